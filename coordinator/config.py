@@ -1,5 +1,6 @@
 """The coordinator's configuration file."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,26 @@ from radofed.common.watching.settings import WatchSettings
 from wire.identity import TlsConfiguration
 
 
+class LearnerLimits(Configuration):
+    """Limits of one learner, in place of those of every learner."""
+
+    open_queries: Annotated[int, Field(ge=0)] | None = None
+    """In place of `open_queries_per_learner`."""
+    queries_per_day: Annotated[int, Field(ge=0)] | None = None
+    """In place of `queries_per_day_per_learner`."""
+    upload_bytes_per_day: Annotated[int, Field(ge=0)] | None = None
+    """In place of `upload_bytes_per_day_per_learner`."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """The limits that hold for a learner. None: no limit."""
+
+    open_queries: int
+    queries_per_day: int | None
+    upload_bytes_per_day: int | None
+
+
 class CoordinatorLimits(Configuration):
     """Limits on the work that the coordinator accepts."""
 
@@ -19,6 +40,13 @@ class CoordinatorLimits(Configuration):
     """Queries open at one time, over all learners."""
     open_queries_per_learner: Annotated[int, Field(ge=1)] = 4
     """Queries of one learner open at one time."""
+    queries_per_day_per_learner: Annotated[int, Field(ge=0)] | None = None
+    """Queries that one learner may ask within 24 hours. Default: any number."""
+    upload_bytes_per_day_per_learner: Annotated[int, Field(ge=0)] | None = None
+    """Bytes of uploads that the queries of one learner may cause within 24 hours. The largest cohort of each query
+    counts. Default: any number."""
+    learners: dict[str, LearnerLimits] = Field(default_factory=dict)
+    """Limits of single learners, by their names in the roster."""
     spool_bytes: Annotated[int, Field(ge=1)] = 50_000_000_000
     """Disk space for uploads, over all open queries, in bytes. A query is accepted only if the largest upload of its
     cohort fits in addition to those of the others. A total replaces its uploads and does not count."""
@@ -28,6 +56,19 @@ class CoordinatorLimits(Configuration):
     """Time for which a finished query and its total are kept, in seconds."""
     finished_per_learner: Annotated[int, Field(ge=1)] = 200
     """Finished queries that are kept for each learner. The oldest are deleted first."""
+
+    def of_learner(self, name: str) -> Quota:
+        """The limits that hold for a learner."""
+        own = self.learners.get(name, LearnerLimits())
+
+        def chosen(single: int | None, general: int | None) -> int | None:
+            return general if single is None else single
+
+        return Quota(
+            self.open_queries_per_learner if own.open_queries is None else own.open_queries,
+            chosen(own.queries_per_day, self.queries_per_day_per_learner),
+            chosen(own.upload_bytes_per_day, self.upload_bytes_per_day_per_learner),
+        )
 
 
 class CoordinatorCluster(ClusterSettings):

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from coordinator.config import CoordinatorLimits
+from coordinator.drain import Drain, under_way
 from coordinator.events import (
     Action,
     Added,
@@ -33,10 +34,11 @@ from coordinator.events import (
     StartAdding,
     Ticked,
 )
+from coordinator.limits import Quotas
 from coordinator.live import LiveQuery, most_upload_bytes, restore
 from coordinator.rounds import Round, Rules, begin, step
 from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool
-from coordinator.store import Statement, Store, StoredQuery
+from coordinator.store import DAY_S, Asked, Statement, Store, StoredQuery
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.logs import Log
@@ -82,7 +84,10 @@ class Core:
         self.work_changed = asyncio.Condition()
         self.status_changed = asyncio.Condition()
         self.draining = False
+        """Whether the process ends."""
+        self.drain = Drain()
         self.counts = Counts()
+        self._quotas = Quotas(limits, self.counts)
         self._store = store
         self._limits = limits
         self._log = log
@@ -123,6 +128,7 @@ class Core:
         """Resume the queries in the store. Raises ConfigurationError if one cannot be read."""
         for stored in self._store.load():
             self._live[stored.query_id] = self._restore(stored)
+        self._restore_quotas()
         useful = {live.query_id: _attempt_of_use(live) for live in self.queries if live.round.phase is not Phase.FAILED}
         await asyncio.to_thread(self.spool.keep_only, useful)
         for live in self.queries:
@@ -130,6 +136,17 @@ class Core:
                 self._background(self._add(live))
         if self._live:
             self._log.info("resumed", queries=len(self._live), open=sum(live.is_open for live in self.queries))
+
+    def _restore_quotas(self) -> None:
+        """Count what was asked within a day, also what a version stored that did not count it."""
+        since = self.wall_clock() - DAY_S
+        recent = [live for live in self.queries if live.submitted_at_unix_s > since]
+        uncounted = [
+            Asked(live.query_id, live.learner, live.submitted_at_unix_s, live.most_upload_bytes) for live in recent
+        ]
+        self._store.remember_asked(uncounted, before_unix_s=since)
+        for asked in self._store.asked():
+            self._quotas.add(asked)
 
     def _restore(self, stored: StoredQuery) -> LiveQuery:
         try:
@@ -183,10 +200,12 @@ class Core:
                 return
             if self.draining:
                 raise WireError(Code.DRAINING)
+            self.drain.check()
             if await self._in_store(partial(self._store.was_forgotten, opened.query_id)):
                 raise WireError(Code.QUERY_CLOSED)
-            self._check_limits(opened, rules)
             now, now_unix_s = self.clock(), self.wall_clock()
+            upload_bytes = most_upload_bytes(opened, rules)
+            self._quotas.check(opened, upload_bytes, [live for live in self.queries if live.is_open], now_unix_s)
             round_ = begin(rules, now=now, expires_at=now + opened.query.not_after_unix_s - now_unix_s)
             revisions = await self._in_store(
                 partial(
@@ -196,10 +215,12 @@ class Core:
                     submitted_at_unix_s=int(now_unix_s),
                     not_after_unix_s=opened.query.not_after_unix_s,
                     round_data=round_.to_dict(now),
+                    upload_bytes=upload_bytes,
                 )
             )
             live = LiveQuery(opened, round_, int(now_unix_s), revisions)
             self._live[live.query_id] = live
+            self._quotas.add(Asked(live.query_id, live.learner, int(now_unix_s), upload_bytes))
             self._revision = revisions.revision
             self.counts.add(SUBMITTED)
             self._log.info(
@@ -210,28 +231,6 @@ class Core:
                 chunks=live.chunks,
             )
         await self._tell(work=True)
-
-    def _check_limits(self, opened: OpenedQuery, rules: Rules) -> None:
-        limits = self._limits
-        if opened.query.not_after_unix_s > self.wall_clock() + limits.query_life_s:
-            raise WireError(
-                Code.QUERY_INVALID, f"This coordinator accepts queries that expire within {limits.query_life_s} s."
-            )
-        open_queries = [live for live in self.queries if live.is_open]
-        own = sum(live.learner == opened.query.learner for live in open_queries)
-        if len(open_queries) >= limits.open_queries or own >= limits.open_queries_per_learner:
-            raise WireError(Code.QUERIES_TOO_MANY, f"{len(open_queries)} are open, {own} of them from this learner.")
-        # If several cohorts partly fill the spool, all of them wait until their charged attempts are lost.
-        promised = sum(live.most_upload_bytes for live in open_queries)
-        needed = most_upload_bytes(opened, rules)
-        if needed > limits.spool_bytes:
-            raise WireError(Code.QUERY_TOO_LARGE, f"It needs up to {needed} bytes; the spool has {limits.spool_bytes}.")
-        if promised + needed > limits.spool_bytes:
-            raise WireError(
-                Code.SPOOL_FULL,
-                f"Uploads of this query may need {needed} bytes, and {limits.spool_bytes - promised} of "
-                f"{limits.spool_bytes} are not reserved for open queries.",
-            )
 
     async def move(
         self,
@@ -298,6 +297,7 @@ class Core:
                     await self.move(live.query_id, Expelled(parties))
 
     async def _tell(self, *, work: bool) -> None:
+        self._note_drain()
         async with self.status_changed:
             self.status_changed.notify_all()
         if work:
@@ -441,12 +441,32 @@ class Core:
             later[live.learner] += 1
         return found
 
+    async def begin_drain(self) -> bool:
+        """Take no new query and no retry. What is taken before the return is under way. False if it was so before."""
+        async with self._lock:
+            changed = self.drain.begin(self.wall_clock())
+        if changed:
+            self._log.warning("drain begun", under_way=len(under_way(self.queries)))
+            self._note_drain()
+        return changed
+
+    def _note_drain(self) -> None:
+        if self.drain.completes(self.queries):
+            self._log.info("drain complete", queries=len(self._live))
+
+    async def end_drain(self) -> bool:
+        """Take queries again. Returns False if the coordinator was not drained."""
+        changed = self.drain.end()
+        if changed:
+            self._log.info("drain ended")
+        return changed
+
     async def begin_draining(self) -> None:
-        """Accept no new query, and end all long polls."""
+        """Accept no new query, and end all long polls: the process ends."""
         self.draining = True
         await self._tell(work=True)
 
-    async def drain(self) -> None:
+    async def close(self) -> None:
         """Complete all changes and store the remaining times. Do not use the core afterwards."""
         await self.begin_draining()
         while self._carried:

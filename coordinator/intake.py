@@ -115,7 +115,9 @@ class Intake:
             raise WireError(Code.QUERY_UNKNOWN)
         retry = open_retry(envelope, live.opened, self._valid_roster())
         statement = Statement(retry.attempt, retry.learner, Kind.RETRY, envelope)
-        await self._core.move(query_id, Retried(retry.attempt), statement=statement)
+        await self._core.move(
+            query_id, Retried(retry.attempt), statement=statement, check=lambda _: self._core.drain.check()
+        )
         await self._core.expel(self._roster())
 
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:

@@ -6,6 +6,9 @@
     UPLOADING --time--> LOST, or FAILED after the last attempt
     LOST --the learner's signed retry--> ANSWERING of the next attempt
 
+A party that accepted may still refuse, until it has given its receipt. Before the cohort is fixed it then counts as
+refusing; afterwards the attempt ends as if its time had passed.
+
 A query may limit how long its first two phases wait for further parties once there are enough for a cohort. A party
 that is left out by this was not late.
 
@@ -233,6 +236,8 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
 
 def _stated(before: Round, event: PartyEvent, now: float) -> Outcome:
     match event:
+        case Answered() if _gives_up(before, event):
+            return _gave_up(before, event, now)
         case Answered():
             after = _answered(before, event)
         case BecamePending():
@@ -267,6 +272,27 @@ def _answered(round_: Round, event: Answered) -> Round:
     _check_open(round_, event.attempt)
     _check_phase(round_, Phase.ANSWERING)
     return replace(round_, answers={**round_.answers, event.party: event.answer})
+
+
+def _gives_up(round_: Round, event: Answered) -> bool:
+    """Whether a party refuses an attempt that it accepted."""
+    return event.attempt == round_.attempt and not event.answer.accepted and event.party in round_.acceptors
+
+
+def _gave_up(round_: Round, event: Answered, now: float) -> Outcome:
+    """Raises WireError(QUERY_CLOSED, PHASE_MISMATCH or ANSWER_CONFLICT) once nothing is waited for from the party."""
+    if round_.phase is Phase.LOST:
+        return round_, ()
+    _check_open(round_, event.attempt)
+    _check_phase(round_, *_OPEN_COHORT, Phase.UPLOADING)
+    if not round_.cohort:
+        answers = {**round_.answers, event.party: event.answer}
+        return _settle(replace(round_, answers=answers, ready=round_.ready - {event.party}), now)
+    if event.party not in round_.cohort:
+        raise WireError(Code.COHORT_EXCLUDED)
+    if event.party in round_.receipts:
+        raise WireError(Code.ANSWER_CONFLICT, "The party has uploaded everything.")
+    return _end_attempt(round_, now, gave_up={event.party: event.answer.code})
 
 
 def _became_pending(round_: Round, event: BecamePending) -> Round:
@@ -377,6 +403,8 @@ def _settle(round_: Round, now: float) -> Outcome:
     match round_.phase:
         case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties) or _is_hopeless(round_):
             return _then_settle(_end_answering(round_, now), now)
+        case Phase.PREPARING if (possible := len(_choose(round_, round_.acceptors))) < round_.rules.cohort_min:
+            return _too_small(round_, possible, "could take part", now)
         case Phase.PREPARING if round_.ready.issuperset(round_.acceptors):
             return _end_preparing(round_, now)
         case Phase.UPLOADING if len(round_.receipts) == len(round_.cohort):
@@ -443,13 +471,15 @@ def _end_preparing(round_: Round, now: float) -> Outcome:
     return uploading, (FixCohort(round_.attempt, cohort),)
 
 
-def _end_attempt(round_: Round, now: float) -> Outcome:
+def _end_attempt(round_: Round, now: float, gave_up: Mapping[str, str] | None = None) -> Outcome:
+    """gave_up: code of the refusal by which a member of the cohort ended it. Without one its time has passed."""
     missing = [party for party in round_.cohort if party not in round_.receipts]
+    words = "these did not finish" if gave_up is None else "this member of the cohort gave up"
+    names = missing if gave_up is None else [f"{party} ({code})" for party, code in gave_up.items()]
+    detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} {words}: {_list(names)}."
     if round_.attempt == round_.rules.max_attempts:
-        detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} these did not finish: {_list(missing)}."
         return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
     if round_.rules.signed_retries:
-        detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} these did not finish: {_list(missing)}."
         lost = replace(round_, phase=Phase.LOST, deadline=round_.expires_at, detail=detail)
         return lost, (DropUploads(round_.attempt),)
     following = begin(round_.rules, now=now, expires_at=round_.expires_at)

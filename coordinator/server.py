@@ -17,12 +17,14 @@ from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
+from coordinator.local_control import LocalControl
 from coordinator.membership import Membership
 from coordinator.seen import LastSeen
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.totals import ClusterSum
+from coordinator.usage import unknown_learners
 from coordinator.views import Views
 from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange
@@ -117,11 +119,12 @@ class Node:
         await core.start()
         self._core = core
         await core.expel(membership.roster)
-        stack.push_async_callback(core.drain)
+        stack.push_async_callback(core.close)
         seen = LastSeen(store)
         stack.callback(seen.save)
         self._watch = CoordinatorWatch(config, own, core, membership, seen)
         self._serve_metrics(self._watch, stack)
+        self._serve_status(LocalControl(config, core, self._watch), stack)
         server = self._build(core, membership, seen)
         self.address = self._bind(server, own)
         await server.start()
@@ -133,6 +136,8 @@ class Node:
         self._watch.is_serving = True
         _write_address(config.address_file, self.address)
         stack.callback(config.address_file.unlink, missing_ok=True)
+        if names := unknown_learners(config, membership.roster):
+            self._log.warning("limits of unknown learners", learners=names)
         self._log.info(
             "listening",
             address=self.address,
@@ -156,6 +161,15 @@ class Node:
         server = WatchServer(settings, reasons=watch.reasons, samples=watch.samples, log=self._log)
         server.__enter__()
         # In a thread: it waits for a loop that may be waiting for this one.
+        stack.push_async_callback(asyncio.to_thread, server.__exit__)
+
+    def _serve_status(self, control: LocalControl, stack: contextlib.AsyncExitStack) -> None:
+        try:
+            server = control.server()
+        except OSError as error:
+            self._log.warning("status not served", reason=str(error))
+            return
+        server.__enter__()
         stack.push_async_callback(asyncio.to_thread, server.__exit__)
 
     def _build(self, core: Core, membership: Membership, seen: LastSeen) -> grpc.aio.Server:

@@ -12,9 +12,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator.config import CoordinatorConfig
 from coordinator.rounds import Round
 from coordinator.spool import TOTAL, scan
-from coordinator.store import read_queries, read_roster, read_seen
+from coordinator.store import Asked, read_asked, read_queries, read_roster, read_seen
+from coordinator.usage import unknown_learners, usage
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
+from radofed.common.local_status import NotRunningError, read_status
 from wire.envelopes import Envelope
 from wire.identity import Certificate
 from wire.query import Query
@@ -34,24 +36,31 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
     newest that it has served, with its expiry; None before the first. queries: all open queries and finished ones that
     are not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and every party's state, in the
     order of their submission. members: parties and learners of that roster, each with the time of its last call; None
-    if there is none. free_disk_bytes: where uploads are stored, None before the first start. Raises ConfigurationError
-    if the certificate's files cannot be read.
+    if there is none. free_disk_bytes: where uploads are stored, None before the first start. drained_since_unix_s: None
+    unless it runs and is drained. quotas: what each learner has open and asked within 24 hours, with its limits; None
+    stands for no limit. unknown_learners: whom `[limits.learners]` names and the roster does not list.
+
+    Raises ConfigurationError if the certificate's files cannot be read.
     """
     address = _address(config)
     health, cause = _health(config, address)
     chunks = scan(config.spool_directory)
+    served, queries = _served(config), _queries(config.store_file, chunks)
     return {
         "federation": config.federation,
         "running": health != "UNREACHABLE",
         "health": health,
         "cause": cause,
+        "drained_since_unix_s": _drained_since(config),
         "address": address,
         "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[1] != TOTAL for c in held.values()),
         "spool_limit_bytes": config.limits.spool_bytes,
         "free_disk_bytes": _free_bytes(config.spool_directory),
         "roster": _roster(config),
         "members": _members(config),
-        "queries": _queries(config.store_file, chunks),
+        "quotas": usage(config, served, queries, _asked(config.store_file)),
+        "unknown_learners": unknown_learners(config, served),
+        "queries": queries,
     }
 
 
@@ -80,6 +89,14 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
         except grpc.RpcError as error:
             return "UNREACHABLE", error.details() or error.code().name
     return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
+
+
+def _drained_since(config: CoordinatorConfig) -> float | None:
+    try:
+        since: float | None = read_status(config.state_directory)["drained_since_unix_s"]
+    except NotRunningError:
+        return None
+    return since
 
 
 def _free_bytes(directory: Path) -> int | None:
@@ -112,6 +129,13 @@ def _members(config: CoordinatorConfig) -> list[dict[str, Any]]:
         for member in roster.members
         if member.role is not Role.COORDINATOR
     ]
+
+
+def _asked(store_file: Path) -> list[Asked]:
+    try:
+        return read_asked(store_file) if store_file.exists() else []
+    except sqlite3.Error:
+        return []
 
 
 def _roster(config: CoordinatorConfig) -> dict[str, Any] | None:

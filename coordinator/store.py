@@ -8,8 +8,8 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 
 SCHEMA_VERSION = 1
+DAY_S = 86_400
+"""What learners asked is kept for so long: their limits count it."""
 _STORE = FileKind(with_remedy("move the file away or restore it"))
 # What reading a cell of another type or content may raise.
 _DAMAGED = (sqlite3.DatabaseError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
@@ -55,7 +57,10 @@ CREATE TABLE IF NOT EXISTS features (
 CREATE TABLE IF NOT EXISTS heads (
     party TEXT PRIMARY KEY, entries INTEGER NOT NULL, envelope BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS seen (member TEXT PRIMARY KEY, at_unix_s INTEGER NOT NULL) WITHOUT ROWID
+CREATE TABLE IF NOT EXISTS seen (member TEXT PRIMARY KEY, at_unix_s INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS asked (
+    query_id BLOB PRIMARY KEY, learner TEXT NOT NULL, at_unix_s INTEGER NOT NULL, upload_bytes INTEGER NOT NULL
+) WITHOUT ROWID
 """
 
 
@@ -71,6 +76,16 @@ class Statement:
     kind: Kind
     envelope: Envelope
     ledger_entries: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query as it counts towards its learner's limits. upload_bytes: of the largest cohort that it allows."""
+
+    query_id: bytes
+    learner: str
+    at_unix_s: int
+    upload_bytes: int
 
 
 @dataclass(frozen=True)
@@ -231,8 +246,9 @@ class Store:
         submitted_at_unix_s: int,
         not_after_unix_s: int,
         round_data: Mapping[str, Any],
+        upload_bytes: int = 0,
     ) -> Revisions:
-        """Store a new query. Raises sqlite3.IntegrityError if it is already stored."""
+        """Store a new query, and that its learner asked it. Raises sqlite3.IntegrityError if it is already stored."""
         with self._transaction() as cursor:
             revision = _next_revision(cursor)
             cursor.execute(
@@ -248,7 +264,21 @@ class Store:
                     json.dumps(round_data),
                 ),
             )
+            cursor.execute("DELETE FROM asked WHERE at_unix_s < ?", (submitted_at_unix_s - DAY_S,))
+            asked = Asked(envelope.payload_hash, learner, submitted_at_unix_s, upload_bytes)
+            cursor.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?)", astuple(asked))
         return Revisions(revision, revision)
+
+    def remember_asked(self, asked: Iterable[Asked], *, before_unix_s: float) -> None:
+        """Store what is not stored yet, as of an earlier version. Removes what was asked before this time."""
+        with self._transaction() as cursor:
+            cursor.execute("DELETE FROM asked WHERE at_unix_s < ?", (before_unix_s,))
+            cursor.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?)", [astuple(each) for each in asked])
+
+    def asked(self) -> list[Asked]:
+        """What was asked lately, oldest first."""
+        with self._reading() as connection:
+            return _read_asked(connection)
 
     def save(
         self,
@@ -353,6 +383,22 @@ def read_queries(path: Path) -> list[dict[str, Any]]:
             " FROM queries ORDER BY submitted_at_unix_s, query_id"
         ).fetchall()
         return [{**dict(row), "round": parse_json(row["round"], path, _STORE)} for row in rows]
+
+
+def read_asked(path: Path) -> list[Asked]:
+    """What was asked lately, oldest first. Changes nothing; a coordinator may be using the file.
+
+    Raises sqlite3.Error if the file cannot be read, also if a version before this one wrote it.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+        return _read_asked(connection)
+
+
+def _read_asked(connection: sqlite3.Connection) -> list[Asked]:
+    rows = connection.execute(
+        "SELECT query_id, learner, at_unix_s, upload_bytes FROM asked ORDER BY at_unix_s, query_id"
+    ).fetchall()
+    return [Asked(bytes(query_id), str(learner), int(at), int(size)) for query_id, learner, at, size in rows]
 
 
 def read_roster(path: Path) -> Envelope | None:

@@ -3,11 +3,12 @@
 import asyncio
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
 
 from coordinator.config import CoordinatorConfig
 from coordinator.core import FINISHED, SUBMITTED, Core
+from coordinator.limits import REFUSED
 from coordinator.membership import Membership
 from coordinator.seen import LastSeen
 from radofed.common.watching.metrics import (
@@ -47,13 +48,18 @@ ATTEMPTS_LOST = Metric(
     "Attempts since the start whose cohort was fixed and that ended without a total: its members may have charged.",
     "its own log",
 )  # fmt: skip
+REFUSED_QUERIES = Metric(
+    "rado_queries_refused_total", Kind.COUNTER,
+    "Queries that the coordinator refused since the start because of a limit, by its key in `[limits]`.",
+    "its own log", ("limit",),
+)  # fmt: skip
 MEMBERS = Metric("rado_members", Kind.GAUGE, "Parties and learners of the roster.", "the roster", ("role",))
 MEMBERS_SEEN = Metric(
     "rado_members_seen", Kind.GAUGE,
     f"Members that made a call within {SEEN_WITHIN_S:.0f} seconds. Parties always do; learners only when they ask.",
     _STATUS, ("role",),
 )  # fmt: skip
-METRICS = (*SHARED, QUERIES, SUBMITTED_QUERIES, FINISHED_QUERIES, ATTEMPTS_LOST, MEMBERS, MEMBERS_SEEN)
+METRICS = (*SHARED, QUERIES, SUBMITTED_QUERIES, FINISHED_QUERIES, REFUSED_QUERIES, ATTEMPTS_LOST, MEMBERS, MEMBERS_SEEN)
 """All metrics of a coordinator."""
 
 T = TypeVar("T")
@@ -86,18 +92,22 @@ class CoordinatorWatch:
 
     def reasons(self) -> list[Reason]:
         """Why the coordinator would not take a query now, empty if it would. Raises what reading its state raises."""
-        return self._in_loop(lambda: list(self._reasons()))
+        return self._read(lambda: list(self._reasons()))
 
     def samples(self) -> list[Sample]:
         """All metrics but readiness."""
-        return self._in_loop(lambda: list(self._samples()))
+        return self._read(lambda: list(self._samples()))
 
-    def _in_loop(self, read: Callable[[], T]) -> T:
+    def _read(self, read: Callable[[], T]) -> T:
         """Read where nothing changes meanwhile. Raises TimeoutError if the event loop does not get to it."""
 
         async def call() -> T:
             return read()
 
+        return self.in_loop(call)
+
+    def in_loop(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the node's event loop, from another thread. Raises TimeoutError if it takes too long."""
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(ANSWER_WITHIN_S)
 
     def _reasons(self) -> Iterator[Reason]:
@@ -108,6 +118,8 @@ class CoordinatorWatch:
         if not self.is_serving:
             yield Reason.STARTING
             return
+        if self._core.drain.is_on:
+            yield Reason.NO_NEW_QUERIES
         if dt.datetime.fromtimestamp(now, dt.UTC) > self._own.certificate.not_after:
             yield Reason.CERTIFICATE_EXPIRED
         if self._membership.roster.is_expired(now):
@@ -130,6 +142,8 @@ class CoordinatorWatch:
         yield Sample(SUBMITTED_QUERIES, counts.get(SUBMITTED))
         for phase, name in FINISHED.items():
             yield Sample(FINISHED_QUERIES, counts.get(name), {"outcome": phase.word})
+        for limit, name in REFUSED.items():
+            yield Sample(REFUSED_QUERIES, counts.get(name), {"limit": limit})
         yield Sample(ATTEMPTS_LOST, counts.get(LOST))
         seen = self._seen.since(self._core.wall_clock() - SEEN_WITHIN_S)
         for role in (Role.PARTY, Role.LEARNER):

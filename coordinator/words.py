@@ -20,6 +20,20 @@ def seen_words(unix_s: int | None) -> str:
     return f"{local_time(unix_s)}, {duration(max(0.0, time.time() - unix_s))} ago"
 
 
+def quota_words(quota: dict[str, Any]) -> list[str]:
+    """A learner's open queries, queries within a day and bytes of uploads within a day, each with its limit."""
+
+    def words(used: str, most: str) -> str:
+        limit = quota[most]
+        return f"{quota[used]:,}" if limit is None else f"{quota[used]:,} of {limit:,}"
+
+    return [
+        words("open_queries", "open_queries_limit"),
+        words("queries_last_day", "queries_per_day"),
+        words("upload_bytes_last_day", "upload_bytes_per_day"),
+    ]
+
+
 def newest_first(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Queries by the time at which they were submitted."""
     return sorted(queries, key=lambda query: query["submitted_at_unix_s"], reverse=True)

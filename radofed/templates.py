@@ -39,10 +39,16 @@ log_level = "info"
 [limits]
 open_queries = 16                 # open at one time, over all learners
 open_queries_per_learner = 4      # open at one time, for each learner
+# queries_per_day_per_learner = 200                     # within 24 hours, for each learner; default: any number
+# upload_bytes_per_day_per_learner = 20_000_000_000     # that its queries may cause within 24 hours; default: any
 spool_bytes = 50_000_000_000      # disk space for uploads, over all open queries
 query_life_s = 7_776_000          # longest time until a query expires: 90 days
 keep_finished_s = 86_400          # a finished query's total can be fetched for this long: 1 day
 finished_per_learner = 200        # finished queries kept for each learner; the oldest are dropped first
+# [limits.learners.NAME]            # of one learner, in place of the above
+# open_queries = 8
+# queries_per_day = 1000
+# upload_bytes_per_day = 100_000_000_000
 {_WATCH}
 # Optional: the coordinator's own Ray cluster, which adds large totals; see docs/operating.md.
 # Without it this machine adds them.

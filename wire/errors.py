@@ -173,12 +173,15 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.QUERY_CLOSED: Entry(_S.FAILED_PRECONDITION, "The query or the attempt has ended.", "Send a new query.", 6),
     Code.QUERIES_TOO_MANY: Entry(
-        _S.RESOURCE_EXHAUSTED, "Too many queries are open.", "Wait until one ends, or cancel one.", 1
+        _S.RESOURCE_EXHAUSTED,
+        "Too many queries are open, or were asked lately.",
+        "Wait until there is room, cancel an open query, or ask the coordinator's operator for a larger limit.",
+        1,
     ),
     Code.QUERY_TOO_LARGE: Entry(
         _S.RESOURCE_EXHAUSTED,
-        "The query's uploads exceed the coordinator's storage.",
-        "Use fewer rados or parties, or ask the operator to raise spool_bytes.",
+        "The query's uploads exceed the coordinator's storage, or its learner's limit.",
+        "Use fewer rados or parties, or ask the coordinator's operator for a larger limit.",
         4,
     ),
     Code.KEY_INVALID: Entry(
@@ -316,7 +319,13 @@ CATALOGUE: dict[Code, Entry] = {
         6,
     ),
     Code.CANCELLED: Entry(_S.CANCELLED, "The learner cancelled the query.", "Send a new query.", 6),
-    Code.DRAINING: Entry(_S.UNAVAILABLE, "The node is shutting down.", "Try again in a moment.", 2, retry=True),
+    Code.DRAINING: Entry(
+        _S.UNAVAILABLE,
+        "The node takes no new work now.",
+        "Try again later; `rado learner send` sends a query that was not taken.",
+        2,
+        retry=True,
+    ),
     Code.INTERNAL: Entry(
         _S.INTERNAL, "The node failed.", "See the node's own log, and report the failure if it looks like a bug.", 5
     ),

@@ -22,6 +22,7 @@ from parties.answering.failures import StoppedError, as_refusal, may_pass, named
 from parties.answering.obfuscators import Obfuscators
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.uploads import Uploads
+from parties.answering.withdrawals import Withdrawals
 from parties.approval.gate import Gate
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError
@@ -81,8 +82,7 @@ class QueryLifecycle:
         self.gate = Gate(history, clock)
         self._delivered: set[tuple[bytes, int]] = set()
         self._announced: set[tuple[bytes, int]] = set()
-        # In memory, because the disk may be what failed.
-        self._given_up: set[tuple[bytes, int]] = set()
+        self._withdrawals = Withdrawals(party.name)
         # Data that are loaded again are for later queries: a contribution is computed from the rows of its acceptance.
         self._accepted_with: dict[tuple[bytes, int], Party] = {}
 
@@ -116,11 +116,7 @@ class QueryLifecycle:
         known = self._attempts.of_query(work.query_id)
         if any(held.attempt > work.attempt for held in known):
             return False
-        for held in known:
-            if held.attempt < work.attempt or work.phase.ends_attempt:
-                is_lost = held.attempt < work.attempt or work.phase is not Phase.COMPLETE
-                reason = f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})"
-                self._end(held, reason, is_lost=is_lost and held.state.is_charged)
+        self._end_former(work, known)
         if work.phase.ends_attempt or work.phase is Phase.ADDING:
             self.gate.gone(work.query_id, work.attempt)
             return False
@@ -128,20 +124,37 @@ class QueryLifecycle:
         if present is None and work.phase is not Phase.ANSWERING:
             self.gate.gone(work.query_id, work.attempt)
         present = present or self._answer(work)
-        if present is None or present.state.is_over or not self._deliver(work, present):
+        return present is not None and self._continue(work, present, wanted)
+
+    def _end_former(self, work: Work, known: Iterable[Attempt]) -> None:
+        """End what ended at the coordinator."""
+        for held in known:
+            if held.attempt < work.attempt or work.phase.ends_attempt:
+                is_lost = held.attempt < work.attempt or work.phase is not Phase.COMPLETE
+                reason = f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})"
+                self._end(held, reason, is_lost=is_lost and held.state.is_charged)
+                self._delivered.discard((held.query_id, held.attempt))
+                self._withdrawals.forget(held.query_id, held.attempt)
+
+    def _continue(self, work: Work, present: Attempt, wanted: Callable[[], bool]) -> bool:
+        """Advance the present attempt, as `advance` does."""
+        if present.state.is_over or self._withdrawals.has(work.query_id, work.attempt):
+            self._give_up(work, present)
+            return False
+        if not self._deliver(work, present):
             return False
         if work.phase is Phase.UPLOADING:
             self._upload(work, present, wanted)
             return False
         if present.state is AttemptState.READY:
             self._announce(work, present)
-        return present.state is AttemptState.ACCEPTED and (work.query_id, work.attempt) not in self._given_up
+        return present.state is AttemptState.ACCEPTED
 
     def compute(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> None:
         """Compute, encrypt and spool the contribution of an accepted attempt.
 
-        wanted: called repeatedly; raises StoppedError once it returns False. Any other failure ends the attempt: the
-        party sends nothing more, nothing was sent and nothing is charged.
+        wanted: called repeatedly; raises StoppedError once it returns False. Any other failure ends the attempt:
+        nothing was sent, nothing is charged, and the next `advance` refuses it at the coordinator.
         """
         self._check_may_answer()
         held = self._attempts.find(work.query_id, work.attempt)
@@ -152,7 +165,6 @@ class QueryLifecycle:
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - one query's failure must not stop the others
-            self._given_up.add((work.query_id, work.attempt))
             self._log.error("contribution failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._withdraw(work, held, error, "the contribution failed")
 
@@ -163,6 +175,7 @@ class QueryLifecycle:
             if held.query_id not in still_open:
                 self._end(held, "the query is not open at the coordinator")
         self.gate.end_absent(still_open)
+        self._withdrawals.keep_only(still_open)
 
     def end_expired(self) -> None:
         """End every attempt whose query has expired by this party's clock, and delete those that ended long ago."""
@@ -271,15 +284,28 @@ class QueryLifecycle:
         self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
 
     def _withdraw(self, work: Work, held: Attempt, error: Exception, reason: str) -> None:
-        """End an attempt that this party accepted and cannot continue, unless it is charged. Store the error.
-
-        No code is sent: an attempt has one answer, and the coordinator's deadline passes.
-        """
+        """End an attempt that this party accepted and cannot continue, unless it is charged. Store the error."""
         code, detail = as_refusal(error)
+        is_free = held.state in (AttemptState.ACCEPTED, AttemptState.READY)
+        if is_free:
+            self._withdrawals.add(work.query_id, work.attempt, Code.UNAVAILABLE if CATALOGUE[code].retry else code)
         detail = f"After it was accepted: {detail or CATALOGUE[code].sentence}"
         self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail)
-        if held.state in (AttemptState.ACCEPTED, AttemptState.READY):
+        if is_free:
             self._end(held, reason)
+
+    def _give_up(self, work: Work, held: Attempt) -> None:
+        """Refuse an accepted attempt that is over at this party, once. Nothing more of it leaves."""
+        if not held.state.is_over:  # the disk failed when it was given up
+            self._end(held, "the party gave it up")
+        delivered = (work.query_id, work.attempt) in self._delivered
+        refusal = self._withdrawals.due(work, delivered=delivered)
+        if refusal is None:
+            return
+        signed = sign(refusal, self._party.signing_key)
+        if self._tell(work, lambda: self._coordinator.answer(signed, accepts=False)):
+            self._log.info("gave up", query=work.query_id, attempt=work.attempt, code=refusal.code)
+        self._withdrawals.arrived(work)
 
     def _note(self, query_id: bytes, attempt: int, what: What, **details: str | int) -> None:
         """Note in the history what has happened. If that fails, what the ledger knows of it is still shown."""
@@ -391,8 +417,10 @@ class QueryLifecycle:
                 raise
             self._log.error("cohort refused", query=held.query_id, attempt=held.attempt, **named(error))
             self._withdraw(work, held, error, "the cohort was refused")
+            if not held.state.is_charged:
+                self._give_up(work, self._attempts.find(held.query_id, held.attempt) or held)
         except SpoolLostError as error:
-            self._lose(held, error)
+            self._lose(work, held, error)
         else:
             self._send(work, work.cohort, held, spool, wanted)
 
@@ -400,7 +428,7 @@ class QueryLifecycle:
         try:
             self._uploads.send(spool, cohort, held, self._party, work.chunks_held, wanted)
         except SpoolLostError as error:
-            self._lose(held, error)
+            self._lose(work, held, error)
         except WireError as error:
             if may_pass(error):
                 raise
@@ -410,7 +438,7 @@ class QueryLifecycle:
             self._note(held.query_id, held.attempt, What.UPLOADED)
             self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
 
-    def _lose(self, held: Attempt, error: SpoolLostError) -> None:
+    def _lose(self, work: Work, held: Attempt, error: SpoolLostError) -> None:
         present = self._attempts.find(held.query_id, held.attempt) or held
         charged = present.state.is_charged
         self._log.error("spool lost", query=held.query_id, attempt=held.attempt, charged=charged, reason=str(error))
@@ -421,6 +449,7 @@ class QueryLifecycle:
             self._drop(held)
         else:
             self._end(held, "the spool was lost")
+        self._give_up(work, self._attempts.find(held.query_id, held.attempt) or held)
 
     def _end(self, held: Attempt, reason: str, *, is_lost: bool = False) -> None:
         if self._attempts.end(held):
@@ -435,8 +464,6 @@ class QueryLifecycle:
         """Delete what is stored outside the ledger's file for an attempt that is over."""
         self._spools.remove(held.query_id, held.attempt)
         key = (held.query_id, held.attempt)
-        self._delivered.discard(key)
         self._announced.discard(key)
-        self._given_up.discard(key)
         self._accepted_with.pop(key, None)
         self._uploads.forget(held)

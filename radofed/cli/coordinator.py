@@ -5,15 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
+from radofed.cli import coordinator_drain
 from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import columns, duration, local_time
+from radofed.common.printing import columns, duration, listed, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Run the coordinator and show its state.")
+coordinator_drain.add_to(app)
 
 
 @command(app, "start")
@@ -81,20 +83,27 @@ def admissions(
 
 
 def _sentences(found: dict[str, Any], limit: int) -> list[str]:
-    """The coordinator, its members, then its newest queries."""
-    from coordinator.words import seen_words
+    """The coordinator, its members, their limits, then its newest queries."""
+    from coordinator.words import quota_words, seen_words
 
     used, most = (f"{found[key]:,}" for key in ("spool_bytes", "spool_limit_bytes"))
     disk = "" if found["free_disk_bytes"] is None else f", {found['free_disk_bytes']:,} bytes of disk are free"
     lines = [f"{found['federation']}: {found['health']} at {found['address']}; {used} of {most} bytes of uploads{disk}"]
     if found["cause"]:
         lines.append(f"cause: {found['cause']}")
+    if (since := found["drained_since_unix_s"]) is not None:
+        lines.append(f"drained since {local_time(since)}: no new query is taken; `rado coordinator undrain` ends that")
     if (roster := found["roster"]) is not None:
         lines.append(f"roster version {roster['version']}, {roster['members']} members, expires {roster['expires']}")
         lines += [f"warning: {roster['warning']}"] if roster["warning"] else []
     if found["members"]:
         rows = [(each["name"], each["role"], seen_words(each["last_seen_unix_s"])) for each in found["members"]]
         lines += ["", *columns(("member", "role", "last seen"), rows)]
+    if found["quotas"]:
+        quotas = [(each["learner"], *quota_words(each)) for each in found["quotas"]]
+        lines += ["", *columns(("learner", "open", "asked in 24 h", "bytes of uploads in 24 h"), quotas)]
+    if names := found["unknown_learners"]:
+        lines.append(f"warning: [limits.learners] names {listed(names)}, and the roster has no such learner")
     return [*lines, "", *_queries(found["queries"], limit)]
 
 

@@ -105,7 +105,7 @@ def check(
     Prints every fault with its cause and its fix.
     """
     quiet_grpc()
-    from parties.check import preflight
+    from parties.checks.preflight import preflight
 
     findings = preflight(config, against=against)
     lines = []

@@ -50,6 +50,7 @@ class Answer:
 
 
 NOT_FOUND = Answer(b"not found\n", "text/plain", HTTPStatus.NOT_FOUND)
+NO_COMMANDS = Answer(b"only GET\n", "text/plain", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -59,7 +60,12 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = TIMEOUT_S
 
     def do_GET(self) -> None:
-        answer = self.server.answer(self.path, self.headers.get("Host", ""))
+        self._send(self.server.answer(self.path, self.headers.get("Host", "")))
+
+    def do_POST(self) -> None:
+        self._send(self.server.command(self.path))
+
+    def _send(self, answer: "Answer") -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.content)))
@@ -104,6 +110,10 @@ class LocalServer(ThreadingMixIn, TCPServer, ABC):
     def answer(self, path: str, host: str) -> Answer:
         """The response to GET. host: the header of this name, empty without one. Threads call this."""
 
+    def command(self, path: str) -> Answer:  # noqa: ARG002  (for subclasses)
+        """The response to POST, which has no content. Threads call this."""
+        return NO_COMMANDS
+
     def __enter__(self) -> Self:
         serve = partial(self.serve_forever, poll_interval=LOOKS_EVERY_S)
         threading.Thread(target=serve, name="local http", daemon=True).start()
@@ -147,8 +157,8 @@ class LocalServer(ThreadingMixIn, TCPServer, ABC):
         """A caller that goes away is no event: the base class would write a traceback to standard error."""
 
 
-def fetch(place: Path | tuple[str, int], path: str, *, limit_bytes: int) -> tuple[int, bytes]:
-    """Status and content that the server at a place answers to GET. Raises OSError if none does."""
+def fetch(place: Path | tuple[str, int], path: str, *, limit_bytes: int, method: str = "GET") -> tuple[int, bytes]:
+    """Status and content that the server at a place answers to GET, or to POST. Raises OSError if none does."""
     host, port = ("localhost", None) if isinstance(place, Path) else place
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
@@ -159,7 +169,7 @@ def fetch(place: Path | tuple[str, int], path: str, *, limit_bytes: int) -> tupl
                 client.connect(address)
                 opened.pop_all()
             connection.sock = client
-        connection.request("GET", path)
+        connection.request(method, path)
         response = connection.getresponse()
         return response.status, response.read(limit_bytes)
     except http.client.HTTPException as error:

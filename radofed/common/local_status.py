@@ -1,6 +1,7 @@
 """A node's state, served as JSON over HTTP on a Unix socket in its state directory, and read by commands.
 
-Whoever may open the directory may ask. No browser reaches a Unix socket, and no other machine.
+Only the node's own user may ask, and give a node the commands that it takes. No browser reaches a Unix socket, and no
+other machine.
 """
 
 import json
@@ -28,30 +29,51 @@ class NotRunningError(RadofedError):
 class StatusServer(LocalServer):
     """Serves `read()`, in JSON types, in threads of its own until `close`. A context manager."""
 
-    def __init__(self, directory: Path, read: Callable[[], Mapping[str, Any]]) -> None:
-        """directory: of this node alone. Raises OSError."""
-        self.read = read
+    def __init__(
+        self,
+        directory: Path,
+        read: Callable[[], Mapping[str, Any]],
+        commands: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
+    ) -> None:
+        """directory: of this node alone. commands: by path, each with an answer in JSON types. Raises OSError."""
+        self.read, self._commands = read, commands or {}
         # The node holds the directory's lock, so a socket that is here belongs to no one.
         (directory / FILE).unlink(missing_ok=True)
         super().__init__(directory / FILE)
 
     def answer(self, path: str, host: str) -> Answer:  # noqa: ARG002  (no browser reaches a Unix socket)
         """The status as JSON. Says no more than the error's name if it cannot be read."""
-        if path != PATH:
-            return NOT_FOUND
-        try:
-            return Answer(json.dumps(self.read()).encode())
-        except RadofedError as error:
-            return Answer(type(error).__name__.encode(), "text/plain", HTTPStatus.SERVICE_UNAVAILABLE)
+        return _called(self.read) if path == PATH else NOT_FOUND
+
+    def command(self, path: str) -> Answer:
+        """Execute a command."""
+        execute = self._commands.get(path)
+        return NOT_FOUND if execute is None else _called(execute)
+
+
+def _called(read: Callable[[], Mapping[str, Any]]) -> Answer:
+    try:
+        return Answer(json.dumps(read()).encode())
+    except (RadofedError, TimeoutError) as error:
+        return Answer(type(error).__name__.encode(), "text/plain", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def read_status(directory: Path) -> dict[str, Any]:
     """What the running node of a directory says of itself. Raises NotRunningError if none answers."""
+    return _ask(directory, PATH, "GET")
+
+
+def send_command(directory: Path, path: str) -> dict[str, Any]:
+    """Give the running node of a directory a command. Raises NotRunningError if none answers."""
+    return _ask(directory, path, "POST")
+
+
+def _ask(directory: Path, path: str, method: str) -> dict[str, Any]:
     try:
-        status, content = fetch(directory / FILE, PATH, limit_bytes=LIMIT_BYTES)
+        status, content = fetch(directory / FILE, path, limit_bytes=LIMIT_BYTES, method=method)
         if status != HTTPStatus.OK:
-            reason = content.decode(errors="replace")
-            raise NotRunningError(f"the node of {directory} cannot say how it is ({reason}); see its log")
+            reason = content.decode(errors="replace").strip()
+            raise NotRunningError(f"the node of {directory} could not answer {path} ({reason}); see its log")
         return parse_json(content.decode(), directory / FILE, _STATUS)
     except (OSError, ValueError) as error:
         raise NotRunningError(f"no node answers for {directory} ({error}); start it") from error

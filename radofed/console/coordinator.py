@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.config import CoordinatorConfig
 from coordinator.status import read
-from coordinator.words import answer_words, newest_first, seen_words
+from coordinator.words import answer_words, newest_first, quota_words, seen_words
 from dpcore.errors import ConfigurationError
 from radofed.common.logs import quiet_grpc
 from radofed.console.pages import Answer, Page, Shown, Views, Visit
@@ -28,6 +28,7 @@ def status(config: CoordinatorConfig, template: str, _: Visit) -> Answer:
         "open": sum(query["phase"] not in _ENDED for query in newest),
         "seen_words": seen_words,
         "answer_words": answer_words,
+        "quota_words": quota_words,
         "now": time.time(),
     }
     return Shown(template, "Status", values)

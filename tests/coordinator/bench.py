@@ -116,20 +116,27 @@ class Bench:
         self.world.check_total(opened, total, chunks, members)
 
 
-def on_bench(test):
-    """Runs an asynchronous test on a bench."""
+def run_on(**limits):
+    """Decorate an asynchronous test, to run it on a bench with these limits."""
 
-    def run(world):
-        async def play():
-            bench = await Bench(world).start()
-            await test(bench)
-            await bench.core.drain()
-            bench.store.close()
+    def decorate(test):
+        def run(world):
+            async def play():
+                bench = await Bench(world, **limits).start()
+                await test(bench)
+                await bench.core.close()
+                bench.store.close()
 
-        asyncio.run(asyncio.wait_for(play(), 60))
+            asyncio.run(asyncio.wait_for(play(), 60))
 
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return decorate
+
+
+on_bench = run_on()
+"""Runs an asynchronous test on a bench with the usual limits."""
 
 
 async def refusal(code, awaitable):

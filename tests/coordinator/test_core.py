@@ -280,7 +280,7 @@ def test_a_full_spool_refuses_the_chunk_and_takes_it_later(world):
         await bench.contribute(opened, "dan")
         await bench.settled()
         await bench.check_total(opened, PARTIES)
-        await bench.core.drain()
+        await bench.core.close()
 
     asyncio.run(play())
 
@@ -428,6 +428,30 @@ async def test_work_comes_once_per_change_and_ends_with_the_query(bench):
 
 
 @on_bench
+async def test_a_party_that_gave_up_stays_out_after_a_crash(bench):
+    opened = await bench.ask(features=("signed-retries",))
+    await bench.accept(opened, *PARTIES)
+    await bench.ready(opened, "ann", "bob")
+    refused_after_all = bench.world.refusal(opened.query_id, "ann")
+    await bench.intake.refusal(refused_after_all, bench.world.member("ann"))
+    await bench.crash()
+    await bench.intake.refusal(refused_after_all, bench.world.member("ann"))
+    await refusal(Code.ANSWER_CONFLICT, bench.ready(opened, "ann"))
+    await bench.ready(opened, "cat", "dan")
+    assert bench.live(opened).round.cohort == ("bob", "cat", "dan")
+    await bench.upload(opened, "bob")
+    given_up = bench.world.refusal(opened.query_id, "cat")
+    await bench.intake.refusal(given_up, bench.world.member("cat"))
+    for _ in range(2):
+        assert bench.phase(opened) is Phase.LOST
+        assert (await bench.status(opened)).detail.endswith("this member of the cohort gave up: cat (UNAVAILABLE).")
+        await bench.settled()
+        assert bench.core.spool.used_bytes == 0
+        await bench.crash()
+        await bench.intake.refusal(given_up, bench.world.member("cat"))
+
+
+@on_bench
 async def test_draining_ends_long_polls_and_accepts_no_query(bench):
     polls = [
         asyncio.create_task(bench.views.work(bench.world.member("ann"), 0, 25)),
@@ -448,7 +472,7 @@ def test_the_limits_are_those_of_the_configuration(world):
         await refusal(Code.QUERIES_TOO_MANY, bench.ask())
         await bench.crash()
         await refusal(Code.QUERIES_TOO_MANY, bench.ask())
-        await bench.core.drain()
+        await bench.core.close()
 
     asyncio.run(play())
 
@@ -457,7 +481,7 @@ def test_an_unknown_query_is_unknown(world):
     async def play():
         bench = await Bench(world).start()
         refused(Code.QUERY_UNKNOWN, bench.core.find, b"\0" * 32)
-        await bench.core.drain()
+        await bench.core.close()
 
     asyncio.run(play())
 

@@ -21,7 +21,7 @@ def limited(**limits):
             async def play():
                 bench = await Bench(world, **limits).start()
                 await test(bench)
-                await bench.core.drain()
+                await bench.core.close()
                 bench.store.close()
 
             asyncio.run(asyncio.wait_for(play(), 60))

@@ -320,7 +320,6 @@ def test_repeated_statements_change_nothing_in_any_phase():
     round_, _ = play(start(), accept("a"))
     assert step(round_, accept("a"), 1.0) == (round_, ())
     refused(Code.ANSWER_CONFLICT, step, round_, accept("a", digest="other"), 1.0)
-    refused(Code.ANSWER_CONFLICT, step, round_, refuse("a"), 1.0)
     uploading, _ = to_uploading()
     complete, _ = play(uploading, *(receipt(p) for p in PARTIES), Added(1))
     for late in (uploading, complete):
@@ -331,6 +330,58 @@ def test_repeated_statements_change_nothing_in_any_phase():
     refused(Code.ANSWER_CONFLICT, step, complete, receipt("a", digest="other"), 1.0)
     assert step(complete, Added(1), 1.0) == (complete, ())
     assert step(complete, Ticked(), 10_000.0) == (complete, ())
+
+
+def test_a_party_that_gives_up_is_not_waited_for():
+    """It accepted, and refuses before the cohort is fixed: the others go on, or the query ends at once."""
+    round_, _ = play(start(), *(accept(p) for p in PARTIES), ready("a"))
+    assert round_.phase is Phase.PREPARING
+    fewer, _ = play(round_, refuse("a"))
+    assert (fewer.phase, fewer.party_state("a"), fewer.ready) == (Phase.PREPARING, PartyState.REFUSED, frozenset())
+    # It cannot come back, and repeating itself changes nothing.
+    assert step(fewer, refuse("a"), 2.0) == (fewer, ())
+    refused(Code.ANSWER_CONFLICT, step, fewer, accept("a"), 2.0)
+    refused(Code.ANSWER_CONFLICT, step, fewer, ready("a"), 2.0)
+    without, _ = play(fewer, *(ready(p) for p in "bcd"))
+    assert without.cohort == ("b", "c", "d")
+    # Two of the others are still at work, but no cohort of three is possible any more.
+    failed, actions = play(fewer, refuse("b"))
+    assert (failed.phase, failed.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
+    assert "Refused: a (UNAVAILABLE), b (UNAVAILABLE)" in failed.detail
+    assert actions == [DropUploads(1), Finished("COHORT_TOO_SMALL")]
+
+
+def test_a_party_that_gives_up_while_others_answer_makes_room_for_no_one_else():
+    round_, _ = play(start(quorum_wait_s=5.0), accept("a"), accept("b"), accept("c"))
+    assert round_.quorum_deadline == 6.0
+    round_, _ = play(round_, refuse("c"))
+    assert (round_.phase, round_.quorum_deadline) == (Phase.ANSWERING, None)
+    round_, _ = play(round_, accept("d"))
+    assert (round_.phase, round_.acceptors) == (Phase.PREPARING, ("a", "b", "d"))
+
+
+def test_a_member_of_the_cohort_that_gives_up_ends_the_attempt():
+    uploading, _ = to_uploading(signed_retries=True)
+    lost, actions = play(uploading, receipt("a"), refuse("b"))
+    assert (lost.phase, actions) == (Phase.LOST, [DropUploads(1)])
+    assert lost.detail == "In attempt 1 of 2 this member of the cohort gave up: b (UNAVAILABLE)."
+    assert step(lost, refuse("b"), 2.0) == (lost, ())
+    last, _ = play(to_uploading(signed_retries=True, max_attempts=1)[0], refuse("b"))
+    assert (last.phase, last.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
+    assert "b (UNAVAILABLE)" in last.detail
+
+
+def test_who_is_not_waited_for_cannot_give_up():
+    uploading, _ = to_uploading()
+    refused(Code.ANSWER_CONFLICT, step, play(uploading, receipt("a"))[0], refuse("a"), 1.0)
+    left_out, _ = to_uploading(max_parties=3)
+    assert left_out.cohort == ("a", "b", "c")
+    refused(Code.COHORT_EXCLUDED, step, left_out, refuse("d"), 1.0)
+    adding, _ = play(uploading, *(receipt(p) for p in PARTIES))
+    refused(Code.PHASE_MISMATCH, step, adding, refuse("a"), 1.0)
+    complete, _ = play(adding, Added(1))
+    refused(Code.QUERY_CLOSED, step, complete, refuse("a"), 1.0)
+    refused(Code.ATTEMPT_MISMATCH, step, uploading, refuse("a", attempt=2), 1.0)
 
 
 def test_statements_of_strangers_and_refusers_are_rejected():

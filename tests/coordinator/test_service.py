@@ -278,10 +278,24 @@ def test_a_second_answer_must_be_the_first(world, clients, asked):
     clients["ann"].accept(first)
     clients["ann"].accept(first)
     refused(Code.ANSWER_CONFLICT, clients["ann"].accept, world.acceptance(asked.query_id, "ann"))
-    refused(Code.ANSWER_CONFLICT, clients["ann"].refuse, world.refusal(asked.query_id, "ann"))
     refused(Code.PHASE_MISMATCH, clients["bob"].ready, world.ready(asked.query_id, "bob"))
     refused(Code.ATTEMPT_MISMATCH, clients["bob"].accept, world.acceptance(asked.query_id, "bob", attempt=2))
     refused(Code.QUERY_UNKNOWN, clients["bob"].accept, world.acceptance(b"\7" * 32, "bob"))
+
+
+def test_a_party_that_gives_up_is_not_waited_for(world, clients, asked):
+    for party in PARTIES:
+        clients[party].accept(world.acceptance(asked.query_id, party))
+    clients["ann"].refuse(refusal := world.refusal(asked.query_id, "ann"))
+    clients["ann"].refuse(refusal)
+    status = clients["lea"].until(asked.query_id, Phase.PREPARING)
+    assert [(p.party, p.state) for p in status.parties if p.code == "UNAVAILABLE"] == [("ann", PartyState.REFUSED)]
+    for party in PARTIES[1:]:
+        clients[party].ready(world.ready(asked.query_id, party))
+    assert [a.party for a in clients["bob"].cohort().open(world.roster)] == list(PARTIES[1:])
+    # No one else can give up in its name, and its own acceptance no longer counts.
+    refused(Code.SENDER_MISMATCH, clients["ann"].refuse, world.refusal(asked.query_id, "bob"))
+    refused(Code.ANSWER_CONFLICT, clients["ann"].accept, world.acceptance(asked.query_id, "ann"))
 
 
 def test_a_learner_sees_only_its_own_queries(clients, asked):

@@ -20,7 +20,7 @@ from learner.requests import RadosRequest
 from learner.session import AttemptLostError, Session
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import Line, ProcessFederation, wait_until
+from tests.federation import Line, ProcessFederation, rado, wait_until
 from wire.errors import Code, WireError
 from wire.status import PartyState
 from wire.upload import CHUNK_BYTES
@@ -253,6 +253,26 @@ def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
         check_release(federation, learner.fetch(query_id), members)
 
 
+def test_a_party_whose_contribution_fails_is_not_waited_for_and_charges_nothing(federation, charged):
+    """Its spool is too small. The others have an hour to get ready, and do not need it."""
+    running(federation, "abc").close()
+    config = federation.member("d").config
+    sound = config.read_text()
+    config.write_text(sound.replace("spool_bytes = 10_000_000_000", "spool_bytes = 1_048_576"))
+    try:
+        with running(federation, "abcd") as learner:
+            query_id = learner.ask(learner.plan(request(prepare_within_s=3600, **UNBOUNDED)))
+            status = learner.watch(query_id, timeout_s=60)
+            gave_up = {p.party: (p.state, p.code) for p in status.parties}["d"]
+            assert gave_up == (PartyState.REFUSED, Code.UNAVAILABLE)
+            check_release(federation, learner.fetch(query_id), "abc")
+            assert charged() == [1, 1, 1, 0]
+    finally:
+        federation.kill("d")
+        config.write_text(sound)
+    assert '"gave up"' in federation.log("d")
+
+
 def stalled_upload(
     federation: ProcessFederation, line: Line, parties: str, after_bytes: int, **changes
 ) -> tuple[Session, bytes]:
@@ -279,6 +299,26 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_aga
         assert status.attempt == 2
         check_release(federation, learner.fetch(query_id), "acd")
         assert charged() == [2, 1, 2, 2]
+
+
+def test_a_drained_coordinator_completes_what_runs_and_takes_what_it_refused_later(federation, charged, line):
+    learner, query_id = stalled_upload(federation, line, "abcd", 1 << 15, rados=200)
+    coordinator = ("--config", str(federation.member("coordinator").config))
+    with learner, Session(LearnerConfig.load(federation.learner.config), give_up_after_s=1) as other:
+        (shown,) = rado("coordinator", "drain", "--within", "0.5", *coordinator, code=3)["data"]["under_way"]
+        assert (shown["query_id"], shown["phase"]) == (query_id.hex(), "uploading")
+        with pytest.raises(WireError, match="`rado learner send` sends a query that was not taken") as caught:
+            other.ask(other.plan(request(rados=30)))
+        assert caught.value.code is Code.DRAINING
+        (unsent,) = other.unsent()
+        line.release()
+        assert rado("coordinator", "drain", "--within", "60", *coordinator)["data"]["complete"]
+        check_release(federation, learner.fetch(query_id), "abcd")
+        assert charged() == [1, 1, 1, 1]
+        assert rado("coordinator", "undrain", *coordinator)["data"]["changed"]
+        other.send(unsent)
+        other.watch(unsent, timeout_s=60)
+        check_release(federation, other.fetch(unsent), "abcd")
 
 
 def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federation, charged, line):

@@ -1,6 +1,6 @@
 """Shared helpers for tests of the preflight."""
 
-from parties.check import preflight
+from parties.checks.preflight import preflight
 from radofed.templates import PolicyChoices
 
 ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True, unbounded_queries=1)

@@ -273,7 +273,7 @@ def test_another_policy_holds_from_then_on(ada, change):
     assert not ada.hub.chunks
     assert (ada.state(envelope), spent(ada), reserved(ada)) == (S.ENDED, 0, 0)
     ada.go(ada.world.ask())
-    assert ada.hub.accepted == [True, False]
+    assert ada.hub.accepted == [True, False, False], "the accepted query, given up, and the new one"
     ada.lifecycle.follow(ada.world.policy())
     assert ada.go(ada.world.ask())
 

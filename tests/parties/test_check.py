@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
-from parties.check import preflight
+from parties.checks.preflight import preflight
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.ledger.charges import Charge, marginal

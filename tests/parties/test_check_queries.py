@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.records.schema import Schema
 from parties.answering.coordinator_calls import WorkBatch
-from parties.check import preflight
+from parties.checks.preflight import preflight
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.history.database import FILE, HistoryDatabase

@@ -28,6 +28,10 @@ class Reason(StrEnum):
     NOT_IN_ROSTER = "NOT_IN_ROSTER", "the newest roster does not list this party with its signing key"
     SPOOL_FULL = "SPOOL_FULL", "the spool's quota or its disk has no room for one more chunk"
     PAUSED = "PAUSED", "a person has paused the party; `rado party resume` ends it"
+    NO_NEW_QUERIES = (
+        "NO_NEW_QUERIES",
+        "an administrator drains the coordinator: it takes no new query; `rado coordinator undrain` ends that",
+    )
     DRAINING = "DRAINING", "the node stops and takes no new work"
     STATE_UNREADABLE = "STATE_UNREADABLE", "the node could not read its own state; see its log"
 

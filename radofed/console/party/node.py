@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from parties.check import preflight
+from parties.checks.preflight import preflight
 from parties.config import PartyConfig
 from parties.members import members_of
 from parties.policy import Policy

@@ -16,12 +16,15 @@ from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
 from parties.answering.attempts import AttemptState
 from parties.answering.decisions import check_schema
 from parties.answering.failures import StoppedError
+from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError
 from parties.history.history import KEPT_REFUSALS
 from radofed.common.logs import REFUSALS_LOGGED
-from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved
+from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved, spent
+from wire.cohort import Refusal, open_statement
 from wire.envelopes import SigningKey
-from wire.errors import Code, WireError
+from wire.errors import Code, ConnectionLostError, WireError
+from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 OTHER_SCHEMA = Schema(name="other", label=SCHEMA.label, features=SCHEMA.features)
@@ -137,7 +140,7 @@ def test_a_refused_cohort_is_remembered_with_its_reason(ada):
     (kept,) = ada.history.refusals()
     assert (kept.code, kept.query_id, kept.attempt) == (Code.COHORT_EXCLUDED, envelope.payload_hash.hex(), 1)
     assert kept.detail == "After it was accepted: The cohort does not contain this party's acceptance unchanged."
-    assert ada.hub.accepted == [True]
+    assert ada.hub.accepted == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -152,14 +155,106 @@ def test_a_contribution_that_fails_is_remembered_with_its_reason(ada, changes, c
     envelope = ada.world.ask()
     work = ada.work(envelope)
     assert ada.lifecycle.advance(work)
-    ada.restart()
+    # As after a restart: which rows it accepted with is known from the history.
+    ada.lifecycle._accepted_with.clear()
     ada.lifecycle._party = replace(ada.lifecycle._party, **changes)
     ada.lifecycle.compute(work)
     assert ada.state(envelope) is AttemptState.ENDED
     (kept,) = ada.history.refusals()
     assert (kept.code, kept.query_id, kept.attempt) == (code, envelope.payload_hash.hex(), 1)
     assert kept.detail.startswith(f"After it was accepted: {reason}")
+    # Refused at the coordinator, once, although its work is from before the acceptance.
+    for _ in range(2):
+        assert not ada.lifecycle.advance(work)
+    assert ada.hub.accepted == [True, False]
+    assert open_statement(Refusal, ada.hub.answers[1], ada.world.roster)[0].code is code
+
+
+def raising(error):
+    """A function that only fails."""
+
+    def fail(*_: object):
+        raise error
+
+    return fail
+
+
+def fail_to_compute(ada, monkeypatch, error=None):
+    """An attempt that was accepted, and whose contribution fails."""
+    envelope = ada.world.ask()
+    work = ada.work(envelope)
+    assert ada.lifecycle.advance(work)
+    with monkeypatch.context() as patch:
+        patch.setattr("parties.answering.lifecycle.integer_vector", raising(error or OSError()))
+        ada.lifecycle.compute(work)
+    return envelope, work
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_refusal_after_the_acceptance_is_sent_until_it_arrives(ada, monkeypatch, restarts):
+    envelope, work = fail_to_compute(ada, monkeypatch)
+    ada.hub.fail["answer"] = [ConnectionLostError("hub", "cut"), ConnectionLostError("hub", "cut")]
+    for _ in range(2):
+        with pytest.raises(ConnectionLostError):
+            ada.lifecycle.advance(work)
+    if restarts:
+        ada.restart()
+    later = ada.work(envelope, phase=Phase.PREPARING, state=PartyState.ACCEPTED)
+    for _ in range(2):
+        assert not ada.lifecycle.advance(later)
+    assert ada.hub.accepted == [True, False]
+    assert open_statement(Refusal, ada.hub.answers[1], ada.world.roster)[0].code is Code.UNAVAILABLE
+    assert (ada.state(envelope), reserved(ada)) == (AttemptState.ENDED, 0)
+
+
+def test_a_coordinator_of_an_older_version_takes_no_second_answer(ada, monkeypatch):
+    envelope, work = fail_to_compute(ada, monkeypatch)
+    ada.hub.fail["answer"] = [WireError(Code.ANSWER_CONFLICT)]
+    for _ in range(3):
+        assert not ada.lifecycle.advance(work)
     assert ada.hub.accepted == [True]
+    # What ends at the coordinator is forgotten here.
+    ada.lifecycle.advance(ada.work(envelope, phase=Phase.FAILED))
+    assert not ada.lifecycle._withdrawals.has(envelope.payload_hash, 1)
+
+
+def test_a_party_tells_no_other_reason_of_its_own_than_unavailable(ada, monkeypatch):
+    _, work = fail_to_compute(ada, monkeypatch, WireError(Code.SPOOL_FULL, "4,096 bytes are free."))
+    ada.lifecycle.advance(work)
+    assert open_statement(Refusal, ada.hub.answers[1], ada.world.roster)[0].code is Code.UNAVAILABLE
+    (kept,) = ada.history.refusals()
+    assert kept.code is Code.SPOOL_FULL
+
+
+def test_an_attempt_that_the_disk_could_not_end_is_neither_computed_nor_uploaded(ada, monkeypatch):
+    envelope = ada.world.ask()
+    work = ada.work(envelope)
+    assert ada.lifecycle.advance(work)
+    with monkeypatch.context() as patch:
+        patch.setattr("parties.answering.lifecycle.integer_vector", lambda *_: 1 / 0)
+        patch.setattr(ada.lifecycle._attempts, "end", raising(LedgerBusyError(ada.directory, "the disk is full")))
+        with pytest.raises(LedgerBusyError):
+            ada.lifecycle.compute(work)
+    assert ada.state(envelope) is AttemptState.ACCEPTED
+    assert not ada.lifecycle.advance(work)
+    assert (ada.state(envelope), ada.hub.accepted, reserved(ada)) == (AttemptState.ENDED, [True, False], 0)
+
+
+def test_a_party_whose_contribution_is_lost_ends_the_attempt_and_a_charged_one_stays_charged(ada):
+    for charged in (False, True):
+        envelope, cohort = ready(ada)
+        if charged:
+            ada.hub.fail["receipt"] = [ConnectionLostError("hub", "cut")]
+            with pytest.raises(ConnectionLostError):
+                ada.upload(envelope, cohort)
+        ada.spools.remove(envelope.payload_hash, 1)
+        before = (len(ada.hub.receipts), spent(ada))
+        ada.upload(envelope, cohort)
+        ada.upload(envelope, cohort)
+        assert ada.state(envelope) is (AttemptState.BURNT if charged else AttemptState.ENDED)
+        assert ada.hub.accepted[-2:] == [True, False]
+        assert (len(ada.hub.receipts), spent(ada)) == before
+        assert bool(spent(ada)) is charged
 
 
 def test_a_contribution_that_is_no_longer_wanted_is_not_remembered(ada):

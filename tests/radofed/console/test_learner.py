@@ -162,7 +162,12 @@ def test_the_coordinator_s_pages(federation, learner, coordinator):
     assert found["free_disk_bytes"] > 0
     assert page.locator("meter").get_attribute("max") == str(found["spool_limit_bytes"])
     assert all(f"\n{name}\t" in text for name in (*ROWS, "learner"))
+    assert f"\nlearner\t{found['quotas'][0]['open_queries']} of 4\t" in text
+    config = str(federation.member("coordinator").config)
+    rado("coordinator", "drain", "--within", "0", "--config", config, code=3)
+    page.wait_for_selector("text=Drained since")
     check_page(page)
+    rado("coordinator", "undrain", "--config", config)
     page.click(f"text={query_id[:10]}")
     page.wait_for_selector("tr:has-text('pending')")
     assert query_id in page.inner_text("main")

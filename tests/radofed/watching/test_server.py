@@ -135,6 +135,12 @@ def test_a_state_is_read_once_for_many_callers(node, start, monkeypatch):
     assert node.reads == 1
 
 
+def test_monitoring_takes_no_command(node, start):
+    place = start()
+    for path in ("/readyz", "/drain"):
+        assert fetch(place, path, limit_bytes=1 << 10, method="POST")[0] == 405
+
+
 @pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:9464", "", "127.0.0.1.example.org:9464"])
 def test_a_browser_that_another_site_sends_here_is_refused(start, host):
     """DNS rebinding: the name in Host is the other site's."""

@@ -1,0 +1,139 @@
+"""The coordinator's limits on queries: how many, and how many bytes of uploads, at one time and within a day.
+
+They are checked before a query is stored, so before any party sees it. A day is the last 24 hours: what a learner asked
+counts for so long, whether it ended well or not, also over restarts. A retry is no new query and counts no second time.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final
+
+from coordinator.config import CoordinatorLimits
+from coordinator.live import LiveQuery
+from coordinator.store import DAY_S, Asked
+from radofed.common.watching.metrics import Counts
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery
+
+REFUSED: Final = {
+    name: f"queries refused by {name}"
+    for name in (
+        "query_life_s", "open_queries", "open_queries_per_learner", "queries_per_day_per_learner",
+        "upload_bytes_per_day_per_learner", "spool_bytes",
+    )
+}  # fmt: skip
+"""Names of counts: queries that a limit refused, by its key in `[limits]`.
+
+The limit of a single learner counts under the key that it replaces.
+"""
+
+
+class Quotas:
+    """Checks limits, and remembers what learners asked within a day. Use it from one event loop."""
+
+    def __init__(self, limits: CoordinatorLimits, counts: Counts) -> None:
+        self._limits, self._counts = limits, counts
+        self._asked: dict[str, list[Asked]] = {}
+
+    def add(self, asked: Asked) -> None:
+        """Count a query that was stored. The older ones of its learner were added before it."""
+        self._asked.setdefault(asked.learner, []).append(asked)
+
+    def check(
+        self, opened: OpenedQuery, needed_bytes: int, open_queries: Sequence[LiveQuery], now_unix_s: float
+    ) -> None:
+        """Refuse a new query that exceeds a limit. needed_bytes: of the uploads of its largest cohort.
+
+        Raises WireError(QUERY_INVALID, QUERIES_TOO_MANY, QUERY_TOO_LARGE or SPOOL_FULL) that names the limit.
+        """
+        self._check_life(opened, now_unix_s)
+        self._check_open(opened.query.learner, open_queries)
+        self._check_day(opened.query.learner, needed_bytes, now_unix_s)
+        self._check_spool(needed_bytes, open_queries)
+
+    def _refusal(self, limit: str, code: Code, detail: str) -> WireError:
+        self._counts.add(REFUSED[limit])
+        return WireError(code, detail)
+
+    def _check_life(self, opened: OpenedQuery, now_unix_s: float) -> None:
+        life_s = self._limits.query_life_s
+        if opened.query.not_after_unix_s > now_unix_s + life_s:
+            sentence = f"This coordinator accepts queries that expire within {life_s} s."
+            raise self._refusal("query_life_s", Code.QUERY_INVALID, sentence)
+
+    def _check_open(self, learner: str, open_queries: Sequence[LiveQuery]) -> None:
+        own = [live for live in open_queries if live.learner == learner]
+        quota = self._limits.of_learner(learner)
+        for limit, most, counted in (
+            ("open_queries", self._limits.open_queries, open_queries),
+            ("open_queries_per_learner", quota.open_queries, own),
+        ):
+            if len(counted) >= most:
+                ends = [live.opened.query.not_after_unix_s for live in counted]
+                room = f"There is room once one ends; the first expires at {utc(min(ends))}." if ends else ""
+                sentence = f"{len(open_queries)} are open, {len(own)} of them from this learner, and {limit} is {most}."
+                raise self._refusal(limit, Code.QUERIES_TOO_MANY, f"{sentence} {room}".strip())
+
+    def _check_day(self, learner: str, needed_bytes: int, now_unix_s: float) -> None:
+        quota, asked = self._limits.of_learner(learner), self._within_a_day(learner, now_unix_s)
+        most = quota.queries_per_day
+        if most is not None and len(asked) >= most:
+            limit = "queries_per_day_per_learner"
+            room = f"There is room at {utc(asked[-most].at_unix_s + DAY_S)}." if most else ""
+            sentence = f"This learner asked {len(asked)} in the last 24 hours, and {limit} is {most} for it."
+            raise self._refusal(limit, Code.QUERIES_TOO_MANY, f"{sentence} {room}".strip())
+        most_bytes = quota.upload_bytes_per_day
+        if most_bytes is None:
+            return
+        limit = "upload_bytes_per_day_per_learner"
+        if needed_bytes > most_bytes:
+            sentence = f"Its uploads may need {needed_bytes} bytes, and {limit} is {most_bytes} for this learner."
+            raise self._refusal(limit, Code.QUERY_TOO_LARGE, sentence)
+        if (at := _room_at(asked, most_bytes - needed_bytes)) is not None:
+            used = sum(each.upload_bytes for each in asked)
+            raise self._refusal(
+                limit,
+                Code.QUERIES_TOO_MANY,
+                f"Its uploads may need {needed_bytes} bytes. Those of this learner's queries of the last 24 hours may "
+                f"need {used}, and {limit} is {most_bytes} for it. There is room at {utc(at)}.",
+            )
+
+    def _check_spool(self, needed_bytes: int, open_queries: Sequence[LiveQuery]) -> None:
+        # If several cohorts partly fill the spool, all of them wait until their charged attempts are lost.
+        most = self._limits.spool_bytes
+        promised = sum(live.most_upload_bytes for live in open_queries)
+        if needed_bytes > most:
+            sentence = f"It needs up to {needed_bytes} bytes; the spool has {most}."
+            raise self._refusal("spool_bytes", Code.QUERY_TOO_LARGE, sentence)
+        if promised + needed_bytes > most:
+            raise self._refusal(
+                "spool_bytes",
+                Code.SPOOL_FULL,
+                f"Uploads of this query may need {needed_bytes} bytes, and {most - promised} of {most} are not "
+                "reserved for open queries.",
+            )
+
+    def _within_a_day(self, learner: str, now_unix_s: float) -> list[Asked]:
+        """Oldest first. Discards what is older."""
+        recent = [each for each in self._asked.get(learner, ()) if each.at_unix_s + DAY_S > now_unix_s]
+        if learner in self._asked:
+            self._asked[learner] = recent
+        return sorted(recent, key=lambda each: each.at_unix_s)
+
+
+def _room_at(asked: Sequence[Asked], most_bytes: int) -> int | None:
+    """When so few bytes remain within a day, Unix seconds; None if it is so now. asked: oldest first."""
+    used = sum(each.upload_bytes for each in asked)
+    at = None
+    for each in asked:
+        if used <= most_bytes:
+            break
+        used -= each.upload_bytes
+        at = each.at_unix_s + DAY_S
+    return at
+
+
+def utc(unix_s: float) -> str:
+    """A time for a message that travels: minutes, rounded up."""
+    minutes = -(-unix_s // 60)
+    return f"{dt.datetime.fromtimestamp(minutes * 60, dt.UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,59 @@
+"""Attempts that this party accepted and gave up: it refuses them, so that the others need not wait for it.
+
+A party refuses with the message that it also answers with. A coordinator of an older version takes one answer of a
+party and rejects the refusal; the others then wait until the phase ends.
+"""
+
+from collections.abc import Iterable
+
+from wire.cohort import Refusal
+from wire.errors import Code
+from wire.status import PartyState, Work
+
+_COUNTED_ON = (PartyState.ACCEPTED, PartyState.READY, PartyState.UPLOADING)
+"""What the coordinator says of a party whose contribution it waits for."""
+
+
+class Withdrawals:
+    """What this process gave up, and what the coordinator knows of it. Kept in memory: the disk may be what failed."""
+
+    def __init__(self, party: str) -> None:
+        self._party = party
+        self._codes: dict[tuple[bytes, int], Code] = {}
+        self._arrived: set[tuple[bytes, int]] = set()
+
+    def add(self, query_id: bytes, attempt: int, code: Code) -> None:
+        """Give an attempt up. code: why."""
+        self._codes[query_id, attempt] = code
+
+    def has(self, query_id: bytes, attempt: int) -> bool:
+        """Whether this process gave the attempt up."""
+        return (query_id, attempt) in self._codes
+
+    def due(self, work: Work, *, delivered: bool) -> Refusal | None:
+        """The refusal of an attempt that is over at this party, if the coordinator waits for the party.
+
+        delivered: whether this process delivered the acceptance, so that the coordinator may know more than `work`
+        says. A party that was restarted no longer knows why it gave up, and says UNAVAILABLE.
+        """
+        key = (work.query_id, work.attempt)
+        is_counted_on = work.state in _COUNTED_ON or (delivered and work.state.awaits_answer)
+        if not is_counted_on or key in self._arrived:
+            return None
+        return Refusal(*key, self._party, self._codes.get(key, Code.UNAVAILABLE))
+
+    def arrived(self, work: Work) -> None:
+        """The coordinator took the refusal, or will never take it."""
+        self._arrived.add((work.query_id, work.attempt))
+
+    def forget(self, query_id: bytes, attempt: int) -> None:
+        """Discard an attempt that ended at the coordinator."""
+        self._codes.pop((query_id, attempt), None)
+        self._arrived.discard((query_id, attempt))
+
+    def keep_only(self, open_queries: Iterable[bytes]) -> None:
+        """Discard attempts at all other queries."""
+        still_open = set(open_queries)
+        for key in {*self._codes, *self._arrived}:
+            if key[0] not in still_open:
+                self.forget(*key)

@@ -1,0 +1,141 @@
+"""Checks of a party's own files: configuration, policy, schema, data, keys and certificate."""
+
+import datetime as dt
+from pathlib import Path
+
+from dpcore.accounting.dp_feat import dp_feat_range
+from dpcore.errors import PlanError
+from dpcore.records.schema import differences
+from parties.checks.run import CheckFailedError, Run
+from parties.data.dataset import check as check_data
+from parties.data.refusing import advice as advice_on_refusing
+from parties.policy import Policy
+from radofed.common.files.reading import ExposedKeyError, check_private
+from radofed.common.files.schemas import load_schema
+from wire.envelopes import SigningKey, fingerprint, load_public_key
+from wire.roster import Role
+
+_NO_ORDER = (
+    "a query need not give its rows in the same order every time, and then others are held back: name an id_column, or "
+    "end the query with ORDER BY and a unique column"
+)
+_BY_PLACE = (
+    "their place in the table: if it is sorted, or rows are added before others, rows that were trained on may be held "
+    "back later (id_column in the configuration avoids this)"
+)
+# Designs that never bound what a release reveals about whole records.
+_UNBOUNDED_DESIGNS = frozenset({"plain", "dp-feat", "dp-feat-joint"})
+
+
+def check_files(run: Run) -> None:
+    """All of these, in order."""
+    run.step("policy", lambda: _policy(run))
+    run.step("schema", lambda: _schema(run))
+    run.step("data", lambda: _data(run), needs=("schema",))
+    run.step("dp-feat", lambda: _dp_feat(run), needs=("policy", "data"))
+    run.step("signing-key", lambda: _signing_key(run))
+    run.step("federation-key", lambda: _federation_key(run))
+    run.step("key-permissions", lambda: _permissions(run))
+    run.step("certificate", lambda: _certificate(run))
+
+
+def _policy(run: Run) -> None:
+    run.policy = policy = Policy.load(run.config.policy)
+    empty = [name for name, given in (("learners", policy.learners), ("designs", policy.designs)) if not given]
+    advice = f"This policy refuses every query: fill in {' and '.join(empty)}." if empty else ""
+    unbounded = [name for name in policy.designs if name in _UNBOUNDED_DESIGNS]
+    if unbounded and not policy.limits.unbounded_queries:
+        advice = f"{advice} unbounded_queries = 0 refuses every query of {' and '.join(unbounded)}.".strip()
+    run.add(
+        "policy",
+        f"designs {', '.join(policy.designs) or 'none'}; {len(policy.learners)} learner(s); "
+        f"{len(policy.accepted_members)} accepted member(s); smallest cohort {policy.members_needed(1)}",
+        advice,
+    )
+
+
+def _schema(run: Run) -> None:
+    run.schema = load_schema(run.config.schema_file)
+    words = f"{run.schema.name!r}, {run.schema.d} coordinates, digest {run.schema.digest.hex()}"
+    run.add("schema", words, advice_on_refusing(run.schema))
+
+
+def compare_schemas(run: Run, other: Path) -> None:
+    """Compare the party's schema with another file."""
+    found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(run.schema, load_schema(other))]
+    if found:
+        raise CheckFailedError("; ".join(found), f"Agree on one schema file; this one differs from {other}.")
+    run.add("schema-against", f"the same as {other}")
+
+
+def _data(run: Run) -> None:
+    report = check_data(run.schema, run.config.table, id_column=run.config.id_column)
+    run.rows = report.rows
+    by = f"the column {run.config.id_column!r}" if run.config.id_column else _BY_PLACE
+    words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
+    warnings = list(report.warnings)
+    is_ordered = run.config.id_column is not None or "order by" in (run.config.query or "order by").casefold()
+    if not is_ordered:
+        warnings.append(_NO_ORDER)
+    run.add("data", words, " ".join(f"{warning}." for warning in warnings))
+
+
+def _dp_feat(run: Run) -> None:
+    if "dp-feat" not in run.policy.designs:
+        run.add("dp-feat", "the policy does not allow it")
+        return
+    limits = run.policy.limits
+    delta, epsilon = limits.delta_per_query, limits.epsilon
+    try:
+        found = dp_feat_range(run.rows, delta=delta, epsilon=epsilon, most_rados=limits.rados_per_query)
+    except PlanError as error:
+        run.add("dp-feat", f"no query has a privacy bound: {error}", "Correct delta_per_query in the policy.")
+        return
+    at = f"at {run.rows} rows and delta {float(delta):g}"
+    if found.one_rado is None:
+        run.add(
+            "dp-feat",
+            f"{at} not even a query of 1 rado has a finite bound",
+            f"Provide at least {found.rows_needed} rows, or a delta_per_query above {found.delta_needed:.2g}.",
+        )
+    elif not found.largest:
+        run.add(
+            "dp-feat",
+            f"{at} even 1 rado costs epsilon {found.one_rado:.3g}; the policy allows {float(epsilon):g}",
+            "Raise epsilon, or provide more rows.",
+        )
+    else:
+        run.add(
+            "dp-feat",
+            f"{at} a first query of up to {found.largest} rado(s) costs at most epsilon {float(epsilon):g}",
+        )
+
+
+def _signing_key(run: Run) -> None:
+    run.signing_key = SigningKey.load(run.config.signing_key)
+    run.add("signing-key", f"fingerprint {fingerprint(run.signing_key.public_bytes)}")
+
+
+def _federation_key(run: Run) -> None:
+    run.federation_key = load_public_key(run.config.federation_key)
+    run.add("federation-key", f"fingerprint {fingerprint(run.federation_key)}")
+
+
+def _permissions(run: Run) -> None:
+    secrets = (run.config.signing_key, run.config.tls.key)
+    exposed = []
+    for path in secrets:
+        try:
+            check_private(path)
+        except ExposedKeyError as error:
+            exposed.append(str(error))
+    if exposed:
+        raise CheckFailedError(" | ".join(exposed), "A party does not start with such a key.")
+    run.add("key-permissions", "other users cannot read the keys")
+
+
+def _certificate(run: Run) -> None:
+    now = dt.datetime.fromtimestamp(run.time(), dt.UTC)
+    certificate = run.config.tls.files.check(run.config.federation, Role.PARTY, run.config.name, now)
+    days = (certificate.not_after - now).days
+    run.add("certificate", f"{certificate.san}, expires in {days} days", certificate.expiry_warning(now))
