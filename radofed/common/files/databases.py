@@ -1,0 +1,43 @@
+"""Copies of SQLite files: consistent while others write, and kept before a program updates a file's format."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from radofed.common.files.writing import write_durably
+
+Edit = Callable[[sqlite3.Connection], object]
+
+
+def copy_of(connection: sqlite3.Connection, edit: Edit | None = None) -> bytes:
+    """The content of a database as one file, with everything that was committed, also in a write-ahead log.
+
+    edit: changes the copy first, for example to erase a secret. The copy is made in memory, so that no disk block ever
+    holds what `edit` erases. Raises sqlite3.Error.
+    """
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    with closing(copy):
+        connection.backup(copy)
+        if edit is not None:
+            copy.execute("PRAGMA secure_delete = ON")
+            edit(copy)
+        # Free pages, and the unused parts of others, are left behind. The copy needs no write-ahead log.
+        copy.execute("VACUUM")
+        return bytes(copy.serialize())
+
+
+def kept_file(path: Path, version: int) -> Path:
+    """Where the copy of a file is kept whose format had this version: "NAME.format-VERSION" beside it."""
+    return path.with_name(f"{path.name}.format-{version}")
+
+
+def keep_before_update(connection: sqlite3.Connection, path: Path, version: int, edit: Edit | None = None) -> None:
+    """Keep a copy of a database beside it before its format is updated, unless one is kept already.
+
+    The copy is for its owner only, and on disk on return. Raises sqlite3.Error, and OSError if it cannot be written;
+    then nothing is left, and the caller must not update.
+    """
+    kept = kept_file(path.resolve(), version)
+    if not kept.exists():
+        write_durably(kept, copy_of(connection, edit))
