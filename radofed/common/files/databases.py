@@ -1,8 +1,8 @@
 """Copies of SQLite files: consistent while others write, and kept before a program updates a file's format."""
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from radofed.common.files.writing import write_durably
@@ -25,6 +25,17 @@ def copy_of(connection: sqlite3.Connection, edit: Edit | None = None) -> bytes:
         # Free pages, and the unused parts of others, are left behind. The copy needs no write-ahead log.
         copy.execute("VACUUM")
         return bytes(copy.serialize())
+
+
+@contextmanager
+def opened_copy(content: bytes) -> Iterator[sqlite3.Connection]:
+    """The database of a file's content, in memory. Raises sqlite3.Error if it is none, or is damaged."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.deserialize(content)
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(str(found))
+        yield connection
 
 
 def kept_file(path: Path, version: int) -> Path:
