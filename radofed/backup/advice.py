@@ -82,10 +82,8 @@ def _keys_step(manifest: Manifest, directory: Path) -> list[str]:
 
 
 def _operator_steps(directory: Path) -> list[str]:
-    return [
-        f"rado provision roster {directory}, and compare its version with `rado coordinator status`; if the "
-        f"coordinator has a newer one: rado provision renew-roster {directory} --roster THAT_FILE",
-    ]
+    newer = f"if the coordinator has a newer one: rado provision renew-roster {directory} --roster THAT_FILE"
+    return [f"rado provision roster {directory}, and compare its version with `rado coordinator status`; {newer}"]
 
 
 def _certificate_step(manifest: Manifest, directory: Path, config: Path, now: dt.datetime) -> list[str]:

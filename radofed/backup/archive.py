@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from dpcore.errors import ConfigurationError
 from radofed.backup.manifest import LIMIT_BYTES, BackupError, Entry, FileRole, Manifest, damaged
+from radofed.common.files.databases import MAGIC
 from radofed.common.files.faults import in_words
 from radofed.common.files.reading import FileKind, open_file
 from radofed.common.files.writing import OWNER_ONLY, created_file
@@ -117,10 +118,17 @@ class Archive:
             if entry.role in _CHECKED or entry.path == self.manifest.configuration:
                 check(entry, b"".join(self.pieces(entry)))
             else:
-                for _ in self.pieces(entry):
-                    pass
+                self._check_plain(entry)
         if self._file.read() != _END:
             raise damaged(self.path, "something follows its last file")
+
+    def _check_plain(self, entry: Entry) -> None:
+        """A database that is called a plain file would not be checked as one."""
+        pieces = self.pieces(entry)
+        if next(pieces, b"").startswith(MAGIC):
+            raise damaged(self.path, f"{entry.path} is a database, and its manifest says another")
+        for _ in pieces:
+            pass
 
     def extract(self, write: Callable[[Entry, Iterator[bytes]], None]) -> None:
         """Call `write` with each file and its pieces, in order. Raises BackupError as `verify` does."""

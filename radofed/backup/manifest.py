@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.databases import BESIDE
 from radofed.common.files.reading import FileKind, parse_json
 
 FORMAT = "radofed-backup"
@@ -195,20 +196,28 @@ def _faults(manifest: Manifest) -> Iterator[str]:
     if len(paths) > MOST_FILES:
         yield f"it has {len(paths)} files, more than {MOST_FILES}"
     for entry in manifest.files:
-        if fault := path_fault(entry.path):
-            yield f"its file {entry.path!r} {fault}"
-        if entry.size_bytes > LARGEST_FILE_BYTES or len(entry.digest) != DIGEST_BYTES:
-            yield f"its file {entry.path!r} has an impossible size or digest"
+        yield from _entry_faults(entry)
     directories = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
     if len(set(paths)) != len(paths) or not directories.isdisjoint(paths):
         yield "two of its files have the same place"
+    databases = [entry.path for entry in manifest.files if entry.role in (FileRole.LEDGER, FileRole.DATABASE)]
+    if not {path + end for path in databases for end in BESIDE}.isdisjoint(paths):
+        yield "it has a file that would change a database"
     if (manifest.configuration in paths) is (manifest.role == OPERATOR):
         yield "it has no configuration, or one that its role does not have"
     if any(path_fault(place) for place in manifest.outside):
         yield "it names an impossible directory"
-    times = [manifest.created_at_unix_s, *(entry.modified_at_unix_s for entry in manifest.files)]
-    if max(times) > LATEST_UNIX_S:
+    if manifest.created_at_unix_s > LATEST_UNIX_S:
         yield "it has an impossible time"
+
+
+def _entry_faults(entry: Entry) -> Iterator[str]:
+    if fault := path_fault(entry.path):
+        yield f"its file {entry.path!r} {fault}"
+    if entry.size_bytes > LARGEST_FILE_BYTES or len(entry.digest) != DIGEST_BYTES:
+        yield f"its file {entry.path!r} has an impossible size or digest"
+    if entry.modified_at_unix_s > LATEST_UNIX_S:
+        yield f"its file {entry.path!r} has an impossible time"
 
 
 def path_fault(path: str) -> str:

@@ -87,7 +87,7 @@ def test_messages_are_verified(recorded):
     )
     assert [member.name for member in roster.parties] == ["ada", "bo", "cy"]
     seen = set()
-    (store := unpacked_store(recorded)).close()
+    unpacked_store(recorded).close()
     with closing(sqlite3.connect(recorded / "coordinator.sqlite")) as file:
         for kind, content in file.execute("SELECT kind, envelope FROM statements"):
             seen.add(kind)

@@ -7,6 +7,11 @@ from pathlib import Path
 
 from radofed.common.files.writing import write_durably
 
+MAGIC = b"SQLite format 3\0"
+"""How every SQLite file begins."""
+BESIDE = ("-journal", "-wal", "-shm")
+"""Ends of the names of files beside a database that SQLite reads as a part of it."""
+
 Edit = Callable[[sqlite3.Connection], object]
 
 
@@ -30,6 +35,8 @@ def copy_of(connection: sqlite3.Connection, edit: Edit | None = None) -> bytes:
 @contextmanager
 def opened_copy(content: bytes) -> Iterator[sqlite3.Connection]:
     """The database of a file's content, in memory. Raises sqlite3.Error if it is none, or is damaged."""
+    if not content.startswith(MAGIC):
+        raise sqlite3.DatabaseError("it does not begin as a database does")
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.deserialize(content)
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
