@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dpcore.errors import ConfigurationError
-from radofed.backup.manifest import LIMIT_BYTES, BackupError, Entry, FileRole, Manifest, damaged
+from radofed.backup.manifest import (
+    LARGEST_FILE_BYTES,
+    LIMIT_BYTES,
+    MOST_FILES,
+    BackupError,
+    Entry,
+    FileRole,
+    Manifest,
+    damaged,
+)
 from radofed.common.files.databases import MAGIC
 from radofed.common.files.faults import in_words
 from radofed.common.files.reading import FileKind, open_file
@@ -55,10 +64,13 @@ def write_archive(path: Path, manifest: Manifest, items: Sequence[Item]) -> Mani
 
     manifest: its `files` are replaced. Raises ConfigurationError if it cannot be written, or a file changed meanwhile.
     """
+    if len(items) > MOST_FILES:
+        raise ConfigurationError(f"{path}: more than {MOST_FILES} files for one backup; move old releases elsewhere")
     manifest = replace(manifest, files=tuple(item.entry() for item in items))
     content = manifest.to_bytes()
-    if len(content) > LIMIT_BYTES:
-        raise ConfigurationError(f"{path}: too many files for one backup; move old releases elsewhere")
+    for entry in manifest.files:
+        if entry.size_bytes > LARGEST_FILE_BYTES:
+            raise ConfigurationError(f"{entry.path}: has 8 GiB or more; move it elsewhere, and save it by itself")
     try:
         with created_file(path) as file:
             _write_member(file, MANIFEST, len(content), manifest.created_at_unix_s, iter([content]))
@@ -159,7 +171,7 @@ class Archive:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as error:
             raise damaged(self.path, f"it is no backup, or is damaged where {name} should be") from error
-        if info.type != tarfile.REGTYPE or info.name != name or info.size < 0:
+        if info.type != tarfile.REGTYPE or info.name != name:
             raise damaged(self.path, f"it has {info.name!r} where the file {name} should be")
         return info.size
 

@@ -74,9 +74,7 @@ def federation_of(directory: Path) -> str:
     # Founded, and without members yet.
     ca = directory / "ca.pem"
     names = TlsFiles(ca, ca, ca).authority().subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if len(names) != 1:
-        raise ConfigurationError(f"{ca}: is no authority's certificate; give an operator's directory")
-    return str(names[0].value).removeprefix(_AUTHORITY_NAME)
+    return str(names[0].value).removeprefix(_AUTHORITY_NAME) if names else ""
 
 
 def _write(

@@ -17,7 +17,7 @@ import pytest
 from learner.release import Release
 from tests import forked
 from tests.docs.examples import DOCS
-from tests.end_to_end.test_joining import SCHEMA, Home, table
+from tests.end_to_end.test_joining import SCHEMA, Home
 from tests.federation import rado, wait_until
 from wire.envelopes import SigningKey, spoken
 

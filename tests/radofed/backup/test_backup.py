@@ -266,6 +266,15 @@ def test_a_key_that_others_can_read_is_not_backed_up(party, capsys, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+def test_a_name_that_no_backup_can_have_is_refused(federation, capsys, tmp_path):
+    directory = federation / "members/lab/releases" / ("a" * 91)
+    directory.mkdir()
+    (directory / "release.json").write_text("{}")
+    message = create(capsys, tmp_path / "b", config_of(federation, "lab"), code=4)["message"]
+    assert "move or rename it" in message
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_file_that_changes_while_it_is_copied_is_noticed(tmp_path):
     file = tmp_path / "large"
     file.write_bytes(b"before")

@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.backup.making import back_up
-from radofed.backup.manifest import BackupError, path_fault
+from radofed.backup import restoring
+from radofed.backup.archive import Item, write_archive
+from radofed.backup.making import back_up, back_up_operator
+from radofed.backup.manifest import BackupError, Entry, Manifest, path_fault
 from radofed.backup.restoring import Expected, restore, verify_backup
 from radofed.common.files.databases import copy_of
+from radofed.joining.operator import found
 from tests.full_disk import fill
 from tests.radofed.test_ledger_backup import make_party
 
@@ -217,6 +220,10 @@ def test_the_configuration_of_another_member_is_refused(good, tmp_path):
         ({"role": "operator"}, "configuration"),
         ({"configuration": "x.toml"}, "no configuration"),
         ({"files": 3}, "malformed"),
+        ({"program": 3}, "malformed"),
+        ({"program": "\ud800"}, "malformed"),
+        ({"created_at_unix_s": 1.5}, "malformed"),
+        ({"created_at_unix_s": True}, "malformed"),
         ({"created_at_unix_s": -1}, "malformed"),
         ({"created_at_unix_s": 1 << 40}, "impossible time"),
         ({"outside": {"../x": "/etc"}}, "impossible directory"),
@@ -280,3 +287,60 @@ def test_a_restore_that_is_killed_leaves_no_directory(good, tmp_path):
     assert all(path.name.startswith(".back-") and path.stat().st_mode & 0o077 == 0 for path in left)
     restore(archive, back, ANY)
     assert (back / "state/ledger.sqlite").exists()
+
+
+def test_what_no_backup_can_hold_is_refused_before_it_is_written(tmp_path):
+    manifest = Manifest("operator", "operator", "clinics", 0, "0", "", (), {}, ())
+
+    class Large(Item):
+        def entry(self):
+            return Entry(self.path, 1 << 33, bytes(32), self.role, 0)
+
+    with pytest.raises(ConfigurationError, match="large: has 8 GiB or more"):
+        write_archive(tmp_path / "b", manifest, [Large("large", b"", 0)])
+    with pytest.raises(ConfigurationError, match="more than 100000 files"):
+        write_archive(tmp_path / "b", manifest, [Item("x", b"", 0)] * 100_001)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_header_that_differs_from_the_manifest_is_refused(good, tmp_path):
+    def longer(info: tarfile.TarInfo) -> None:
+        info.size += info.name == "files/ca.pem"
+
+    def renamed(info: tarfile.TarInfo) -> None:
+        info.name = info.name.replace("ca.pem", "ca.pim")
+
+    refused(packed(*members_of(good), longer), tmp_path, "ca.pem has another size")
+    refused(packed(*members_of(good), renamed), tmp_path, "'files/ca.pim' where the file files/ca.pem should be")
+
+
+def test_a_manifest_that_is_too_long_is_not_read(tmp_path):
+    info = tarfile.TarInfo("manifest.json")
+    info.size = (32 << 20) + 1
+    refused(info.tobuf(tarfile.USTAR_FORMAT) + bytes(1024), tmp_path, "manifest is too long")
+
+
+def test_an_operators_backup_is_of_the_federation_that_it_says(tmp_path):
+    founded = tmp_path / "operator"
+    found(founded, "clinics")
+    back_up_operator(founded, tmp_path / "good")
+    manifest, members = members_of((tmp_path / "good").read_bytes())
+    (tmp_path / "made-up").write_bytes(packed(manifest | {"federation": "other"}, members))
+    with pytest.raises(BackupError, match="of the federation 'clinics'"):
+        restore(tmp_path / "made-up", tmp_path / "back", ANY)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good", "made-up", "operator"]
+
+
+def test_a_directory_that_appears_meanwhile_is_not_overwritten(good, tmp_path, monkeypatch):
+    (tmp_path / "good").write_bytes(good)
+    real = restoring.publish_directory
+
+    def late(draft: Path, directory: Path) -> None:
+        (directory / "mine").mkdir(parents=True)
+        real(draft, directory)
+
+    monkeypatch.setattr(restoring, "publish_directory", late)
+    with pytest.raises(ConfigurationError, match="nothing was restored"):
+        restore(tmp_path / "good", tmp_path / "back", ANY)
+    assert [path.name for path in (tmp_path / "back").iterdir()] == ["mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "good"]
