@@ -177,12 +177,11 @@ class Archive:
 
     def _content(self, size_bytes: int) -> Iterator[bytes]:
         left = size_bytes
-        while left:
-            piece = self._file.read(min(left, _PIECE_BYTES))
-            if not piece:
-                raise damaged(self.path, "it is cut off")
+        while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
             left -= len(piece)
             yield piece
+        if left:
+            raise damaged(self.path, "it is cut off")
         self._file.read(_padded(size_bytes) - size_bytes)
 
 

@@ -171,11 +171,9 @@ def _read(content: Mapping[str, Any]) -> Manifest:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    # Texts are printed, and a surrogate cannot be.
+    # Only a text has this method, and it raises for a surrogate, which could not be printed.
     value.encode()
-    return value
+    return str(value)
 
 
 def _number(value: Any) -> int:

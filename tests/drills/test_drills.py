@@ -235,6 +235,37 @@ def test_the_operators_disk_is_lost_and_a_roster_is_wrong(drill):
     everyone_answers(drill)
 
 
+def test_without_any_backup_a_coordinator_starts_again_and_no_charge_is_lost(drill):
+    """The page says it in a sentence: new keys for the same name and address."""
+    before = drill.spent("north-2")
+    drill.lose("hub")
+    request = drill.request("hub", "coordinator", "--address", drill.address)
+    signed = drill.sign(request, command="replace-key")
+    drill.install(signed)
+    drill.start("hub", "listening")
+    everyone_answers(drill)
+    assert drill.spent("north-2") > before
+
+
+def test_without_any_backup_a_party_is_charged_all_that_remains(drill):
+    policy = (drill.root / "north-2/policy.toml").read_text()
+    drill.lose("north-2")
+    request = drill.request("north", "party", "--rows", "300", directory="north-3")
+    signed = drill.sign(request, command="replace-key")
+    (installed,) = drill.install(signed, directory="north-3")
+    config = ("--config", str(drill.config("hub")))
+    version = rado("coordinator", "roster", signed["data"]["roster"], *config)["data"]["version"]
+    wait_until(lambda: f'"version": {version}' in drill.log("hub"), what="the roster")
+    drill.prepare("north-3", installed, 0)
+    (drill.root / "north-3/policy.toml").write_text(policy)
+    config = ("--config", str(drill.config("north-3")))
+    # No one can read what the old key sealed.
+    assert not rado("ledger", "acknowledge", *config, "--wait-s", "3", code=1)["data"]["ok"]
+    charged = rado("ledger", "acknowledge", *config, "--without-witness", "--yes", "--wait-s", "0")["data"]
+    assert charged["whole_limit"]
+    assert drill.spent("north-3") == pytest.approx(10)
+
+
 def test_the_page_names_the_tests_of_the_other_drills():
     root = DOCS.parent
     named = re.findall(r"`(tests/[\w/.]+)`", PAGE)

@@ -79,7 +79,7 @@ def test_what_is_packed_here_is_accepted(good, tmp_path):
     [
         (lambda data: data[:-1], "cut off"),
         (lambda data: data[: len(data) // 2], "cut off"),
-        (lambda data: data[:600], "cut off|no backup"),
+        (lambda data: data[:600], "it is cut off;"),
         (lambda data: b"", "no backup"),
         (lambda data: b"x" * 5000, "no backup"),
         (lambda data: data + bytes(512), "longer than it says"),
