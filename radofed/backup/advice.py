@@ -20,13 +20,13 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
 def age(manifest: Manifest, now_unix_s: float) -> str:
-    """How old a backup is, such as "3 days"; of a clock that is behind, "no time"."""
+    """How old a backup is, such as "3 days"; empty if this machine's clock is behind the one that made it."""
     seconds = int(now_unix_s) - manifest.created_at_unix_s
     for unit_s, unit in ((_DAY_S, "day"), (_HOUR_S, "hour"), (_MINUTE_S, "minute")):
         if seconds >= unit_s:
             count = seconds // unit_s
             return f"{count} {unit}{'s' if count > 1 else ''}"
-    return f"{seconds} s" if seconds >= 0 else "no time: the clock of this machine is behind the one that made it"
+    return f"{seconds} s" if seconds >= 0 else ""
 
 
 def words_of(manifest: Manifest, now_unix_s: float) -> list[str]:
@@ -34,16 +34,19 @@ def words_of(manifest: Manifest, now_unix_s: float) -> list[str]:
     at = dt.datetime.fromtimestamp(manifest.created_at_unix_s, dt.UTC)
     size_bytes = sum(entry.size_bytes for entry in manifest.files)
     keys = "with private keys: keep it as a secret" if manifest.has_keys else "without private keys"
+    old = age(manifest, now_unix_s)
+    ago = f"{old} ago" if old else "which is in the future: check the clock of this machine"
     return [
         f"{manifest.whose}: {len(manifest.files)} files, {size_bytes} bytes, {keys}",
-        f"made at {at:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}, {age(manifest, now_unix_s)} ago",
+        f"made at {at:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}, {ago}",
         *(f"not in it: {each.what}: {each.why}" for each in manifest.missing),
     ]
 
 
 def lost(manifest: Manifest, now_unix_s: float) -> str:
     """What is lost with the original: a sentence."""
-    return f"lost: what happened in the last {age(manifest, now_unix_s)}: {_LOST[manifest.role]}"
+    old = age(manifest, now_unix_s)
+    return f"lost: what happened since the backup{f', in the last {old}' if old else ''}: {_LOST[manifest.role]}"
 
 
 def next_steps(manifest: Manifest, directory: Path, now: dt.datetime) -> list[str]:

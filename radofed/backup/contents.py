@@ -34,10 +34,13 @@ _REASONS = {
 
 
 class Contents:
-    """What goes into one backup. directory: the one that a restore makes again; names are relative to it."""
+    """What goes into one backup.
 
-    def __init__(self, directory: Path, *, with_keys: bool) -> None:
-        self.directory, self._with_keys = directory, with_keys
+    directory: the one that a restore makes again; names are relative to it. archive: the backup's own file.
+    """
+
+    def __init__(self, directory: Path, archive: Path, *, with_keys: bool) -> None:
+        self.directory, self._archive, self._with_keys = directory, archive.resolve(), with_keys
         self._items: dict[str, Item] = {}
         self.missing: list[Missing] = []
         self.outside: dict[str, str] = {}
@@ -102,8 +105,11 @@ class Contents:
     def add_tree(self, label: str, directory: Path, *, only: Callable[[Path], bool] = lambda _: True) -> None:
         """Add the files below a directory. Hidden ones are unfinished, and links are left out.
 
-        only: which files, by their path below the directory.
+        only: which files, by their path below the directory. Raises ConfigurationError if the archive would be one of
+        them in the next backup.
         """
+        if self._archive.is_relative_to(directory.resolve()):
+            raise ConfigurationError(f"{self._archive}: is in a directory that is backed up; give a file elsewhere")
         for path in _files_below(directory):
             if not only(path.relative_to(directory)):
                 continue

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from cryptography.x509.oid import NameOID
 
-from dpcore.errors import ConfigurationError
 from radofed.backup.archive import write_archive
 from radofed.backup.contents import Contents
 from radofed.backup.manifest import OPERATOR, Manifest
@@ -34,7 +33,7 @@ def back_up(config: Path, archive: Path, *, with_keys: bool = False, now_unix_s:
     """
     node, role = load_node_config(config), role_of(config)
     config = config.resolve()
-    contents = Contents(config.parent, with_keys=with_keys)
+    contents = Contents(config.parent, archive, with_keys=with_keys)
     contents.add("configuration", config)
     contents.add("federation_key", node.federation_key)
     contents.add("ca", node.tls.ca)
@@ -58,9 +57,7 @@ def back_up_operator(
     """Write the backup of an operator's directory. Returns the manifest. Raises ConfigurationError."""
     directory = directory.resolve()
     federation = federation_of(directory)
-    if archive.resolve().is_relative_to(directory):
-        raise ConfigurationError(f"{archive}: is in the directory that is backed up; give a file elsewhere")
-    contents = Contents(directory, with_keys=with_keys)
+    contents = Contents(directory, archive, with_keys=with_keys)
     contents.add_tree(OPERATOR, directory)
     contents.finish()
     return _write(archive, contents, OPERATOR, OPERATOR, federation, "", now_unix_s)

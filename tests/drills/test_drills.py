@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from learner.release import Release
-from tests import forked
 from tests.docs.examples import DOCS
 from tests.end_to_end.test_joining import SCHEMA, Home
 from tests.federation import rado, wait_until
@@ -271,4 +270,3 @@ def test_the_page_names_the_tests_of_the_other_drills():
     named = re.findall(r"`(tests/[\w/.]+)`", PAGE)
     assert {"tests/drills", "tests/end_to_end/test_restored_party.py", "tests/radofed/backup"} <= set(named)
     assert all((root / name).exists() for name in named)
-    assert forked.rado

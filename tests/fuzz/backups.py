@@ -86,7 +86,7 @@ def read_contents(data: bytes) -> None:
     directory = scratch("backup-contents")
     written("backup-contents", "signing.key", data)
     written("backup-contents", "party.toml", data)
-    contents = Contents(directory, with_keys=True)
+    contents = Contents(directory, directory / "archive", with_keys=True)
     contents.add_beside()
     assert {item.path: item.content for item in contents.items} == {"party.toml": data, "signing.key": data}
 

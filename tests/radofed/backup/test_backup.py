@@ -302,16 +302,23 @@ def test_what_is_said_of_an_old_backup(party, capsys, tmp_path):
     assert "days ago" in printed
     import datetime as dt
 
-    from radofed.backup.advice import age, next_steps
+    from radofed.backup.advice import age, next_steps, words_of
 
     assert [age(made, made.created_at_unix_s + s) for s in (5, 60, 7200, 90_000)] == [
         "5 s", "1 minute", "2 hours", "1 day",
     ]  # fmt: skip
-    assert "clock" in age(made, made.created_at_unix_s - 1)
+    assert age(made, made.created_at_unix_s - 1) == ""
+    assert "check the clock" in words_of(made, made.created_at_unix_s - 1)[1]
     later = dt.datetime.now(dt.UTC) + dt.timedelta(days=300)
     assert any("rado certificate renew" in step for step in next_steps(made, tmp_path / "back", later))
     now = dt.datetime.now(dt.UTC)
     assert not any("rado certificate renew" in step for step in next_steps(made, tmp_path / "back", now))
+
+
+def test_a_backup_is_not_put_into_what_is_backed_up(federation, capsys):
+    inside = federation / "members/lab/releases/b"
+    assert "give a file elsewhere" in create(capsys, inside, config_of(federation, "lab"), code=4)["message"]
+    assert not inside.exists()
 
 
 def test_either_a_node_or_an_operator(federation, capsys, tmp_path):
