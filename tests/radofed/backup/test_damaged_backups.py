@@ -1,5 +1,6 @@
 """Backups that are damaged, made up, of a newer version, or that meet a full disk or a kill: nothing is restored."""
 
+import gzip
 import io
 import json
 import os
@@ -15,14 +16,16 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import ConfigurationError
+from parties.database import LedgerOwner, LedgerSetBackError, PartyDatabase
 from radofed.backup import restoring
 from radofed.backup.archive import Item, write_archive
 from radofed.backup.making import back_up, back_up_operator
 from radofed.backup.manifest import BackupError, Entry, Manifest, path_fault
 from radofed.backup.restoring import Expected, restore, verify_backup
-from radofed.common.files.databases import copy_of
+from radofed.common.files.databases import copy_of, kept_file
 from radofed.joining.operator import found
 from tests.full_disk import fill
+from tests.radofed.backup.nodes import RECORDED, config_of, make_federation
 from tests.radofed.test_ledger_backup import make_party
 
 ANY = Expected()
@@ -161,14 +164,15 @@ def changed(good: bytes, path: str, content: bytes) -> bytes:
     return packed(manifest, members | {f"files/{path}": content})
 
 
-def edited_ledger(good: bytes, statement: str) -> bytes:
+def edited(good: bytes, path: str, statement: str) -> bytes:
+    """A backup with another content of a database, whose size and digest are right."""
     _, members = members_of(good)
     file = sqlite3.connect(":memory:", isolation_level=None)
-    file.deserialize(members["files/state/ledger.sqlite"])
+    file.deserialize(members[f"files/{path}"])
     file.execute(statement)
     content = copy_of(file)
     file.close()
-    return changed(good, "state/ledger.sqlite", content)
+    return changed(good, path, content)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,58 @@ def edited_ledger(good: bytes, statement: str) -> bytes:
 )
 def test_a_ledger_that_would_forget_is_refused(good, tmp_path, statement, match):
     """A party that starts with it must notice, so it is checked as a ledger, not only as bytes."""
-    refused(edited_ledger(good, statement), tmp_path, match)
+    refused(edited(good, "state/ledger.sqlite", statement), tmp_path, match)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> bytes:
+    """The backup of a party of clinics with a history."""
+    return gzip.decompress((RECORDED / "ada.backup.gz").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("statement", "match"),
+    [
+        ("UPDATE identity SET value = 'bo' WHERE key = 'party'", "history.sqlite is the history of another party"),
+        ("PRAGMA application_id = 1", "history.sqlite is no history"),
+    ],
+)
+def test_a_history_of_another_party_is_refused(recorded, tmp_path, statement, match):
+    refused(edited(recorded, "state/history.sqlite", statement), tmp_path, match)
+
+
+@pytest.mark.parametrize(
+    ("statement", "match"),
+    [
+        ("UPDATE facts SET value = 'other' WHERE name = 'federation'", "is the store of another federation"),
+        ("PRAGMA user_version = 2", "has version 2 of a store"),
+        ("DROP TABLE facts", "no readable database"),
+    ],
+)
+def test_a_store_of_another_federation_is_refused(tmp_path, statement, match):
+    federation = make_federation(tmp_path / "made")
+    back_up(config_of(federation, "coordinator"), tmp_path / "made/b")
+    content = edited((tmp_path / "made/b").read_bytes(), "state/coordinator.sqlite", statement)
+    (tmp_path / "place").mkdir()
+    refused(content, tmp_path / "place", match)
+
+
+def test_a_ledger_of_an_older_format_is_restored_and_noticed(recorded, tmp_path):
+    """As in a backup that an older version made."""
+    older = tmp_path / "ledger.sqlite"
+    older.write_bytes(gzip.decompress((RECORDED / "ledger.format-2.sqlite.gz").read_bytes()))
+    owner = LedgerOwner("clinics", "ada", "data.csv")
+    PartyDatabase(older, owner).close()
+    copy = kept_file(older, 2).read_bytes()
+    (tmp_path / "b").write_bytes(changed(recorded, "state/ledger.sqlite", copy))
+    restore(tmp_path / "b", tmp_path / "back", ANY)
+    with pytest.raises(LedgerSetBackError, match="it is a copy"):
+        PartyDatabase(tmp_path / "back/state/ledger.sqlite", owner)
+    # Its charges are checked in today's format.
+    refused_place = tmp_path / "place"
+    refused_place.mkdir()
+    damaged = edited(changed(recorded, "state/ledger.sqlite", copy), "state/ledger.sqlite", "DROP TABLE events")
+    refused(damaged, refused_place, "state/ledger.sqlite")
 
 
 def test_a_ledger_that_is_no_database_is_refused(good, tmp_path):
@@ -261,6 +316,7 @@ def test_a_full_disk_leaves_no_backup_and_no_restored_file(good, party, small_di
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from parties.database import LedgerOwner, LedgerSetBackError, PartyDatabase
 from radofed.backup import restoring
 from radofed.backup.restoring import Expected, restore
 
