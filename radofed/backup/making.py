@@ -136,7 +136,7 @@ def _add_coordinator(contents: Contents, config: "CoordinatorConfig") -> None:
         config.state_directory,
         only=lambda path: path.parts[0] == config.spool_directory.name and path.parent.name == TOTAL,
     )
-    contents.leave_out("uploads", "of attempts that were under way; these attempts are lost after a restore")
+    contents.leave_out("uploads", "of attempts under way, which are lost unless their parties can send them again")
     if config.cluster is not None and config.cluster.token_file is not None:
         contents.leave_out("cluster.token_file", "the token of the cluster")
 
