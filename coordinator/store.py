@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.databases import keep_before_update
+from radofed.common.files.faults import in_words
 from radofed.common.files.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
@@ -62,6 +64,7 @@ CREATE TABLE IF NOT EXISTS asked (
     query_id BLOB PRIMARY KEY, learner TEXT NOT NULL, at_unix_s INTEGER NOT NULL, upload_bytes INTEGER NOT NULL
 ) WITHOUT ROWID
 """
+_ADDED_NAMES = {"features", "heads", "seen"}
 
 
 @dataclass(frozen=True)
@@ -142,14 +145,28 @@ class Store:
             raise ConfigurationError(
                 f"{path}: has version {version}, this program reads {SCHEMA_VERSION}; use the program that wrote it"
             )
-        with self._transaction() as cursor:
-            for statement in _ADDED_TABLES.split(";"):
-                cursor.execute(statement)
         owner = self._fact("federation")
         if owner != federation:
             raise ConfigurationError(
                 f"{path}: belongs to federation {owner!r}; use one state directory for each federation"
             )
+        self._add_tables(path, is_new=version == 0)
+
+    def _add_tables(self, path: Path, *, is_new: bool) -> None:
+        """Add the tables that an earlier version did not have, after a copy of its file was kept."""
+        held = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if held >= _ADDED_NAMES:
+            return
+        if not is_new:
+            try:
+                keep_before_update(self._connection, path, SCHEMA_VERSION)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{path}: no copy can be kept before its update ({in_words(error)}); nothing was changed"
+                ) from error
+        with self._transaction() as cursor:
+            for statement in _ADDED_TABLES.split(";"):
+                cursor.execute(statement)
 
     def close(self) -> None:
         """Close the file. No data is lost without this call."""

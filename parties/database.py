@@ -30,6 +30,7 @@ from parties.ledger.format import (
     update_format,
 )
 from parties.ledger.sums import Account, Sums
+from radofed.common.files.databases import copy_of, keep_before_update
 from radofed.common.files.writing import create_durably, sync_directory
 
 # "radL": distinguishes a ledger from other SQLite files.
@@ -45,7 +46,7 @@ JOURNAL_MODE = "truncate"
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 COPIED = "copied"
-"""Key in `identity` of a copy by `rado ledger backup`."""
+"""Key in `identity` of a copy: a backup, or what was kept before an update of the format."""
 
 _TABLES = f"""
 {EVENTS_TABLE};
@@ -198,7 +199,7 @@ class PartyDatabase:
         with self.transaction() as connection:
             identity = dict(connection.execute("SELECT key, value FROM identity"))
             if COPIED in identity:
-                return "it is a copy by `rado ledger backup`, and later entries may be missing"
+                return "it is a copy, such as `rado ledger backup` makes, and later entries may be missing"
             if local is None and AWAITS_HEAD in identity:
                 return ""
             there = None if local is None else chain.digest_at(connection, local.head.entries)
@@ -224,18 +225,10 @@ class PartyDatabase:
     def backup(self) -> bytes:
         """A consistent copy of the ledger, without mask keys. Restoring it is noticed at the next start.
 
-        The copy is made in memory, so that no disk block ever holds a key of it.
+        No disk block ever holds a key of it. Raises sqlite3.Error.
         """
-        copy = sqlite3.connect(":memory:", isolation_level=None)
-        with closing(copy):
-            with self._lock:
-                self._connection.backup(copy)
-            copy.execute("PRAGMA secure_delete = ON")
-            copy.execute("UPDATE attempts SET mask_key = NULL")
-            copy.execute("INSERT OR REPLACE INTO identity VALUES (?, '1')", (COPIED,))
-            # Free pages, and the unused parts of others, are left behind.
-            copy.execute("VACUUM")
-            return bytes(copy.serialize())
+        with self._lock:
+            return copy_of(self._connection, _mark_as_copy)
 
     def close(self) -> None:
         """Close the file."""
@@ -319,6 +312,8 @@ def _connect(path: Path, owner: LedgerOwner, *, update: bool, older: bool) -> sq
         if update:
             _set_journal_mode(connection)
         if version != FORMAT_VERSION:
+            if update:
+                _keep(connection, path, version)
             connection = connection if update else _copy(connection)
             update_format(connection)
     except ValueError as error:
@@ -346,6 +341,20 @@ def _set_journal_mode(connection: sqlite3.Connection) -> None:
             time.sleep(BUSY_PAUSE_S)
         else:
             return
+
+
+def _keep(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Keep a copy of a ledger before its format is updated. Raises LedgerBusyError if that cannot be done."""
+    try:
+        keep_before_update(connection, path, version, _mark_as_copy)
+    except OSError as error:
+        cause = f"no copy can be kept before its update from format {version} ({error.strerror or error})"
+        raise LedgerBusyError(path, cause) from error
+
+
+def _mark_as_copy(copy: sqlite3.Connection) -> None:
+    copy.execute("UPDATE attempts SET mask_key = NULL")
+    copy.execute("INSERT OR REPLACE INTO identity VALUES (?, '1')", (COPIED,))
 
 
 def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:

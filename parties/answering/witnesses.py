@@ -114,12 +114,12 @@ class LedgerGuard:
         self._report()
 
     def _learn_of_newcomers(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
-        """Fetch the roster, once, if it does not list a party that asks: it may have just joined."""
+        """Fetch the roster, once, if a party asks that it does not list, or with another key: it may have changed."""
         for envelope in challenges:
             try:
                 open_challenge(envelope, self._rosters.current)
             except WireError as error:
-                if error.code is Code.PEER_UNKNOWN:
+                if error.code in (Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID):
                     self._rosters.refresh(coordinator)
                     return
 

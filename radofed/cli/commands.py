@@ -6,6 +6,7 @@ import typer
 
 from radofed.cli import (
     audit,
+    backup,
     certificate,
     console,
     coordinator,
@@ -49,7 +50,7 @@ def _shared(
     pass
 
 
-for commands in (demo, plan, simulate, console, health):
+for commands in (demo, plan, simulate, console, health, backup):
     commands.add_to(app)
 for commands in (models, export, privacy, history, report):
     commands.add_to(queries.app)
@@ -64,6 +65,7 @@ for name, commands in {
     "party": party,
     "ledger": ledger,
     "audit": audit,
+    "backup": backup,
     "certificate": certificate,
     "coordinator": coordinator,
     "learner": queries,

@@ -59,6 +59,7 @@ SCOPE = (
     "dpcore/accounting/filters.py",
     "dpcore/paillier/*.py",
     "dpcore/randomness/sources.py",
+    "radofed/backup/*.py",
     "radofed/certificates.py",
     "radofed/common/files/*.py",
     "radofed/joining/*.py",

@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from tests.fuzz import databases, files, handlers, messages, tables, texts
+from tests.fuzz import backups, databases, files, handlers, messages, tables, texts
 from tests.fuzz.target import Target
 
-NAMES_OF = (messages, texts, files, databases, tables, handlers)
+NAMES_OF = (messages, texts, files, databases, backups, tables, handlers)
 
 
 @cache

@@ -36,11 +36,10 @@ def opened(path: Path) -> Ledger:
     return Ledger.open(path, OWNER, LIMITS)
 
 
-@pytest.fixture
-def party(tmp_path):
-    """A party that spent 4, accepts three attempts, and ended others. Its coordinator does not run."""
+def make_party(root: Path) -> Path:
+    """The directory of a party that spent 4, accepts three attempts, and ended others. Its coordinator does not run."""
     made = provision(
-        tmp_path / "federation",
+        root / "federation",
         federation="test",
         coordinator_address="127.0.0.1:1",
         parties=["ada", "bo", "cy"],
@@ -59,6 +58,11 @@ def party(tmp_path):
             attempts.charge(held, cohort_digest=b"c" * 32, spool_digest=b"m" * 32, now_unix_s=0)
     ledger.database.close()
     return directory
+
+
+@pytest.fixture
+def party(tmp_path):
+    return make_party(tmp_path)
 
 
 def rado(capsys, directory: Path, name: str, *arguments: str):

@@ -79,12 +79,32 @@ def reserve_durably(path: Path, size_bytes: int) -> None:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
+def created_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file that only its owner may read, for content that does not fit in memory. On disk after the block.
+
+    It gets its name at the end of the block. Raises FileExistsError if the name is taken, and OSError; if the block
+    raises, no file is left.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with _opened(temporary, os.O_EXCL) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
+            yield file
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+@contextmanager
+def new_file(path: Path, mode: int = BY_UMASK) -> Iterator[BinaryIO]:
     """A new file to write to, in a directory that `publish_directory` publishes. It is on disk after the block.
 
-    Raises OSError.
+    mode: before the umask. Raises OSError.
     """
-    with _opened(path, os.O_EXCL, BY_UMASK) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
+    with _opened(path, os.O_EXCL, mode) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
         yield file
 
 

@@ -1,39 +1,14 @@
 """A party with a full disk: it keeps its promise to a cohort and starts no other work."""
 
 import os
-import subprocess
-from contextlib import suppress
 
 import pytest
 
 from parties.answering.attempts import AttemptState
+from tests.full_disk import fill
 from tests.parties.party_world import Ada, ready, reserved, spent
 
 pytestmark = pytest.mark.usefixtures("small_comb")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A separate file system of 4 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, check=False, timeout=10).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("this user may not mount a file system")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], capture_output=True, check=True, timeout=10)
-
-
-def fill(disk):
-    for size in (65536, 4096, 1):
-        with (disk / f"filling-{size}").open("wb", buffering=0) as file, suppress(OSError):
-            while True:
-                file.write(bytes(size))
-    assert os.statvfs(disk).f_bavail == 0
 
 
 def test_a_disk_that_fills_up_once_the_party_is_ready_loses_nothing(world, small_disk):

@@ -449,6 +449,15 @@ def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):
     assert len(board.sent) == 1
 
 
+def test_a_party_with_new_keys_is_answered_at_once(ada, board):
+    """The operator replaced them, and the next roster was not fetched yet."""
+    answering = guard(ada)
+    ada.world.party_keys["bo"] = SigningKey.generate()
+    ada.world.version += 1
+    answering.answer((challenge(ada.world, "bo"),), board)
+    assert open_witness(board.sent[-1], ada.world.roster)[0].subject == "bo"
+
+
 def test_old_foreign_and_forged_challenges_are_not_answered(ada, board):
     answering = guard(ada)
     stranger = SigningKey.generate()

@@ -10,6 +10,7 @@ import pytest
 from radofed.common.files.writing import (
     BY_UMASK,
     create_durably,
+    created_file,
     make_directory,
     new_file,
     overwrite_durably,
@@ -170,6 +171,20 @@ def test_reserved_space_is_overwritten_in_place(path, calls):
     overwrite_durably(path, b"x" * 50_000)
     assert calls == ["write", "fsync file"]
     assert (path.stat().st_ino, path.read_bytes(), mode(path)) == (reserved.st_ino, b"x" * 50_000, 0o600)
+
+
+def test_a_long_file_gets_its_name_when_it_is_complete(path, calls):
+    with created_file(path) as file:
+        file.write(b"all of it")
+        assert not path.exists()
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"all of it", 0o600)
+    assert [call for call in calls if call != "write"] == ["fsync file", "rename", "fsync directory"]
+    with pytest.raises(FileExistsError), created_file(path) as file:
+        file.write(b"another")
+    with pytest.raises(KeyError), created_file(path.with_name("other")):
+        raise KeyError
+    assert path.read_bytes() == b"all of it"
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_directory_is_published_whole(tmp_path, calls):
