@@ -6,6 +6,7 @@ counter that only grows; parties and learners use them as cursors.
 
 import contextlib
 import json
+import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ CREATE TABLE IF NOT EXISTS asked (
     query_id BLOB PRIMARY KEY, learner TEXT NOT NULL, at_unix_s INTEGER NOT NULL, upload_bytes INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-_ADDED_NAMES = {"features", "heads", "seen"}
+_ADDED_NAMES = set(re.findall(r"TABLE IF NOT EXISTS (\w+)", _ADDED_TABLES))
 
 
 @dataclass(frozen=True)

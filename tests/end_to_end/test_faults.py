@@ -214,7 +214,7 @@ def test_a_party_outlives_policies_that_cannot_be_read_and_answers_under_its_own
             assert federation.processes["a"].poll() is None, content[:50]
             line = next(line for line in reversed(federation.log("a").splitlines()) if '"policy refused"' in line)
             assert str(policy) in json.loads(line)["reason"]
-            assert "send SIGHUP again" in json.loads(line)["reason"]
+            assert "reload again" in json.loads(line)["reason"]
         policy.write_bytes(good)
         release = learner.run(learner.plan(request(answer_within_s=6)), timeout_s=120)
         check_release(federation, release, "abc")
