@@ -36,7 +36,7 @@ class Accepted:
         role, name = self.member.role.value, self.member.name
         if not self.changed:
             return [f"{self.policy}: {role} {name} was accepted before"]
-        return [f"{self.policy}: {role} {name} is accepted; a running node reads it on SIGHUP"]
+        return [f"{self.policy}: {role} {name} is accepted; a running node reads it on `rado party reload`"]
 
 
 def find_member(config: PartyConfig, directory: Path, name: str, digits: str) -> Member:
@@ -63,8 +63,9 @@ def find_member(config: PartyConfig, directory: Path, name: str, digits: str) ->
         raise ConfigurationError(f"the roster has no other party or learner {name!r}; it has {known or 'none'}")
     if not _is_confirmed(member, digits):
         raise ConfigurationError(
-            f"the roster's key of {name} has the fingerprint {spoken(member.signing_key)}, not {digits}: compare again "
-            "with its owner; if they differ, accept nothing and ask the operator who signed this roster"
+            f"the roster's key of {name} has another fingerprint than {digits}: ask its owner again, to whom `rado "
+            "provision install` and `rado party check` print it; if they still differ, accept nothing and ask the "
+            "operator who signed this roster"
         )
     return member
 
@@ -88,7 +89,11 @@ def _member(roster: Roster, config: PartyConfig, name: str) -> Member | None:
 
 
 def _is_confirmed(member: Member | None, digits: str) -> bool:
-    return member is not None and same_digits(digits, spoken(member.signing_key))
+    """Whether these are the key's digits, or its whole fingerprint in hexadecimal digits."""
+    if member is None:
+        return False
+    whole = fingerprint(member.signing_key).replace(":", "")
+    return same_digits(digits, spoken(member.signing_key)) or digits.replace(":", "").strip().lower() == whole
 
 
 def accept(config: PartyConfig, member: Member) -> Accepted:

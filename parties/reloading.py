@@ -156,7 +156,9 @@ class DataReloads:
 
 
 def reload_node(directory: Path, within_s: float) -> dict[str, Any]:
-    """Make the running node of a state directory read its policy and its data again. Returns its status after that.
+    """Make the running node of a state directory read its policy and its data again.
+
+    Returns its status after that, with `data_changed`.
 
     Raises NotRunningError if no node answers, ConfigurationError if this user may not signal it, and RadofedError if it
     has not loaded the data within this time.
@@ -170,7 +172,7 @@ def reload_node(directory: Path, within_s: float) -> dict[str, Any]:
     while time.monotonic() < end:
         present = read_status(directory)
         if all(present[what]["reloads"] > before[what]["reloads_asked"] for what in ("policy", "data")):
-            return present
+            return {**present, "data_changed": present["data"]["digest"] != before["data"]["digest"]}
         time.sleep(_LOOKS_EVERY_S)
     raise RadofedError(
         f"the node has not loaded its data within {within_s:g} s and goes on; `rado party status` says when it has"

@@ -12,7 +12,7 @@ from parties.data.refusing import advice as advice_on_refusing
 from parties.policy import Policy
 from radofed.common.files.reading import ExposedKeyError, check_private
 from radofed.common.files.schemas import load_schema
-from wire.envelopes import SigningKey, fingerprint, load_public_key
+from wire.envelopes import SigningKey, fingerprint, load_public_key, spoken
 from wire.roster import Role
 
 _NO_ORDER = (
@@ -113,7 +113,8 @@ def _dp_feat(run: Run) -> None:
 
 def _signing_key(run: Run) -> None:
     run.signing_key = SigningKey.load(run.config.signing_key)
-    run.add("signing-key", f"fingerprint {fingerprint(run.signing_key.public_bytes)}")
+    key = run.signing_key.public_bytes
+    run.add("signing-key", f"fingerprint {fingerprint(key)}, digits to read to other members: {spoken(key)}")
 
 
 def _federation_key(run: Run) -> None:

@@ -83,9 +83,10 @@ def reload(
 
     found = reload_node(PartyConfig.load(config).state_directory, within_s)
     refused = {what: found[what]["refused"] for what in ("policy", "data")}
-    lines = [f"{what} not reloaded: {why}" if why else f"{what} reloaded" for what, why in refused.items()]
+    done = {"policy": "reloaded", "data": "reloaded" if found["data_changed"] else "unchanged"}
+    lines = [f"{what} {f'not reloaded: {why}' if why else done[what]}" for what, why in refused.items()]
     exit_code = EXIT_FAILED if any(refused.values()) else 0
-    data = {"policy": found["policy"], "data": found["data"]}
+    data = {"policy": found["policy"], "data": found["data"], "data_changed": found["data_changed"]}
     return Result(data, "\n".join([*lines, _data_words(found)]), exit_code=exit_code)
 
 

@@ -199,13 +199,13 @@ def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
         given = str(typer.prompt(f"Digits that {reader} reads out", err=True))
     if given is None:
         raise ConfigurationError(
-            f"the fingerprint of {whose} is {expected}: compare it with {reader}, over the telephone, and give "
-            "the digits that are read out with --fingerprint"
+            f"compare the fingerprint of {whose}: call {reader}, and give the digits that are read out with "
+            "--fingerprint"
         )
     if not same_digits(given, expected):
         raise ConfigurationError(
-            f"the fingerprint of {whose} is {expected}, not {given}: compare again; if they differ, the file was "
-            "changed on its way, so ask for it over another channel"
+            f"{whose} has another fingerprint than {given}: ask {reader} to read it out again; if it still differs, "
+            "the file was changed on its way, so ask for it over another channel"
         )
 
 

@@ -25,7 +25,7 @@ from wire.envelopes import (
 )
 from wire.errors import WireError
 from wire.identity import Certificate, TlsFiles
-from wire.roster import Member, Role, Roster, open_roster
+from wire.roster import Member, Role, Roster, open_roster, read_roster
 
 # A roster of a thousand members has some 200 KB.
 _FILE = FileKind(with_remedy("ask the operator for the file again"), limit_bytes=8 << 20)
@@ -84,12 +84,16 @@ class Admission:
 
 @dataclass(frozen=True)
 class Installed:
-    """A member that is ready to be configured. new: the files that were made; others were there and are kept."""
+    """A member that is ready to be configured. new: the files that were made; others were there and are kept.
+
+    own_spoken: the digits of its key, which it reads to the other members; empty if it signs nothing.
+    """
 
     directory: Path
     role: Role
     roster: Roster
     new: tuple[str, ...]
+    own_spoken: str
     others: tuple[Member, ...]
 
     @property
@@ -100,11 +104,14 @@ class Installed:
     def sentences(self) -> list[str]:
         """For the member: the next steps."""
         lines = [f"{self.directory}: {', '.join(self.new)}"]
+        if self.own_spoken:
+            lines.append(f"your key's digits, to read to each party over the telephone: {self.own_spoken}")
         if self.role is Role.PARTY:
-            lines.append("compare these digits with their owners, over the telephone, and accept each with")
+            lines.append("call these, and accept each with the digits that its owner reads out:")
+            lines += [f"  {other.role.value} {other.name}" for other in self.others]
             lines.append(f"  rado party accept NAME --config {self.config} --fingerprint DIGITS")
-            lines += [f"  {spoken(other.signing_key)}  {other.role.value} {other.name}" for other in self.others]
-            lines.append(f"then edit {self.directory / 'policy.toml'}: it refuses every query")
+            if "policy.toml" in self.new:
+                lines.append(f"then edit {self.directory / 'policy.toml'}: it refuses every query")
         return [*lines, f"roster version {self.roster.version}, expires {self.roster.expiry_date}"]
 
     def to_dict(self) -> dict[str, object]:
@@ -114,6 +121,7 @@ class Installed:
             "files": list(self.new),
             "roster_version": self.roster.version,
             "roster_expires": self.roster.expiry_date,
+            "own_fingerprint": self.own_spoken,
             "members": [
                 {"role": other.role.value, "name": other.name, "fingerprint": spoken(other.signing_key)}
                 for other in self.others
@@ -163,8 +171,24 @@ def install(directory: Path, admission: Admission, *, now: dt.datetime | None = 
         request.name,
         now,
     )
+    _check_newer(directory, admission, request)
     others = tuple(m for m in admission.roster.members if m.signing_key and m.name != request.name)
-    return Installed(directory, request.role, admission.roster, tuple(_write(directory, request, admission)), others)
+    own = "" if request.role is Role.COORDINATOR else spoken(request.signing_key)
+    new = tuple(_write(directory, request, admission))
+    return Installed(directory, request.role, admission.roster, new, own, others)
+
+
+def _check_newer(directory: Path, admission: Admission, request: JoinRequest) -> None:
+    """Refuse an answer from before the roster that is here: it would bring back an older one, and its certificate."""
+    roster = directory / ROSTER_FILE
+    if roster.exists():
+        installed = read_roster(roster, admission.federation_key, _FILE)[1]
+        if installed.version > admission.roster.version:
+            raise ConfigurationError(
+                f"{roster}: has version {installed.version}, and the answer for {request.name} is older, with version "
+                f"{admission.roster.version}: there is nothing to install; if something is missing, ask the operator "
+                "for a new answer"
+            )
 
 
 def _own_request(directory: Path) -> JoinRequest:

@@ -48,6 +48,9 @@ def test_a_running_node_reads_both_again_and_keeps_what_it_has_if_it_cannot(fede
     assert second["digest"] != first["digest"]
     assert second["loaded_at_unix_s"] > first["loaded_at_unix_s"]
     assert (found["policy"]["reloads"], found["policy"]["refused"]) == (1, "")
+    assert found["data_changed"]
+    again = rado("party", "reload", "--config", config(federation))["data"]
+    assert (again["data_changed"], again["data"]["loaded_at_unix_s"]) == (False, second["loaded_at_unix_s"])
     assert rado("party", "status", "--config", config(federation))["data"]["rows"] == 2
 
     data.write_text(OTHER_ROWS + "61.803398,perhaps,no\n")
@@ -56,6 +59,7 @@ def test_a_running_node_reads_both_again_and_keeps_what_it_has_if_it_cannot(fede
     assert "line 4, column 'smoker'" in found["data"]["refused"]
     assert "unknown" in found["policy"]["refused"]
     assert {**found["data"], "refused": "", "reloads": 1, "reloads_asked": 1} == second
+    assert found["data"]["reloads"] == 3
     assert "61.803398" not in federation.log("ada") + str(found)
     # The data alone, by a signal.
     data.write_text(ROWS)

@@ -176,6 +176,32 @@ def test_an_answer_is_installed_once_and_again(home):
     assert Certificate.load(place / "certificate.pem").not_after == NOW + dt.timedelta(days=565)
 
 
+def test_each_member_gets_the_digits_that_others_accept_it_by(home):
+    """Those of its key, and not of its request: a party compares the key of the roster."""
+    for name in ("north", "lab"):
+        made = install(home.root / name, home.admission(name), now=NOW)
+        key = SigningKey.load(home.root / name / "signing.key").public_bytes
+        assert made.own_spoken == made.to_dict()["own_fingerprint"] == spoken(key)
+        assert any(f"to read to each party over the telephone: {spoken(key)}" in line for line in made.sentences())
+        # Those of others are read out by their owners.
+        others = [spoken(member.signing_key) for member in made.others]
+        assert others
+        assert not any(digits in line for digits in others for line in made.sentences())
+    hub = install(home.root / "hub", home.admission("hub"), now=NOW)
+    assert hub.own_spoken == ""
+
+
+def test_an_older_answer_does_not_bring_back_an_older_roster(home):
+    place = installed(home, "north")
+    first = home.admission("north")
+    admit(home.operator, kept_requests(home.operator, ["north"]), now=NOW + dt.timedelta(days=200))
+    install(place, home.admission("north"), now=NOW + dt.timedelta(days=200))
+    before = {file.name: file.read_bytes() for file in place.iterdir() if file.is_file()}
+    with pytest.raises(ConfigurationError, match="has version 2, and the answer for north is older, with version 1"):
+        install(place, first, now=NOW + dt.timedelta(days=200))
+    assert {file.name: file.read_bytes() for file in place.iterdir() if file.is_file()} == before
+
+
 def test_answers_that_are_not_installed(home, tmp_path):
     place = home.root / "north"
     with pytest.raises(ConfigurationError, match="to another request"):
@@ -318,15 +344,19 @@ def test_without_digits_nothing_is_signed_or_installed(home):
     east = home.request("east")
     file = str(home.root / "east/east.request")
     asked = rado("provision", "sign", str(home.operator), file, code=4)["error"]["message"]
-    assert east.request.fingerprint in asked
-    wrong = rado("provision", "sign", str(home.operator), file, "--fingerprint", "east=12345", code=4)
-    assert "compare again" in wrong["error"]["message"]
+    wrong = rado("provision", "sign", str(home.operator), file, "--fingerprint", "east=12345", code=4)["error"][
+        "message"
+    ]
+    assert "call party east" in asked
+    assert "another fingerprint than 12345" in wrong
+    # Digits that are printed would be copied, and no one called.
+    assert east.request.fingerprint not in asked + wrong
     stray = rado("provision", "sign", str(home.operator), file, "--fingerprint", "west=12345", code=4)
     assert "write NAME=DIGITS" in stray["error"]["message"]
     assert home.signed == before
     answer = str(home.operator / "admissions/north.admission")
     asked = rado("provision", "install", answer, "--directory", str(home.root / "north"), code=4)["error"]["message"]
-    assert home.founded.spoken in asked
+    assert home.founded.spoken not in asked
     assert not (home.root / "north/ca.pem").exists()
 
 
