@@ -146,7 +146,7 @@ def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choice
     reason = "".join(f"# {line}\n" for line in choices.reason.splitlines())
     return f"""\
 # What this party agrees to. A query that is not allowed here is refused, and no other member can change this file.
-# A running node reads it again on SIGHUP.
+# A running node reads it again on `rado party reload`, or on SIGHUP.
 {reason}
 # Designs of queries that may be asked. An empty list refuses every query. What each design protects:
 #   whole records     "statistic", "gradient", "moments", "gaussian", and "fixed-support" with noise
