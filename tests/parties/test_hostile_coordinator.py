@@ -102,7 +102,7 @@ def log(tmp_path):
         root.setLevel(level)
 
 
-@pytest.mark.parametrize("entries", [junk, one_junk, strangers])
+@pytest.mark.parametrize("entries", [junk, one_junk, pytest.param(strangers, marks=pytest.mark.slow)])
 def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_polls_nor_by_logs(offline, log, entries):
     home = offline.directory("coordinator")
     # No other party runs, and this one shall act on what it is shown.

@@ -357,6 +357,7 @@ def test_everything_ends_with_the_demo(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_demo_that_is_killed_leaves_no_process(tmp_path):
     with running_demo(tmp_path) as process:
         process.kill()

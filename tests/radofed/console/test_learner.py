@@ -189,6 +189,7 @@ def test_a_query_is_cancelled(federation, learner):
     assert found["outcome"].startswith("ended: CANCELLED")
 
 
+@pytest.mark.slow
 def test_the_next_console_follows_what_the_last_one_asked(federation, browser, tmp_path):
     config = federation.learner.config
     with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:
@@ -202,6 +203,7 @@ def test_the_next_console_follows_what_the_last_one_asked(federation, browser, t
         page.wait_for_selector("text=Open the release", timeout=ASKED_MS)
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_does_not_run(federation, learner, coordinator):
     page, opening = learner
     query_id = ask(federation, learner)
