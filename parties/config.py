@@ -68,7 +68,7 @@ class PartyConfig(Configuration):
     ledger: ConfigPath | None = None
     """The privacy ledger. Default: `ledger.sqlite` in `state_directory`."""
     policy: ConfigPath
-    """The policy file. The node reads it at start and on SIGHUP."""
+    """The policy file. The node reads it at start, on `rado party reload` and on SIGHUP."""
     schema_file: ConfigPath = Field(alias="schema")
     """The schema that all parties share, TOML."""
     data: Annotated[ConfigPath | None, BeforeValidator(_not_an_address)] = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpcore.errors import ConfigurationError, RadofedError
+from parties.answering.failures import StoppedError
 from parties.data.held_data import HeldData
 from parties.policy import Policy
 from radofed.common.local_status import read_status
@@ -67,10 +68,6 @@ class PolicyReloads:
         self._take(policy)
         self._log.info("policy reloaded", **said)
         return ""
-
-
-class _StoppedError(RadofedError):
-    """The node stops while data are loaded."""
 
 
 class DataReloads:
@@ -132,7 +129,7 @@ class DataReloads:
         """Load and take the data. Returns why that failed, or an empty text."""
         try:
             found = self._load(self._check_wanted)
-        except _StoppedError as error:
+        except StoppedError as error:
             return str(error)
         except RadofedError as error:
             self._log.error("data not reloaded", reason=f"{error}; queries are answered from the rows loaded before")
@@ -152,7 +149,7 @@ class DataReloads:
 
     def _check_wanted(self, _rows: int) -> None:
         if self._stopping:
-            raise _StoppedError("the node stops")
+            raise StoppedError("the node stops")
 
 
 def reload_node(directory: Path, within_s: float) -> dict[str, Any]:

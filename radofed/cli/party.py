@@ -138,7 +138,7 @@ def accept(
 ) -> Result:
     """Accept another party, or pin a learner, in this party's policy, after its owner read out its fingerprint.
 
-    The fingerprint must be that of the newest roster. A running node reads its policy again on SIGHUP.
+    The fingerprint must be that of the newest roster. A running node reads its policy again on `rado party reload`.
     """
     quiet_grpc()
     from parties.accepting import accept, find_member

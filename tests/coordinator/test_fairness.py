@@ -6,30 +6,11 @@ import threading
 import pytest
 
 from coordinator import intake, totals, views
-from tests.coordinator.bench import Bench, on_bench, refusal
+from tests.coordinator.bench import on_bench, refusal, run_on
 from tests.coordinator.world import MANY_RADOS, PARTIES
 from wire.cohort import Acceptance
 from wire.errors import Code
 from wire.status import Phase
-
-
-def limited(**limits):
-    """Runs an asynchronous test on a bench with these limits."""
-
-    def wrap(test):
-        def run(world):
-            async def play():
-                bench = await Bench(world, **limits).start()
-                await test(bench)
-                await bench.core.close()
-                bench.store.close()
-
-            asyncio.run(asyncio.wait_for(play(), 60))
-
-        run.__name__, run.__doc__ = test.__name__, test.__doc__
-        return run
-
-    return wrap
 
 
 def stalled(bench, party):
@@ -101,7 +82,7 @@ async def test_long_polls_beyond_some_of_one_member_do_not_wait(bench):
     one_more.cancel()
 
 
-@limited(open_queries=12, open_queries_per_learner=12)
+@run_on(open_queries=12, open_queries_per_learner=12)
 async def test_totals_in_progress_delay_no_upload(bench):
     """More of them than there are threads for uploads."""
     real, go_on = totals.multiply, threading.Event()
@@ -156,7 +137,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
         await bench.check_total(opened, PARTIES)
 
 
-@limited(spool_bytes=7 * 512)
+@run_on(spool_bytes=7 * 512)
 async def test_a_query_is_accepted_only_if_its_uploads_fit(bench):
     """Otherwise two cohorts could each fill half the spool and wait until both are lost, but charged."""
     first = await bench.ask()
@@ -169,7 +150,7 @@ async def test_a_query_is_accepted_only_if_its_uploads_fit(bench):
     await bench.ask()
 
 
-@limited(query_life_s=10_000)
+@run_on(query_life_s=10_000)
 async def test_a_query_that_ends_too_far_away_is_refused(bench):
     """Its id would have to be stored for that long."""
     await bench.ask(not_after_unix_s=int(bench.wall) + 10_000)
@@ -187,7 +168,7 @@ def _valid_for_ever(bench):
     return lambda _: key
 
 
-@limited(finished_per_learner=3)
+@run_on(finished_per_learner=3)
 async def test_a_learner_that_sends_and_cancels_endlessly_keeps_only_a_few(bench):
     others = await bench.ask(learner="lou")
     await bench.cancel(others)
