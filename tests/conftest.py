@@ -32,6 +32,8 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
+_HERE = Path(__file__).parent
+
 # Workers of a cluster, and scripts that tests run, wait as little as nodes do.
 os.environ.setdefault(*OPENBLAS_WAIT)
 
@@ -88,11 +90,19 @@ _LONG = (
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that end the shared Ray cluster come last, so that it is started once."""
+    """Tests that end the shared Ray cluster come last, so that it is started once.
+
+    The files of each folder are spread over the whole run: some folders wait for nodes, others compute.
+    """
     places = {name: place for place, name in enumerate(_LONG)}
+    folders: dict[str, list[Path]] = {}
+    for path in sorted({item.path for item in items}):
+        folders.setdefault(path.relative_to(_HERE).parts[0], []).append(path)
+    spread = {path: n / len(paths) for paths in folders.values() for n, path in enumerate(paths)}
 
     def place(item):
-        return item.get_closest_marker("ends_cluster") is not None, places.get(item.path.name, len(_LONG)), item.path
+        ends_cluster = item.get_closest_marker("ends_cluster") is not None
+        return ends_cluster, places.get(item.path.name, len(_LONG)), spread[item.path], item.path
 
     items.sort(key=place)
 

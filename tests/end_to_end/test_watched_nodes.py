@@ -52,7 +52,8 @@ def test_every_documented_metric_is_exported_and_no_other(federation):
         assert found.names == {metric.name for metric in metrics}
         for metric in metrics:
             assert all({name for name, _ in labels} == set(metric.labels) for labels in found.series(metric.name))
-    assert scrape(federation.coordinator)("rado_members_seen", role="party") == 2
+    # A scrape may be a second old: what it says was true before the parties came.
+    wait_until(lambda: scrape(federation.coordinator)("rado_members_seen", role="party") == 2, what="both parties")
     assert scrape(federation.party)("rado_coordinator_contact_age_seconds") < 60
 
 
