@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler
 
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, draw_seconds, ratio, require
+from dpcore.numbers.fixed_point import ONE
 from dpcore.records.features import Label, RealFeature
-from dpcore.records.records import ONE
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
 

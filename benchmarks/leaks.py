@@ -23,12 +23,13 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.measuring import REPEATS, Measure, Report, Table, require
 from dpcore.accounting.gaussian import shift_distribution, subsampled_mu
 from dpcore.errors import DataError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from dpcore.research.leaks import KnownAllButOneBit, most_accurate
 from dpcore.research.paper.reconstruction import UnrecoverableError, reconstruct_edges
 

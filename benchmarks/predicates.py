@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, draw_seconds, ratio, require, take_turns
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.predicates.frontend import x, y
 from dpcore.records.features import Label, RealFeature
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
 ROWS, COORDINATES, PREDICATES = 1_000_000, 20, 10_000

@@ -27,7 +27,7 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smalle
 from dpcore.accounting.protection import Setting
 from dpcore.accounting.truncation import truncation
 from dpcore.numbers.count_distributions import binomial_distribution
-from dpcore.numbers.fixed_point import plan_encoding
+from dpcore.numbers.fixed_point import ONE, plan_encoding
 from dpcore.paillier.packing import from_total, to_residues
 from dpcore.predicates.frontend import x
 from dpcore.progress import Progress
@@ -52,7 +52,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.features import Label, RealFeature
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from dpcore.records.row_sums import RowPart
 from dpcore.records.schema import Schema
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.node_processes import schema_of
 from benchmarks.scaling_worker import random_records
+from dpcore.numbers.fixed_point import ONE
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.predicates.frontend import x, y
@@ -23,7 +24,7 @@ from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.features import BooleanFeature
-from dpcore.records.records import BLOCK_ROWS, ONE, Records
+from dpcore.records.records import BLOCK_ROWS, Records
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, Request, StatisticRequest
 from parties.answering.contribution import encrypted_chunks, integer_vector
 from radofed.simulation.federation import SimulatedFederation

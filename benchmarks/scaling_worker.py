@@ -18,12 +18,13 @@ import numpy as np
 
 from benchmarks.measuring import require, take_turns
 from benchmarks.node_processes import schema_of
+from dpcore.numbers.fixed_point import ONE
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import Computation
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from learner.requests import RadosRequest
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.workers import start_hosts

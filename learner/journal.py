@@ -28,6 +28,7 @@ from radofed.common.files.reading import FileKind, parse_json, read_text, with_r
 from radofed.common.files.writing import write_durably
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
+from wire.feature_map import feature_map_to_proto
 from wire.held_back import held_back_to_proto
 from wire.query import Query
 from wire.query_kinds import kind_bytes
@@ -221,7 +222,10 @@ def query_ids_of(path: Path) -> list[bytes]:
 def _digest_of(query: Query) -> str:
     """Identifies a query independently of its time: a hash of schema, kind with its noise, and part of the rows."""
     part = b"" if query.held_back is None else held_back_to_proto(query.held_back).SerializeToString(deterministic=True)
-    return sha256(query.schema.digest + kind_bytes(query.kind) + part).hex()
+    mapped = b""
+    if query.feature_map is not None:
+        mapped = feature_map_to_proto(query.feature_map).SerializeToString(deterministic=True)
+    return sha256(query.schema.digest + kind_bytes(query.kind) + part + mapped).hex()
 
 
 def _read(path: Path) -> list[Entry]:

@@ -68,7 +68,7 @@ class Plan:
     def sentences(self) -> list[str]:
         """The plan in words, one sentence per line."""
         query, encoding = self.query, self.query.encoding
-        what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {query.words}."
+        what = f"Over schema {query.schema.name!r}, {query.d} coordinates: {query.words}."
         part = [] if query.held_back is None else ["Other rows contribute zero, and the cost is that of all rows."]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
@@ -167,9 +167,10 @@ def plan_query(
     stated = tuple(m for m in rows if m is not None)
     kind = request.kind(cohort_min - colluders, stated)
     _check_part(request, kind)
+    _check_map(request, kind)
     expires = created + request.expires_after_s
     key = PaillierKey.from_bytes(certificate.payload)
-    limits, bits = QueryLimits(max_rows, max_parties, request.schema.d), request.fraction_bits_for(kind)
+    limits, bits = QueryLimits(max_rows, max_parties, request.d), request.fraction_bits_for(kind)
     encoding = fewest_ciphertexts(kind, limits, bits, key.public_key.bits)
     if expires > key.not_after_unix_s:
         raise ConfigurationError(
@@ -203,6 +204,7 @@ def plan_query(
         binding=None if opening is None else Binding.seal(opening, roster.parties, nonce),
         quorum_wait_s=request.quorum_wait_s or 0,
         held_back=request.held_back,
+        feature_map=request.feature_map,
     )
     _check_size(query)
     complete = stated if len(stated) == len(rows) else None
@@ -221,6 +223,8 @@ def _features(request: Request, usable: Sequence[str]) -> tuple[str, ...]:
     if request.held_back is not None:
         # Without it the query would ask something else. A party that lacks it refuses, and the others may be enough.
         used.add(Feature.HELD_BACK)
+    if request.feature_map is not None:
+        used.add(Feature.FEATURE_MAPS)
     return tuple(sorted(str(name) for name in used))
 
 
@@ -229,6 +233,14 @@ def _check_part(request: Request, kind: QueryKind) -> None:
         raise PlanError(
             f"{kind.name} answers over all rows, and rows that are held back would count in it or change its bound: "
             "ask moments, gaussian without a support, statistics or gradients, or hold no rows back"
+        )
+
+
+def _check_map(request: Request, kind: QueryKind) -> None:
+    if request.feature_map is not None and not kind.takes_maps:
+        raise PlanError(
+            f"{kind.name} takes no feature map, as its bound is about values of the schema's coordinates: ask moments, "
+            "gaussian, fixed-support with an epsilon, or gradients"
         )
 
 

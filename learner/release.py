@@ -81,7 +81,7 @@ class Release:
 
     def __post_init__(self) -> None:
         integers = frozen(self.integers, np.int64)
-        expected = self.query.kind.shape(self.query.schema.d)
+        expected = self.query.kind.shape(self.query.d)
         if integers.shape != expected or self.integers.dtype != np.int64:
             found = f"{self.integers.dtype} {self.integers.shape}"
             raise ReleaseError(f"the values are {found} and the query asked for int64 {expected}; fetch it again")
@@ -143,7 +143,7 @@ class Release:
     def distribution(self) -> RadoDistribution:
         """The rados' distribution, including their noise. Raises ReleaseError if this is not a release of rados."""
         rows = [acceptance.rows for acceptance in self.acceptances]
-        return self._rados_query.distribution(self.query.schema.d, rows, self.query.encoding.fraction_bits)
+        return self._rados_query.distribution(self.query.d, rows, self.query.encoding.fraction_bits)
 
     @cached_property
     def rados(self) -> NDArray[np.float64]:
@@ -181,7 +181,7 @@ class Release:
     def contents_data(self) -> dict[str, Any]:
         """Sizes and unit of the array for release.json, under the array's name."""
         kind, query = self.query.kind, self.query
-        return {kind.array: kind.facts(query.schema.d, query.encoding.fraction_bits)}
+        return {kind.array: kind.facts(query.d, query.encoding.fraction_bits)}
 
     @property
     def part_data(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from dpcore.rados.support import check_support
 from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
@@ -84,7 +85,8 @@ class Terms(ABC):
     and other kinds a fixed number. attempts: the most that the learner may start; each is charged. quorum_wait_s: how
     long the coordinator waits for further parties once enough for a cohort have accepted, and again once enough are
     ready; by default for the whole phase. allow_older_nodes: whether to do without features of the protocol that a node
-    does not state. held_back: the part of each party's rows that the request is about; None for all rows.
+    does not state. held_back: the part of each party's rows that the request is about; None for all rows. feature_map:
+    what records are mapped by before they are clipped. It must fit the schema; kinds that protect records take it.
 
     Raises ConfigurationError if an option is invalid for every roster.
     """
@@ -99,6 +101,7 @@ class Terms(ABC):
     attempts: int = 3
     allow_older_nodes: bool = False
     held_back: HeldBack | None = None
+    feature_map: FeatureMap | None = None
     answer_within_s: int = 600
     prepare_within_s: int = 3600
     upload_within_s: int = 3600
@@ -106,6 +109,8 @@ class Terms(ABC):
     quorum_wait_s: int | None = None
 
     def __post_init__(self) -> None:
+        if self.feature_map is not None:
+            self.feature_map.check(self.schema)
         check_figures({name: getattr(self, name, None) for name in _EXACT})
         check_delta(self.delta)
         # The query refuses these too. Here the error names the option.
@@ -113,6 +118,11 @@ class Terms(ABC):
             value = getattr(self, name, None)
             if value is not None and value < least:
                 raise ConfigurationError(f"{name} is {value}; it must be at least {least}")
+
+    @property
+    def d(self) -> int:
+        """The number of coordinates of a record, mapped if there is a feature map, including the bias."""
+        return self.schema.d if self.feature_map is None else self.feature_map.d
 
     @property
     @abstractmethod
@@ -140,7 +150,7 @@ class Terms(ABC):
 
     def setting(self, honest_parties: int) -> Setting:
         """The setting for which noise is calibrated."""
-        return Setting(self.schema.d, self.noise_fraction_bits, honest_parties)
+        return Setting(self.d, self.noise_fraction_bits, honest_parties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +211,7 @@ class RadosRequest(Terms):
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> RadosQuery:
         """See `Terms`."""
-        d, rados = self.schema.d, self._number(party_rows)
+        d, rados = self.d, self._number(party_rows)
         if rados > MAX_VALUES // d:
             raise PlanError(
                 f"{rados} rados of {d} coordinates exceed the limit of {MAX_VALUES} values per "
@@ -351,8 +361,8 @@ class GradientRequest(NoisyTerms):
             raise ConfigurationError(
                 "a gradient without a clip has no privacy bound: give clip, the clipping norm of a record's gradient"
             )
-        if len(self.theta) != self.schema.d or not all(math.isfinite(value) for value in self.theta):
-            raise ConfigurationError(f"theta is not {self.schema.d} finite numbers: give one for each coordinate")
+        if len(self.theta) != self.d or not all(math.isfinite(value) for value in self.theta):
+            raise ConfigurationError(f"theta is not {self.d} finite numbers: give one for each coordinate")
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -397,7 +407,7 @@ def protected_column(schema: Schema, sensitive: Sequence[str]) -> str:
 
 def clip_of(request: RadosRequest | MomentsRequest) -> Clip:
     """The clipping of records, to the requested norm or to `usual_norm` of the schema."""
-    return Clip(request.norm_bound or usual_norm(request.schema), request.schema.bias)
+    return Clip(request.norm_bound or usual_norm(request.schema, request.feature_map), request.schema.bias)
 
 
 def rados_within(

@@ -377,7 +377,7 @@ class Session:
             receipts=total.receipts,
             statement=_statement(opened.query, result, possible_attempts(opened.query, signed)),
             created_at_unix_s=int(time.time()),
-            integers=result.values.reshape(opened.query.kind.shape(opened.query.schema.d)),
+            integers=result.values.reshape(opened.query.kind.shape(opened.query.d)),
             attempts_signed=signed,
         )
         try:

@@ -103,6 +103,8 @@ class PolicyLimits(Configuration):
     """Largest number of rados in one query."""
     predicates_per_query: int = Field(default=10_000, ge=1)
     """Largest number of predicates in one query."""
+    map_terms_per_query: int = Field(default=500, ge=0)
+    """Largest number of terms of a query's feature map; 0 refuses every feature map."""
     delta_per_query: Exact = Fraction(1, 1_000_000)
     """Largest delta of one query."""
     attempts_per_query: int = Field(default=3, ge=1)
@@ -254,6 +256,11 @@ def _check_limits(limits: PolicyLimits, query: Query) -> None:
     for name, value, limit in (
         ("rados", amounts.get("rados", 0), limits.rados_per_query),
         ("predicates", amounts.get("predicates", 0), limits.predicates_per_query),
+        (
+            "terms of the feature map",
+            0 if query.feature_map is None else len(query.feature_map.terms),
+            limits.map_terms_per_query,
+        ),
         ("delta", Fraction(0) if query.kind.is_pure else query.delta, limits.delta_per_query),
         ("max_attempts", query.max_attempts, limits.attempts_per_query),
         ("lifetime in seconds", query.not_after_unix_s - query.created_at_unix_s, limits.lifetime_per_query_s),

@@ -185,6 +185,7 @@ unbounded_queries = {choices.unbounded_queries}
 # For one query. An accepted query reserves its privacy until it ends, at most for lifetime_per_query_s seconds.
 rados_per_query = {choices.rados_per_query}
 predicates_per_query = 10_000
+map_terms_per_query = 500
 delta_per_query = {_text(choices.delta_per_query)}
 attempts_per_query = {choices.attempts_per_query}
 lifetime_per_query_s = {choices.lifetime_per_query_s:_}

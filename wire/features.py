@@ -38,12 +38,14 @@ class Feature(StrEnum):
     """Acceptances and receipts carry the head of the party's ledger, and parties witness one another's."""
     HELD_BACK = "held-back"
     """The query is about a part of each party's rows (Query.held_back). Other queries do not name it."""
+    FEATURE_MAPS = "feature-maps"
+    """Records are mapped before they are clipped (Query.feature_map). Other queries do not name it."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
 """The features of a node of this version."""
 
-ON_REQUEST = frozenset({Feature.QUORUM_WAIT, Feature.HELD_BACK})
+ON_REQUEST = frozenset({Feature.QUORUM_WAIT, Feature.HELD_BACK, Feature.FEATURE_MAPS})
 """Features that a query names only if it needs them."""
 
 USUAL_FEATURES: tuple[str, ...] = tuple(name for name in OWN_FEATURES if name not in ON_REQUEST)

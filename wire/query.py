@@ -10,12 +10,15 @@ from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import MAX_PARTIES, MAX_VALUES, QueryLimits
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
+from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.binding import Binding
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
+from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.features import OWN_FEATURES, Feature, check_features
 from wire.held_back import held_back_from_proto, held_back_to_proto
 from wire.query_kinds import Kind as QueryKind
@@ -70,7 +73,7 @@ class Query:
     `max_rows` and `max_parties`, not for the cohort that forms. features: the names of wire.features that it uses.
     binding: present exactly if the total carries a tag. quorum_wait_s: how long the coordinator waits for further
     parties once there are enough for a cohort, 0 for as long as the phase lasts. held_back: the part of the rows that
-    it is about; None for all.
+    it is about; None for all. feature_map: what records are mapped by before they are clipped; it fits the schema.
     """
 
     federation: str
@@ -96,6 +99,7 @@ class Query:
     binding: Binding | None = None
     quorum_wait_s: int = 0
     held_back: HeldBack | None = None
+    feature_map: FeatureMap | None = None
 
     def __post_init__(self) -> None:
         checks = {
@@ -115,6 +119,9 @@ class Query:
             "it names a part of the rows exactly if it has the feature of parts": (self.held_back is not None)
             == (Feature.HELD_BACK in self.features),
             "its kind can be asked about a part of the rows": self.held_back is None or self.kind.takes_parts,
+            "it has a feature map exactly if it has that feature": (self.feature_map is not None)
+            == (Feature.FEATURE_MAPS in self.features),
+            "its kind takes a feature map": self.feature_map is None or self.kind.takes_maps,
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
@@ -140,18 +147,28 @@ class Query:
     @property
     def limits(self) -> QueryLimits:
         """The rows, parties and coordinates that its slots are planned for."""
-        return QueryLimits(rows=self.max_rows, parties=self.max_parties, d=self.schema.d)
+        return QueryLimits(rows=self.max_rows, parties=self.max_parties, d=self.d)
+
+    @property
+    def d(self) -> int:
+        """The number of coordinates of a record as the kind sees it, including the bias."""
+        return self.schema.d if self.feature_map is None else self.feature_map.d
+
+    def seen(self, records: Records) -> Records:
+        """The records, of the schema, as the kind sees them: mapped if there is a feature map."""
+        return records if self.feature_map is None else records.mapped(self.feature_map)
 
     @property
     def length(self) -> int:
         """The number of values in the total."""
-        return self.kind.length(self.schema.d)
+        return self.kind.length(self.d)
 
     @property
     def words(self) -> str:
-        """What is asked, and about which rows if not about all, in words."""
+        """What is asked, of which functions of the columns and about which rows if not about all, in words."""
+        mapped = "" if self.feature_map is None else f", of records mapped to {self.feature_map.words(self.schema)}"
         part = "" if self.held_back is None else f", about {self.held_back.words()}"
-        return f"{self.kind.words()}{part}"
+        return f"{self.kind.words()}{mapped}{part}"
 
     def to_bytes(self) -> bytes:
         """The payload to be signed. Its SHA-256 is the query's id."""
@@ -183,6 +200,7 @@ class Query:
             binding=None if self.binding is None else self.binding.to_proto(),
             quorum_wait_s=self.quorum_wait_s,
             held_back=None if self.held_back is None else held_back_to_proto(self.held_back),
+            feature_map=None if self.feature_map is None else feature_map_to_proto(self.feature_map),
         )
         write_kind(self.kind, message)
         return message.SerializeToString(deterministic=True)
@@ -196,7 +214,10 @@ class Query:
             encoding = Encoding(message.encoding.fraction_bits, message.encoding.value_bits, message.encoding.slot_bits)
             if schema.digest != message.schema_digest:
                 raise WireError(Code.QUERY_INVALID, "The schema's digest does not match the schema.")
-            kind = read_kind(message, schema)
+            feature_map = None
+            if message.HasField("feature_map"):
+                feature_map = feature_map_from_proto(message.feature_map, schema)
+            kind = read_kind(message, schema, schema.d if feature_map is None else feature_map.d)
         except WireError:
             raise
         except (RadofedError, ValueError) as error:
@@ -225,6 +246,7 @@ class Query:
             binding=Binding.from_proto(message.binding) if message.HasField("binding") else None,
             quorum_wait_s=message.quorum_wait_s,
             held_back=held_back_from_proto(message.held_back) if message.HasField("held_back") else None,
+            feature_map=feature_map,
         )
 
 
@@ -236,7 +258,7 @@ def _parsed(payload: bytes) -> query_pb2.Query:
 
 def setting_of(query: Query) -> Setting:
     """The parameters, besides the kind, that determine the privacy cost of the query's release."""
-    return Setting(query.schema.d, query.encoding.fraction_bits, query.honest_parties)
+    return Setting(query.d, query.encoding.fraction_bits, query.honest_parties)
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,11 @@ def kind_bytes(kind: Kind) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def read_kind(message: query_pb2.Query, schema: Schema) -> Kind:
-    """Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range."""
+def read_kind(message: query_pb2.Query, schema: Schema, d: int) -> Kind:
+    """d: the number of coordinates of a record, which a feature map changes.
+
+    Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range.
+    """
     match message.WhichOneof("kind"):
         case "moments":
             moments = message.moments
@@ -78,7 +81,7 @@ def read_kind(message: query_pb2.Query, schema: Schema) -> Kind:
             predicates = read_predicates(message.statistic, schema)
             return StatisticQuery(predicates, schema, _read_noise(message.statistic, message.honest_parties))
         case "gradient":
-            return _read_gradient(message.gradient, schema)
+            return _read_gradient(message.gradient, d)
         case _:
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's kind.")
 
@@ -104,7 +107,7 @@ def _read_noise(message: query_pb2.StatisticQuery, honest_parties: int) -> Noise
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's noise.")
 
 
-def _read_gradient(message: query_pb2.GradientQuery, schema: Schema) -> GradientQuery:
+def _read_gradient(message: query_pb2.GradientQuery, d: int) -> GradientQuery:
     losses = {value: name for name, value in _LOSSES.items()}
     if message.loss not in losses:
         raise WireError(Code.QUERY_INVALID, "This version does not know the query's loss.")
@@ -113,9 +116,9 @@ def _read_gradient(message: query_pb2.GradientQuery, schema: Schema) -> Gradient
         tuple(message.theta),
         rational_from_proto(message.clip),
         message.share_sigma,
-        _read_basis(list(message.basis), schema.d),
+        _read_basis(list(message.basis), d),
     )
-    kind.length(schema.d)
+    kind.length(d)
     return kind
 
 
@@ -123,7 +126,7 @@ def _read_basis(entries: list[int], d: int) -> Basis | None:
     if not entries:
         return None
     if len(entries) != d * d:
-        raise WireError(Code.QUERY_INVALID, f"A basis must have {d * d} entries for a schema of {d} coordinates.")
+        raise WireError(Code.QUERY_INVALID, f"A basis must have {d * d} entries for records of {d} coordinates.")
     return Basis(tuple(tuple(entries[start : start + d]) for start in range(0, d * d, d)))
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from dpcore.errors import PlanError, SlotOverflowError
 
 STORED_FRACTION_BITS = 30
+ONE = 1 << STORED_FRACTION_BITS
+"""The number 1 as features are stored."""
 SLOT_UNIT_BITS = 8
 MAX_SLOT_BITS = 64
 # Two bits below int64, so that a value, its offset and its mask are added without overflow.

@@ -142,6 +142,11 @@ class GradientQuery(QueryKind):
         return True
 
     @property
+    def takes_maps(self) -> bool:
+        """See `QueryKind`."""
+        return True
+
+    @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
         return "record"

@@ -44,6 +44,15 @@ class QueryKind(SumQuery[Any], ABC):
         """
         return False
 
+    @property
+    def takes_maps(self) -> bool:
+        """Whether records may be mapped first (dpcore.records.feature_map).
+
+        The kind clips records, so that its bound does not depend on their values, and names none of the schema's
+        coordinates.
+        """
+        return False
+
     # Words and figures.
 
     @property

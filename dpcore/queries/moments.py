@@ -162,6 +162,11 @@ class MomentsQuery(QueryKind):
         return True
 
     @property
+    def takes_maps(self) -> bool:
+        """See `QueryKind`."""
+        return True
+
+    @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
         return "record"

@@ -10,13 +10,22 @@ from fractions import Fraction
 
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import PlanError
-from dpcore.records.schema import RealFeature, Schema
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
+from dpcore.records.features import RealFeature
+from dpcore.records.schema import Schema
 
 _HUNDREDTHS = 100
 
 
-def usual_norm(schema: Schema) -> Fraction:
-    """R of `norm_bound_of` for a schema: every feature that is not real adds 1, as does a one-hot category."""
+def usual_norm(schema: Schema, feature_map: FeatureMap | None = None) -> Fraction:
+    """R of `norm_bound_of` for a schema: every feature that is not real adds 1, as does a one-hot category.
+
+    With a feature map, R^2 is the mean squared length of a mapped record whose real features are uniform over their
+    bounds and independent: as without one, from public figures alone.
+    """
+    if feature_map is not None:
+        return _mapped_norm(schema, feature_map)
     reals = sum(isinstance(feature, RealFeature) for feature in schema.features)
     return norm_bound_of(real_features=reals, unit_features=len(schema.features) - reals, bias=schema.bias)
 
@@ -33,6 +42,40 @@ def norm_bound_of(*, real_features: int, unit_features: int, bias: bool) -> Frac
         raise PlanError(f"{real_features} real and {unit_features} unit features: give at least one")
     square = real_features / 3 + unit_features + int(bias)
     return Fraction(math.ceil(_HUNDREDTHS * math.sqrt(square)), _HUNDREDTHS)
+
+
+def _mapped_norm(schema: Schema, feature_map: FeatureMap) -> Fraction:
+    squares: list[float] = []
+    for term in feature_map.terms:
+        match term.function:
+            case Column(coordinate):
+                squares.append(_square(schema, schema.coordinates[coordinate]))
+            case Hat() as hat:
+                squares.append(_hat_square(hat, term.centre / ONE))
+            case PointMass():
+                centre = term.centre / ONE
+                squares.append(centre * (1 - centre))
+            case Product(first, second):
+                squares.append(squares[first] * squares[second])
+    halved = sum(square * 0.25**term.halvings for square, term in zip(squares, feature_map.terms, strict=True))
+    return Fraction(max(math.ceil(_HUNDREDTHS * math.sqrt(halved + feature_map.bias)), _HUNDREDTHS + 1), _HUNDREDTHS)
+
+
+def _square(schema: Schema, coordinate: str) -> float:
+    """The mean square of a coordinate: 1/3 for a real feature, and 1 for all coordinates of another one together."""
+    (feature,) = (each for each in schema.features if coordinate in each.coordinates)
+    return 1 / 3 if isinstance(feature, RealFeature) else 1 / len(feature.coordinates)
+
+
+def _hat_square(hat: Hat, centre: float) -> float:
+    """The mean of (hat - centre)^2 over a uniform coordinate in [-1, 1]."""
+    left, right = (None if knot is None else knot / ONE for knot in (hat.left, hat.right))
+    peak = hat.peak / ONE
+    # A slope of length l has the integral l / 2, and that of its square is l / 3; a flat side of length l has l and l.
+    below = (peak + 1, peak + 1) if left is None else ((peak - left) / 2, (peak - left) / 3)
+    above = (1 - peak, 1 - peak) if right is None else ((right - peak) / 2, (right - peak) / 3)
+    mean, square = ((low + high) / 2 for low, high in zip(below, above, strict=True))
+    return square - 2 * centre * mean + centre**2
 
 
 def edge_multiplier(norm_bound: Fraction, fraction_bits: int, weight: Fraction | None = None) -> int:

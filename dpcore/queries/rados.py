@@ -119,6 +119,11 @@ class RadosQuery(QueryKind):
         return self.design.takes_parts
 
     @property
+    def takes_maps(self) -> bool:
+        """See `QueryKind`."""
+        return self.design.takes_maps
+
+    @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
         return self.design.scope

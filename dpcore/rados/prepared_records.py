@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.kernel import add_rado_sums
 from dpcore.rados.signatures import (
@@ -38,7 +39,7 @@ from dpcore.rados.signatures import (
 from dpcore.randomness.discrete_gaussian import discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
 from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.records import BLOCK_ROWS, ONE, Records, edges, sensitive_positive
+from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
 from dpcore.records.row_sums import SumOverRows, sum_on_threads
 
 _ROUNDING = b"rado.v1/one-bit-rounding\0"

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.count_distributions import binomial_mass
+from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
 from dpcore.rados.support import check_support, subsets
 from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
-from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive
+from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 from dpcore.records.row_sums import SumOverRows, sum_on_threads
 
 # Most bytes of packed selection bits in a block of candidates, if more are drawn than kept.

@@ -1,6 +1,7 @@
 """A party's records and their edge vectors e = y x in fixed point (docs/protocol.md, section 6)."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, SchemaError, ShapeError
-from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
-
-ONE = 1 << STORED_FRACTION_BITS
+from dpcore.numbers.fixed_point import ONE, STORED_FRACTION_BITS
+from dpcore.records.feature_map import FeatureMap
 
 # Rows per block: a multiple of 8, so that a block of rows is a block of whole bytes of packed selection bits.
 BLOCK_ROWS = 4096
@@ -24,7 +24,8 @@ class Records:
     features: (m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30).
     labels: (m,) int8, -1 or +1. usable: (m,) bool; an unusable row has zero features, including the bias, and label +1,
     so that the row count never depends on values. Records that `only` made share the arrays of others: what they hold
-    in rows that are not usable is not to be read. `edges` and predicates do not.
+    in rows that are not usable is not to be read. `edges` and predicates do not. feature_map: what `edges` applies to
+    the features, block by block; d is then the map's.
 
     Raises ShapeError if the shapes of the arrays do not match, SchemaError if a value is out of range.
     """
@@ -33,6 +34,7 @@ class Records:
     features: NDArray[np.int32] = field(repr=False)
     labels: NDArray[np.int8] = field(repr=False)
     usable: NDArray[np.bool_] = field(repr=False)
+    feature_map: FeatureMap | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -75,14 +77,31 @@ class Records:
 
     @property
     def d(self) -> int:
-        """Number of coordinates of a record, including the bias."""
-        return int(self.features.shape[1])
+        """Number of coordinates of a record's edge, including the bias."""
+        return int(self.features.shape[1]) if self.feature_map is None else self.feature_map.d
 
     def between(self, first: int, stop: int) -> "Records":
         """The rows from `first` to before `stop`, or to the last, as views. They are not checked again."""
         part = object.__new__(Records)
         for name in ("features", "labels", "usable"):
             object.__setattr__(part, name, getattr(self, name)[first:stop])
+        object.__setattr__(part, "feature_map", self.feature_map)
+        return part
+
+    def mapped(self, feature_map: FeatureMap) -> "Records":
+        """The same rows under a feature map that fits their schema. Shares all arrays."""
+        part = self.between(0, self.rows)
+        object.__setattr__(part, "feature_map", feature_map)
+        # So that the digest of the rows is computed once for all maps.
+        part.__dict__["_unmapped"] = self._unmapped
+        return part
+
+    @cached_property
+    def _unmapped(self) -> "Records":
+        if self.feature_map is None:
+            return self
+        part = self.between(0, self.rows)
+        object.__setattr__(part, "feature_map", None)
         return part
 
     def only(self, kept: NDArray[np.bool_]) -> "Records":
@@ -103,11 +122,15 @@ class Records:
         if bool(self.usable.all()):
             return self
         features = np.where(self.usable[:, np.newaxis], self.features, np.int32(0))
-        return Records(features, np.where(self.usable, self.labels, np.int8(1)), self.usable)
+        labels = np.where(self.usable, self.labels, np.int8(1))
+        return Records(features, labels, self.usable, self.feature_map)
 
     @cached_property
     def digest(self) -> bytes:
-        """32 bytes over every value and the order of the rows: SHA-256."""
+        """32 bytes over every value, the order of the rows, and the feature map if there is one: SHA-256."""
+        if self.feature_map is not None:
+            content = json.dumps(self.feature_map.to_list(), sort_keys=True).encode()
+            return hashlib.sha256(b"rado.v1/mapped-records\0" + self._unmapped.digest + content).digest()
         digest = hashlib.sha256(b"rado.v1/records\0" + self.rows.to_bytes(8, "big") + self.d.to_bytes(8, "big"))
         for array, kind in ((self.features, "<i4"), (self.labels, "i1"), (self.usable, "u1")):
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
@@ -124,6 +147,8 @@ def edges(
     q N <= v 2^30 (q N is an integer) iff q <= v 2^f. Truncation is an odd function, so the same holds for v < 0, and
     the label's sign may be applied after it.
 
+    With a feature map, x are the map's integers (dpcore.records.feature_map), shortened in the same way.
+
     The sensitive coordinates of an unusable row are +1 (2^fraction_bits), so that every row adds a fair coin to each k.
     block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
 
@@ -134,6 +159,8 @@ def edges(
         raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
     for coordinate in sensitive:
         _check_coordinate(records, coordinate)
+    if sensitive and records.feature_map is not None:
+        raise PlanError("a feature map has no sensitive coordinates: leave out one of the two")
     if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
         raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
     from dpcore.records.compiled_edges import fill_edges  # noqa: PLC0415 - imports Numba
@@ -143,9 +170,17 @@ def edges(
         rows = slice(first, first + block_rows)
         features = np.require(records.features[rows], requirements=("C", "A"))
         labels, usable = np.ascontiguousarray(records.labels[rows]), np.ascontiguousarray(records.usable[rows])
+        if records.feature_map is not None:
+            features = _mapped(features, records.feature_map)
         block = np.empty(features.shape, dtype=np.int64)
         fill_edges(features, labels, usable, coordinates, fraction_bits, block)
         yield first, block
+
+
+def _mapped(features: NDArray[np.int32], feature_map: FeatureMap) -> NDArray[np.int32]:
+    from dpcore.records.compiled_map import mapped  # noqa: PLC0415 - imports Numba
+
+    return mapped(features, feature_map)
 
 
 def sensitive_positive(records: Records, sensitive: int) -> NDArray[np.bool_]:

@@ -52,7 +52,7 @@ def integer_vector(opened: OpenedQuery, records: Records, computation: Computati
         if computation.numbers is None:
             raise ConfigurationError("the rows have no numbers, so no part of them can be told: give the party's")
         records = computation.numbers.part_of(records, query.held_back)
-    values = query.kind.contribution(records, query.encoding.fraction_bits, computation)
+    values = query.kind.contribution(query.seen(records), query.encoding.fraction_bits, computation)
     if values.shape != (query.length,):
         raise ShapeError(f"a contribution of shape {values.shape}, but the query requires {query.length} values")
     return values

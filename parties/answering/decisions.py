@@ -88,7 +88,7 @@ def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Par
 
 def epoch_of(query: Query, party: Party) -> bytes | None:
     """The name of the noised table that answers a query, or None if no such table does."""
-    return query.kind.epoch(party.records, query.encoding.fraction_bits, party.secret)
+    return query.kind.epoch(query.seen(party.records), query.encoding.fraction_bits, party.secret)
 
 
 def verify_cohort(

@@ -40,13 +40,13 @@ class ClusterRowSums:
             return sum_on_threads(part, records, progress)
 
     def _sum(self, part: RowPart, records: Records, progress: Progress | None) -> NDArray[np.int64]:
-        row_bytes = records.features.itemsize * records.d + _ROW_BYTES_BESIDE_FEATURES
+        row_bytes = records.features.itemsize * records.features.shape[1] + _ROW_BYTES_BESIDE_FEATURES
         run_rows = BLOCK_ROWS * max(1, ITEM_BYTES // (BLOCK_ROWS * row_bytes))
 
         def load(number: int) -> tuple[Any, ...]:
             # Workers get only the values of rows that count (dpcore.records.held_back).
             run = records.between(number * run_rows, (number + 1) * run_rows).zeroed()
-            return number * run_rows, run.features, run.labels, run.usable
+            return number * run_rows, run.features, run.labels, run.usable, run.feature_map
 
         def report() -> None:
             if progress is not None:
@@ -68,8 +68,8 @@ class ClusterRowSums:
 
 
 def sum_of_run(part: RowPart, payload: tuple[Any, ...]) -> NDArray[np.int64]:
-    """The sum of a run of rows, computed by a worker. payload: (first row, features, labels, usable)."""
-    first_row, *arrays = payload
+    """The sum of a run of rows, computed by a worker. payload: (first row, fields of Records)."""
+    first_row, *fields = payload
     total = np.zeros(part.shape, dtype=np.int64)
-    part.add(total, Records(*arrays), first_row)
+    part.add(total, Records(*fields), first_row)
     return total

@@ -66,8 +66,8 @@ def policy_words(policy: Policy) -> Iterator[str]:
         yield f"Budget {scope}: {_limit(limit)}."
     yield (
         f"One query: delta at most {float(limits.delta_per_query):g}, {limits.rados_per_query} rados, "
-        f"{limits.predicates_per_query} predicates, {limits.attempts_per_query} attempts, and "
-        f"{_duration(limits.lifetime_per_query_s)} until it expires."
+        f"{limits.predicates_per_query} predicates, {limits.map_terms_per_query} terms of a feature map, "
+        f"{limits.attempts_per_query} attempts, and {_duration(limits.lifetime_per_query_s)} until it expires."
     )
     yield from _approval_words(policy)
     yield (

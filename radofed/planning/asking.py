@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS, PublicKey
 from dpcore.predicates.evaluation import sums
 from dpcore.queries.gradient import GradientQuery
@@ -28,7 +29,7 @@ from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.features import CategoryFeature, Label, RealFeature, nearest
 from dpcore.records.margin_weights import WEIGHT_BITS
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES
@@ -201,7 +202,7 @@ class PlannedParties:
         scaled = np.rint(total * (self.rows / self._records.rows)).astype(np.int64)
         return _Answer(
             query,
-            scaled.reshape(kind.shape(query.schema.d)),
+            scaled.reshape(kind.shape(query.d)),
             dict(zip(self._names, self._request.party_rows, strict=True)),
             plan.query_id,
             statement_for(kind, self._request.party_rows, query.delta, schema=query.schema, setting=setting_of(query)),

@@ -161,4 +161,6 @@ class Host:
         if share.counts is None:
             return integer_vector(ask.opened, records, computation)
         assert ask.divided is not None, "counts are of a draw that is divided"
-        return divided_contribution(ask.divided, records, query.encoding.fraction_bits, share.counts, computation)
+        return divided_contribution(
+            ask.divided, query.seen(records), query.encoding.fraction_bits, share.counts, computation
+        )

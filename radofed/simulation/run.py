@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
+from dpcore.numbers.fixed_point import ONE
 from dpcore.numbers.rationals import exact_number
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.paillier.secret import SecretKey
@@ -26,7 +27,6 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
-from dpcore.records.records import ONE
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 from radofed.common.files.schemas import load_schema

@@ -111,7 +111,7 @@ class SimulatedSource:
         values = self._federation.ask(planned, self._progress)
         self.seconds += time.perf_counter() - begin
         query = planned.plan.query
-        integers = values.reshape(query.kind.shape(query.schema.d))
+        integers = values.reshape(query.kind.shape(query.d))
         integers.setflags(write=False)
         return SimulatedAnswer(
             query,

@@ -16,6 +16,7 @@ from dpcore.queries.base import QueryLimits
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.encoding import store
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from learner.opening import open_total
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
@@ -61,8 +62,10 @@ class CohortInMemory:
         *,
         bound: bool = True,
         max_attempts: int = 1,
+        feature_map: FeatureMap | None = None,
     ) -> None:
         """bound: whether the query has a binding, as those of this version."""
+        self.feature_map, self.d = feature_map, SCHEMA.d if feature_map is None else feature_map.d
         now = int(time.time())
         self.max_attempts = max_attempts
         self.opening = OpeningSecret(SystemRandom().bytes(32)) if bound else None
@@ -85,7 +88,7 @@ class CohortInMemory:
         certificate = PaillierKey("learner", self.secret.public_key, now - 1, now + 9999).sign(self.keys["learner"])
         nonce = SystemRandom().bytes(32)
         bound = self.opening is not None
-        largest = max(kind.largest_sum(QueryLimits(1000, 3, SCHEMA.d), self.fraction_bits), 1000)
+        largest = max(kind.largest_sum(QueryLimits(1000, 3, self.d), self.fraction_bits), 1000)
         query = Query(
             federation="f",
             learner="learner",
@@ -106,8 +109,10 @@ class CohortInMemory:
             prepare_within_s=60,
             upload_within_s=60,
             max_attempts=self.max_attempts,
-            features=(Feature.BOUND_TOTALS.value,) if bound else (),
+            features=(Feature.BOUND_TOTALS.value,) * bound
+            + (Feature.FEATURE_MAPS.value,) * (self.feature_map is not None),
             binding=Binding.seal(self.opening, self.roster.parties, nonce) if bound else None,
+            feature_map=self.feature_map,
         )
         envelope = self.keys["learner"].sign(Kind.QUERY, query.to_bytes())
         return open_query(envelope, self.roster, now_unix_s=now)

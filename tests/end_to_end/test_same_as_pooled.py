@@ -11,6 +11,7 @@ import pytest
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import TotalError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs
@@ -26,6 +27,8 @@ from dpcore.randomness.discrete_gaussian import discrete_gaussian
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
+from tests.dpcore.records.test_feature_map import by_definition
 from tests.end_to_end.cohort_in_memory import FRACTION_BITS, ROWS, CohortInMemory, secret_of
 from tests.schemas import SMALL as SCHEMA
 from wire.envelopes import sha256
@@ -47,6 +50,16 @@ KINDS = {
     "gradient": GradientQuery("logistic", (1 << 20, -(1 << 19), 7), Fraction(1, 2), 500),
     "gradient, in a basis": GradientQuery("hinge", (1 << 20, -(1 << 19), 7), Fraction(1, 2), 500, BASIS),
 }
+# Their records are mapped first.
+MAP = FeatureMap(
+    (Term(Hat(0, None, -ONE // 4, ONE)), Term(Column(1), 0, 2), Term(Hat(0, -ONE, ONE // 3, None), ONE // 5, 1)),
+    bias=True,
+)
+MAPPED = {
+    "moments, mapped": KINDS["moments"],
+    "gradient, mapped": GradientQuery("logistic", (1 << 20, -(1 << 19), 7, -5), Fraction(1, 2), 500),
+    "fixed-support, mapped": KINDS["fixed-support"],
+}
 BITS = {MomentsQuery: 10, StatisticQuery: 8, GradientQuery: 12}
 
 
@@ -61,10 +74,11 @@ def obfuscator(secret) -> Obfuscator:
     return Obfuscator(secret.public_key, SystemRandom())
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[*KINDS, *MAPPED])
 def setting(request, secret, obfuscator) -> CohortInMemory:
-    kind = KINDS[request.param]
-    return CohortInMemory(kind, secret, obfuscator, BITS.get(type(kind), FRACTION_BITS))
+    kind = {**KINDS, **MAPPED}[request.param]
+    feature_map = MAP if request.param in MAPPED else None
+    return CohortInMemory(kind, secret, obfuscator, BITS.get(type(kind), FRACTION_BITS), feature_map=feature_map)
 
 
 def edges_of(setting: CohortInMemory, name: str) -> np.ndarray:
@@ -74,10 +88,12 @@ def edges_of(setting: CohortInMemory, name: str) -> np.ndarray:
     if isinstance(design, DpFeatDesign):
         part = rounded(part, design.rounded, secret_of(name))
     unusable = {PlainDesign: getattr(design, "booleans", ()), DpFeatDesign: getattr(design, "coordinates", ())}
-    found = np.zeros((part.rows, SCHEMA.d), dtype=object)
+    found = np.zeros((part.rows, setting.d), dtype=object)
     for i in range(part.rows):
-        for k in range(SCHEMA.d):
-            x = int(part.features[i, k])
+        coordinates = part.features[i].tolist()
+        if setting.feature_map is not None:
+            coordinates = by_definition(setting.feature_map, coordinates) if part.usable[i] else [0] * setting.d
+        for k, x in enumerate(coordinates):
             found[i, k] = int(part.labels[i]) * (abs(x) >> (30 - bits)) * (1 if x >= 0 else -1)
             if not part.usable[i] and k in unusable.get(type(design), ()):
                 found[i, k] = 1 << bits
@@ -85,7 +101,7 @@ def edges_of(setting: CohortInMemory, name: str) -> np.ndarray:
         found = CLIP.apply(found.astype(np.int64), bits).astype(object)
         assert all(sum(v * v for v in row) <= Fraction(25, 16) * 4**bits for row in found)
     if isinstance(design, FixedSupportDesign):
-        table = NoisedTable.of(part, design, bits, secret_of(name))
+        table = NoisedTable.of(setting.opened.query.seen(part), design, bits, secret_of(name))
         found = found + table.noise(0, found.shape).astype(object)
     return found
 
@@ -93,16 +109,16 @@ def edges_of(setting: CohortInMemory, name: str) -> np.ndarray:
 def pooled_rados(setting: CohortInMemory) -> np.ndarray:
     """pi_j sums the edges of all parties that signature j selects, and the noise that was added is known."""
     kind, design = setting.opened.query.kind, setting.opened.query.kind.design
-    rados = np.zeros((kind.rados, SCHEMA.d), dtype=object)
+    rados = np.zeros((kind.rados, setting.d), dtype=object)
     for name, part in setting.records.items():
         random = SeededRandom(name.encode())
-        drawn = kind.prepare(part, setting.fraction_bits, secret_of(name)).records
+        drawn = kind.prepare(setting.opened.query.seen(part), setting.fraction_bits, secret_of(name)).records
         selection = whole(signatures_of(design, drawn, kind.rados, random))
         bits = np.unpackbits(selection, axis=1, count=part.rows, bitorder="little")
         edges = edges_of(setting, name)
         for j in range(kind.rados):
             rados[j] += edges[np.flatnonzero(bits[j])].sum(axis=0)
-        noised = design.coordinates if isinstance(design, JointDesign) else range(SCHEMA.d)
+        noised = design.coordinates if isinstance(design, JointDesign) else range(setting.d)
         if isinstance(design, JointDesign | GaussianDesign):
             share = discrete_gaussian(design.share_sigma, kind.rados * len(noised), random)
             rados[:, list(noised)] += share.reshape(kind.rados, -1).astype(object)
@@ -111,11 +127,14 @@ def pooled_rados(setting: CohortInMemory) -> np.ndarray:
 
 def pooled_moments(setting: CohortInMemory) -> np.ndarray:
     kind = setting.opened.query.kind
-    values = np.zeros(kind.length(SCHEMA.d), dtype=object)
+    values = np.zeros(kind.length(setting.d), dtype=object)
     for name in setting.records:
         for e in edges_of(setting, name):
             products = [
-                (5 if j == k else 7) * e[j] * e[k] for j in range(SCHEMA.d) for k in range(j, SCHEMA.d) if j + k < 4
+                (5 if j == k else 7) * e[j] * e[k]
+                for j in range(setting.d)
+                for k in range(j, setting.d)
+                if j + k < 2 * setting.d - 2
             ]
             values += np.array([kind.edge_multiplier * v for v in e] + products, dtype=object)
         values += discrete_gaussian(kind.share_sigma, len(values), SeededRandom(name.encode())).astype(object)
@@ -139,7 +158,7 @@ def pooled_statistics(setting: CohortInMemory) -> np.ndarray:
 def pooled_gradient(setting: CohortInMemory) -> np.ndarray:
     """Row by row in exact arithmetic, as docs/protocol.md says."""
     kind, bits = setting.opened.query.kind, setting.fraction_bits
-    values = np.zeros(SCHEMA.d, dtype=object)
+    values = np.zeros(setting.d, dtype=object)
     most = int(kind.clip**2 * 4 ** (bits + 12))
     for name in setting.records:
         for e in edges_of(setting, name):
@@ -153,7 +172,7 @@ def pooled_gradient(setting: CohortInMemory) -> np.ndarray:
             while weight**2 * sum(v * v for v in z) > most:
                 weight -= 1
             values -= weight * np.array(z, dtype=object)
-        values += discrete_gaussian(kind.share_sigma, SCHEMA.d, SeededRandom(name.encode())).astype(object)
+        values += discrete_gaussian(kind.share_sigma, setting.d, SeededRandom(name.encode())).astype(object)
     return values
 
 
@@ -179,7 +198,8 @@ def test_a_part_of_the_cohort_or_one_member_twice_fails_the_check_slots(setting,
 
 def test_a_coordinator_cannot_pass_one_party_off_as_the_cohort(setting, secret, obfuscator):
     """It knows n, the encoding and every row count; without masks and tag it would get away with it."""
-    unbound = CohortInMemory(setting.opened.query.kind, secret, obfuscator, setting.fraction_bits, bound=False)
+    kind, feature_map = setting.opened.query.kind, setting.feature_map
+    unbound = CohortInMemory(kind, secret, obfuscator, setting.fraction_bits, bound=False, feature_map=feature_map)
     opened = unbound.open([unbound.repaired("a", unbound.bare["a"])])
     assert np.array_equal(opened.values, unbound.vectors["a"])
     with pytest.raises(TotalError):

@@ -1,11 +1,14 @@
 """Targets: what a peer sends. A hostile member signs what it likes, so payloads are signed after they are changed."""
 
 import grpc
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from coordinator.admissions import Admissions
 from dpcore.errors import RadofedError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.checking import check
+from dpcore.records.compiled_map import mapped
 from learner.opening import open_total
 from rado.v1 import (
     ciphertext_pb2,
@@ -28,6 +31,7 @@ from wire.binding import Binding, montgomery_key
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, open_statement
 from wire.envelopes import Envelope, Kind, parse
 from wire.errors import Code, WireError
+from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.features import Features, open_features
 from wire.query import Cancel, PaillierKey, Query, Retry, open_query, open_retry, setting_of
 from wire.query_kinds import kind_bytes, read_kind, write_kind
@@ -253,10 +257,19 @@ def read_chunk(data: bytes) -> None:
 
 
 def read_one_kind(data: bytes) -> None:
-    kind = read_kind(parse(query_pb2.Query, data), SCHEMA)
+    kind = read_kind(parse(query_pb2.Query, data), SCHEMA, SCHEMA.d)
     message = query_pb2.Query(honest_parties=2)
     write_kind(kind, message)
-    assert read_kind(message, SCHEMA) == kind
+    assert read_kind(message, SCHEMA, SCHEMA.d) == kind
+
+
+def read_feature_map(data: bytes) -> None:
+    """A map, in its one form, and its coordinates of a few rows."""
+    feature_map = feature_map_from_proto(parse(query_pb2.FeatureMap, data), SCHEMA)
+    assert feature_map_from_proto(feature_map_to_proto(feature_map), SCHEMA) == feature_map
+    assert len(feature_map.names(SCHEMA)) == feature_map.d
+    features = np.array([[at] * SCHEMA.d for at in (-ONE, 0, 1, ONE)], dtype=np.int32)
+    assert np.abs(mapped(features, feature_map).astype(np.int64)).max() <= ONE
 
 
 def read_table(data: bytes) -> None:
@@ -397,6 +410,13 @@ def targets() -> list[Target]:
             messages_near(statistics),
             512 * 1024,
             ("wire.predicates.read_predicates",),
+        ),
+        Target(
+            "feature-map",
+            read_feature_map,
+            messages_near([feature_map_to_proto(world.FEATURE_MAP)]),
+            512 * 1024,
+            ("wire.feature_map.feature_map_from_proto",),
         ),
         Target(
             "binding",

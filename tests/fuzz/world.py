@@ -9,10 +9,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.numbers.fixed_point import Encoding
+from dpcore.numbers.fixed_point import ONE, Encoding
 from dpcore.paillier.secret import SecretKey
+from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
+from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.held_back import HeldBack, Part
 from rado.v1 import join_pb2
 from radofed.certificates import make_request
@@ -105,6 +108,18 @@ def _query(kind, **changes) -> Query:
     return Query(**fields | changes)
 
 
+FEATURE_MAP = FeatureMap(
+    (
+        Term(Column(0)),
+        Term(Hat(0, None, -5, ONE), ONE // 3, 1),
+        Term(Hat(0, -ONE, 0, None)),
+        Term(PointMass(0, 7), 9),
+        Term(Column(1)),
+        Term(Product(1, 4), 0, 2),
+    ),
+    SCHEMA.bias,
+)
+
 CORPUS_FEATURES = ("bound-totals", "fresh-rosters", "ledger-heads", "signed-retries")
 """Those of the query that kept inputs name by its id: they stay as they were recorded."""
 
@@ -116,10 +131,15 @@ def queries() -> tuple[Query, ...]:
     binding = Binding.seal(OPENING, parties, octets("nonce")[:16])
     rows = {"held_back": HeldBack(Fraction(1, 5), Part.HELD_BACK), "features": (Feature.HELD_BACK.value,)}
     about_part = _query(next(kind for kind in KINDS if kind.takes_parts and _fits(kind)), **rows)
-    most = tuple(name for name in OWN_FEATURES if name != Feature.HELD_BACK)
+    mapped = _query(
+        MomentsQuery(Clip(Fraction(2), bias=True), 77, 1000),
+        feature_map=FEATURE_MAP,
+        features=(Feature.FEATURE_MAPS.value,),
+    )
+    most = tuple(name for name in OWN_FEATURES if name not in (Feature.HELD_BACK, Feature.FEATURE_MAPS))
     uses = ({"features": CORPUS_FEATURES}, {"features": most, "quorum_wait_s": 5})
     bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
-    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part)
+    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped)
 
 
 def _fits(kind) -> bool:

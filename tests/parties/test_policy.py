@@ -6,7 +6,7 @@ import pytest
 from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.fixed_point import plan_encoding
+from dpcore.numbers.fixed_point import ONE, plan_encoding
 from dpcore.predicates.expressions import Constant, Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
@@ -22,6 +22,7 @@ from dpcore.rados.designs import (
     SensitiveFeature,
 )
 from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from parties.ledger.charges import RECORD, joint, marginal
 from parties.ledger.limits import LedgerLimits
 from parties.policy import DesignName, Policy, check_cohort, check_query
@@ -270,6 +271,18 @@ def test_a_query_has_no_more_predicates_than_the_policy_allows(world):
     check(world, world.policy(designs=["statistic"], limits={"predicates_per_query": 2}), query)
     with pytest.raises(WireError) as caught:
         check(world, world.policy(designs=["statistic"], limits={"predicates_per_query": 1}), query)
+    assert caught.value.code is Code.POLICY_LIMITS
+
+
+def test_a_feature_map_has_no_more_terms_than_the_policy_allows(world):
+    feature_map = FeatureMap((Term(Column(0)), Term(Hat(0, None, 0, ONE))), SCHEMA.bias)
+    kind = MomentsQuery(Clip(Fraction(2), SCHEMA.bias), 1, 1 << 20)
+    encoding = plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=10)
+    query = world.query(kind=kind, encoding=encoding, features=("feature-maps",), feature_map=feature_map)
+    for limits in ({}, {"map_terms_per_query": 2}):
+        check(world, world.policy(designs=["moments"], limits=limits), query)
+    with pytest.raises(WireError, match="terms of the feature map is 2 and the limit is 1") as caught:
+        check(world, world.policy(designs=["moments"], limits={"map_terms_per_query": 1}), query)
     assert caught.value.code is Code.POLICY_LIMITS
 
 

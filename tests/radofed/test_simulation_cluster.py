@@ -18,7 +18,8 @@ import ray
 from radofed.simulation import federation, run, workers
 from radofed.simulation.designs import DesignOptions
 from dpcore.paillier.secret import SecretKey
-from dpcore.records.records import ONE, Records
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.records import Records
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Label, RealFeature, Schema
 

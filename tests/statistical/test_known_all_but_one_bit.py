@@ -13,11 +13,12 @@ from scipy import stats
 
 from dpcore.accounting.gaussian import shift_distribution, subsampled_mu
 from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from dpcore.research.leaks import KnownAllButOneBit, SubsetSums, most_accurate
 
 FRACTION_BITS = 16

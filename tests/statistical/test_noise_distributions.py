@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from dpcore.estimators.edge_moments import Spread, restoration
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, SensitiveFeature
@@ -21,7 +22,7 @@ from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 
 ACCEPT, REJECT = 1e-3, 1e-9
 BITS = 10

@@ -10,13 +10,14 @@ import pytest
 from scipy import stats
 
 from dpcore.accounting.truncation import truncation
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import sensitive_counts, signatures_of, whole
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
-from dpcore.records.records import ONE, Records, edges, sensitive_positive
+from dpcore.records.records import Records, edges, sensitive_positive
 
 ACCEPT, REJECT = 1e-3, 1e-9
 EPSILON = Fraction(1, 2)

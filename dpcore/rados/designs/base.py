@@ -84,6 +84,15 @@ class RadoDesign(ABC):
         """
         return False
 
+    @property
+    def takes_maps(self) -> bool:
+        """Whether records may be mapped first; see `dpcore.queries.kind.QueryKind`.
+
+        If the design protects whole records: then it clips them, and names no coordinate. Others count the values of
+        the schema's coordinates.
+        """
+        return self.scope == "record"
+
     # Noise.
 
     @property

@@ -766,6 +766,153 @@ class HeldBack(google.protobuf.message.Message):
 Global___HeldBack: typing_extensions.TypeAlias = HeldBack
 
 @typing.final
+class HatFunction(google.protobuf.message.Message):
+    """HatFunction is a piecewise linear function of a real feature's coordinate: 1 at its peak, and 0 from its ends on. Knots
+    are in units of 2^-30 of the coordinate, left < peak < right.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COORDINATE_FIELD_NUMBER: builtins.int
+    LEFT_FIELD_NUMBER: builtins.int
+    PEAK_FIELD_NUMBER: builtins.int
+    RIGHT_FIELD_NUMBER: builtins.int
+    coordinate: builtins.int
+    """The coordinate's place in the schema."""
+    left: builtins.int
+    """Where it is zero below the peak; absent if it stays 1 there."""
+    peak: builtins.int
+    """Where it is 1."""
+    right: builtins.int
+    """Where it is zero above the peak; absent if it stays 1 there."""
+    def __init__(
+        self,
+        *,
+        coordinate: builtins.int = ...,
+        left: builtins.int | None = ...,
+        peak: builtins.int = ...,
+        right: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_left", b"_left", "_right", b"_right", "left", b"left", "right", b"right"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_left", b"_left", "_right", b"_right", "coordinate", b"coordinate", "left", b"left", "peak", b"peak", "right", b"right"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_left", b"_left"]) -> typing.Literal["left"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_right", b"_right"]) -> typing.Literal["right"] | None: ...
+
+Global___HatFunction: typing_extensions.TypeAlias = HatFunction
+
+@typing.final
+class PointMass(google.protobuf.message.Message):
+    """PointMass is 1 where a real feature's coordinate has exactly one value, else 0."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COORDINATE_FIELD_NUMBER: builtins.int
+    AT_FIELD_NUMBER: builtins.int
+    coordinate: builtins.int
+    """The coordinate's place in the schema."""
+    at: builtins.int
+    """The value, in units of 2^-30 of the coordinate."""
+    def __init__(
+        self,
+        *,
+        coordinate: builtins.int = ...,
+        at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at", b"at", "coordinate", b"coordinate"]) -> None: ...
+
+Global___PointMass: typing_extensions.TypeAlias = PointMass
+
+@typing.final
+class ProductFunction(google.protobuf.message.Message):
+    """ProductFunction is the product of the centred values of two earlier terms, which are no products."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: builtins.int
+    SECOND_FIELD_NUMBER: builtins.int
+    first: builtins.int
+    """The place of the first term in the map."""
+    second: builtins.int
+    """The place of the second, after it."""
+    def __init__(
+        self,
+        *,
+        first: builtins.int = ...,
+        second: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first", b"first", "second", b"second"]) -> None: ...
+
+Global___ProductFunction: typing_extensions.TypeAlias = ProductFunction
+
+@typing.final
+class MapTerm(google.protobuf.message.Message):
+    """MapTerm is one coordinate of a mapped record: (function - centre) 2^-halvings."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: builtins.int
+    HAT_FIELD_NUMBER: builtins.int
+    POINT_MASS_FIELD_NUMBER: builtins.int
+    PRODUCT_FIELD_NUMBER: builtins.int
+    CENTRE_FIELD_NUMBER: builtins.int
+    HALVINGS_FIELD_NUMBER: builtins.int
+    column: builtins.int
+    """The coordinate at this place in the schema, as it is."""
+    centre: builtins.int
+    """In units of 2^-30: 0 to 2^30 for hats and point masses, 0 for others."""
+    halvings: builtins.int
+    """How often it is halved."""
+    @property
+    def hat(self) -> Global___HatFunction:
+        """A hat."""
+
+    @property
+    def point_mass(self) -> Global___PointMass:
+        """A point mass."""
+
+    @property
+    def product(self) -> Global___ProductFunction:
+        """A product."""
+
+    def __init__(
+        self,
+        *,
+        column: builtins.int = ...,
+        hat: Global___HatFunction | None = ...,
+        point_mass: Global___PointMass | None = ...,
+        product: Global___ProductFunction | None = ...,
+        centre: builtins.int = ...,
+        halvings: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["column", b"column", "function", b"function", "hat", b"hat", "point_mass", b"point_mass", "product", b"product"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["centre", b"centre", "column", b"column", "function", b"function", "halvings", b"halvings", "hat", b"hat", "point_mass", b"point_mass", "product", b"product"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["function", b"function"]) -> typing.Literal["column", "hat", "point_mass", "product"] | None: ...
+
+Global___MapTerm: typing_extensions.TypeAlias = MapTerm
+
+@typing.final
+class FeatureMap(google.protobuf.message.Message):
+    """FeatureMap replaces a record's coordinates before clipping. A bias stays the last coordinate."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___MapTerm]:
+        """The terms, in the order of the mapped coordinates."""
+
+    def __init__(
+        self,
+        *,
+        terms: collections.abc.Iterable[Global___MapTerm] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["terms", b"terms"]) -> None: ...
+
+Global___FeatureMap: typing_extensions.TypeAlias = FeatureMap
+
+@typing.final
 class Query(google.protobuf.message.Message):
     """Query is what a learner asks, signed (type "Query", role "learner"). Its id is the SHA-256 of the payload. A receiver
     refuses a query in which any field, at any depth, is unknown to it.
@@ -800,6 +947,7 @@ class Query(google.protobuf.message.Message):
     BINDING_FIELD_NUMBER: builtins.int
     QUORUM_WAIT_S_FIELD_NUMBER: builtins.int
     HELD_BACK_FIELD_NUMBER: builtins.int
+    FEATURE_MAP_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -876,6 +1024,12 @@ class Query(google.protobuf.message.Message):
     def held_back(self) -> Global___HeldBack:
         """Present exactly if the features contain "held-back". Without it the query is about all rows."""
 
+    @property
+    def feature_map(self) -> Global___FeatureMap:
+        """Present exactly if the features contain "feature-maps". Coordinates of the kind, its lengths and its bounds are then
+        those of mapped records.
+        """
+
     def __init__(
         self,
         *,
@@ -906,9 +1060,10 @@ class Query(google.protobuf.message.Message):
         binding: Global___Binding | None = ...,
         quorum_wait_s: builtins.int = ...,
         held_back: Global___HeldBack | None = ...,
+        feature_map: Global___FeatureMap | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["binding", b"binding", "delta", b"delta", "encoding", b"encoding", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["binding", b"binding", "delta", b"delta", "encoding", b"encoding", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["rados", "moments", "statistic", "gradient"] | None: ...
 
 Global___Query: typing_extensions.TypeAlias = Query

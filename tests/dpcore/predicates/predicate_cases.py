@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -25,7 +26,7 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.records.encoding import Numbers, encode, source_of, store
 from dpcore.records.features import BooleanFeature, CategoryFeature, Label, RealFeature, ThresholdFeature
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
 AGE = RealFeature(name="age", lower=0, upper=100, missing="zero-vector")

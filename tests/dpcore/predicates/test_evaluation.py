@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, ShapeError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates import evaluation
 from dpcore.predicates.blocks import WORD_ROWS, Block
 from dpcore.predicates.evaluation import block_rows, sums, values
@@ -29,7 +30,7 @@ from dpcore.predicates.expressions import (
     swap_label,
 )
 from dpcore.predicates.program import Program, Step, compiled, stored_bound
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from tests.dpcore.predicates.predicate_cases import (
     AGE,
     PAY,

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, ShapeError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.base import QueryLimits, SumQuery
 from dpcore.queries.moments import MOST_FRACTION_BITS, MomentsQuery
 from dpcore.randomness.discrete_gaussian import tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
-from dpcore.records.records import BLOCK_ROWS, ONE, Records
+from dpcore.records.records import BLOCK_ROWS, Records
 
 BITS = 12
 QUERY = MomentsQuery(Clip(Fraction(7, 4), bias=True), 11, 40)

@@ -12,6 +12,7 @@ import pytest
 
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.base import QueryLimits, SumQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados import prepared_records, signatures
@@ -30,7 +31,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records import row_sums
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.records import BLOCK_ROWS, ONE, Records, edges
+from dpcore.records.records import BLOCK_ROWS, Records, edges
 from dpcore.records.row_sums import RowSums, sum_on_threads
 
 BITS = 16

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados import prepared_records
 from dpcore.rados.designs import FixedSupportDesign
@@ -14,7 +15,7 @@ from dpcore.rados.prepared_records import NoisedTable
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.records import BLOCK_ROWS, ONE, Records
+from dpcore.records.records import BLOCK_ROWS, Records
 
 BITS = 16
 DESIGN = FixedSupportDesign(Fraction(1, 2), Clip(Fraction(3, 2), bias=True), 50)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
 from dpcore.rados.prepared_records import rounded
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 
 SECRET, SCHEMA = bytes(range(32)), b"s" * 32
 PARTY_SECRET = PartySecret(SECRET, SCHEMA)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError, SchemaError, ShapeError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.rados import signatures
 from dpcore.rados.designs import (
     DpFeatDesign,
@@ -37,7 +38,7 @@ from dpcore.rados.signatures import (
 from dpcore.rados.support import SupportError
 from dpcore.randomness.sources import KeyedRandom, SeededRandom
 from dpcore.records.clipping import Clip
-from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive
+from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 from dpcore.records.row_sums import sum_on_threads
 
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, SchemaError, ShapeError
-from dpcore.records.records import ONE, Records, edges, sensitive_positive
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.records import Records, edges, sensitive_positive
 
 
 def records(rows: int = 21, d: int = 4, seed: int = 1, unusable: tuple[int, ...] = (3, 20)) -> Records:

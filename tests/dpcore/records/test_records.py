@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import SchemaError
-from dpcore.records.records import BLOCK_ROWS, ONE, Records
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.records import BLOCK_ROWS, Records
 
 ROWS = 2 * BLOCK_ROWS + 3
 

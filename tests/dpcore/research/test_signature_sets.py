@@ -10,6 +10,7 @@ from scipy import stats
 from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.rado_losses import log_rado_loss
+from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs import (
     DpFeatDesign,
     FixedSupportDesign,
@@ -23,7 +24,7 @@ from dpcore.rados.signatures import whole
 from dpcore.rados.support import SupportError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
-from dpcore.records.records import ONE, Records
+from dpcore.records.records import Records
 from dpcore.research.paper.of_designs import signatures_of
 from dpcore.research.paper.signature_sets import (
     SignatureSet,

@@ -8,10 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import PartySecret
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.records import Records
 from parties.answering import lifecycle
 from parties.answering.attempts import AttemptState
@@ -61,6 +63,18 @@ def test_another_noised_table_than_the_one_reserved_is_not_computed(ada, changed
     assert ada.state(work.query) is (AttemptState.READY if whole else AttemptState.ENDED)
     assert (ada.ledger.reserved(RECORD).epsilon > 0) is whole
     assert (ada.spools.used_bytes() > 0) is whole
+
+
+def test_a_table_under_another_map_is_another_table(ada):
+    """One table is charged once. Under the same name a second map's release of the same rows would be free."""
+    edge = FeatureMap((Term(Hat(0, None, 0, ONE)),), SCHEMA.bias)
+    maps = [None, edge, FeatureMap((*edge.terms, Term(Column(1))), SCHEMA.bias)]
+    for feature_map in maps:
+        mapped = {} if feature_map is None else {"feature_map": feature_map, "features": ("feature-maps",)}
+        assert accepted(ada, kind=TABLE, **mapped)
+    charges = [event.charge for event in ada.ledger.events()]
+    assert len({charge.epoch for charge in charges}) == len(charges) == 3
+    assert ada.ledger.reserved(RECORD).epsilon > 2 * charges[0].bound(RECORD).epsilon
 
 
 @pytest.mark.parametrize("kind", [TABLE, None])

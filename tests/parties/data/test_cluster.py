@@ -8,18 +8,20 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.moments import MomentsPart
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.row_sums import sum_on_threads
 from parties.answering.failures import StoppedError
 from parties.config import PartyCluster, PartyConfig
-from parties.data.cluster import ClusterRowSums
+from parties.data.cluster import ClusterRowSums, sum_of_run
 from parties.node import PartyNode
 from radofed.common.cluster.jobs import ClusterJob
 from radofed.common.logs import Log
@@ -167,6 +169,15 @@ def test_a_small_table_never_touches_the_cluster(records, caplog):
     sums = ClusterRowSums(settings, Log("party"))
     np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
     assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
+
+
+def test_a_worker_maps_the_rows_that_it_gets(records):
+    """What `ClusterRowSums` sends for a run of rows."""
+    feature_map = FeatureMap((Term(Hat(0, None, 0, ONE)), Term(Column(1))), bias=SCHEMA.bias)
+    part = MomentsPart(feature_map.d, 10, Clip(Fraction(1), bias=SCHEMA.bias))
+    run = records.mapped(feature_map).between(0, 500).zeroed()
+    found = sum_of_run(part, (0, run.features, run.labels, run.usable, run.feature_map))
+    assert np.array_equal(found, sum_on_threads(part, records.mapped(feature_map).between(0, 500)))
 
 
 def test_without_ray_a_party_with_a_cluster_does_not_start(monkeypatch):

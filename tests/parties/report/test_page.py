@@ -175,6 +175,7 @@ def test_every_rule_of_a_policy_has_its_words():
                 "per_day": {"epsilon": "0.5", "delta": "1e-6"},
                 "rados_per_query": 1234,
                 "predicates_per_query": 5678,
+                "map_terms_per_query": 432,
                 "attempts_per_query": 2,
             },
             "approval": {
@@ -193,6 +194,7 @@ def test_every_rule_of_a_policy_has_its_words():
         "whole records, instead: epsilon 3", "column age, instead: epsilon 2.5", "feature smoker, instead: epsilon 1.5",
         "each learner, in addition: epsilon 4.5", "24 hours, in addition: epsilon 0.5", "1234 rados",
         "5678 predicates", "2 attempts", "7 days", "approval of 2 people", "queries of lea", "of the kinds moments",
+        "432 terms of a feature map",
         "epsilon 0.25 or more", "list of admitted predicates", "400 days", "30 days", "are refused",
     ):  # fmt: skip
         assert said in words, said

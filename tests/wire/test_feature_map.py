@@ -1,0 +1,145 @@
+"""The feature map of a query, on the wire."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpcore.errors import PlanError, SchemaError
+from dpcore.numbers.fixed_point import ONE
+from dpcore.predicates.notation import parse
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import FixedSupportDesign
+from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
+from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
+from rado.v1 import query_pb2
+from tests.learner.totals import SCHEMA, World
+from wire.errors import Code, WireError
+from wire.feature_map import feature_map_from_proto, feature_map_to_proto
+from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
+from wire.query import Query
+
+MAP = FeatureMap(
+    (
+        Term(Column(0)),
+        Term(Hat(0, None, -ONE, 0), ONE // 3, 1),
+        Term(Hat(0, -ONE, 0, None)),
+        Term(Hat(0, -5, 7, ONE), 0, 8),
+        Term(PointMass(0, -ONE), 9),
+        Term(Column(1)),
+        Term(Product(1, 5), 0, 2),
+    ),
+    SCHEMA.bias,
+)
+BUDGET = {"epsilon": Fraction(1), "feature_map": MAP}
+REQUESTS = [
+    MomentsRequest(SCHEMA, **BUDGET),
+    GradientRequest(SCHEMA, (0.0,) * MAP.d, clip=Fraction(1), **BUDGET),
+    RadosRequest(SCHEMA, 10, design="gaussian", **BUDGET),
+    RadosRequest(SCHEMA, 10, design="fixed-support", **BUDGET),
+]
+CLIP = Clip(Fraction(2), SCHEMA.bias)
+
+
+@pytest.fixture(scope="module")
+def world(learner_key):
+    return World(learner_key, {"ada": 100, "bo": 200, "cy": 300})
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_a_map_survives_a_round_trip_and_is_signed(world, request_):
+    query = world.plan(request_).query
+    assert query.feature_map == MAP
+    assert query.features == (Feature.FEATURE_MAPS.value,)
+    assert (query.d, query.length) == (MAP.d, query.kind.length(MAP.d))
+    assert Query.from_bytes(query.to_bytes()) == query
+    other = FeatureMap((*MAP.terms[:-1], replace(MAP.terms[-1], halvings=3)), SCHEMA.bias)
+    assert replace(query, feature_map=other).to_bytes() != query.to_bytes()
+    assert "of records mapped to 2 coordinates, 3 hats, 1 point mass, 1 product (feature age)" in query.words
+
+
+def test_a_map_and_its_feature_come_together(world):
+    mapped, plain = world.plan(REQUESTS[0]).query, world.plan(replace(REQUESTS[0], feature_map=None)).query
+    for make in (
+        lambda: replace(mapped, feature_map=None),
+        lambda: replace(mapped, features=()),
+        lambda: replace(plain, feature_map=MAP),
+        lambda: replace(plain, features=(Feature.FEATURE_MAPS.value,)),
+    ):
+        with pytest.raises(WireError, match="feature map exactly if") as caught:
+            make()
+        assert caught.value.code is Code.QUERY_INVALID
+
+
+def test_a_query_without_a_map_does_not_name_the_feature(world):
+    """So a node without the feature still answers it."""
+    query = world.plan(replace(REQUESTS[0], feature_map=None), features=USUAL_FEATURES).query
+    assert Feature.FEATURE_MAPS in {*OWN_FEATURES} - {*USUAL_FEATURES, *query.features}
+    assert b"feature-maps" not in query.to_bytes()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        RadosQuery(5, plain_design(SCHEMA)),
+        RadosQuery(5, dp_feat_design(SCHEMA, ["smoker"], Fraction(2))),
+        RadosQuery(5, joint_design(SCHEMA, "age", 1000)),
+        RadosQuery(5, FixedSupportDesign(Fraction(1, 2), CLIP, 0)),
+    ],
+    ids=lambda kind: kind.design.words(),
+)
+def test_kinds_that_do_not_protect_records_take_none(world, kind):
+    query = world.plan(RadosRequest(SCHEMA, 5)).query
+    with pytest.raises(WireError, match="its kind takes a feature map") as caught:
+        replace(query, kind=kind, features=(Feature.FEATURE_MAPS.value,), feature_map=MAP)
+    assert caught.value.code is Code.QUERY_INVALID
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RadosRequest(SCHEMA, 10, feature_map=MAP),
+        RadosRequest(SCHEMA, 10, design="dp-feat", sensitive="smoker", feature_map=MAP),
+        RadosRequest(SCHEMA, 10, design="fixed-support", feature_map=MAP),
+        StatisticRequest(SCHEMA, (parse("y == 1"),), **BUDGET),
+    ],
+    ids=["plain", "dp-feat", "no noise", "statistic"],
+)
+def test_a_plan_says_which_kinds_take_one(world, request_):
+    with pytest.raises(PlanError, match=r"takes no feature map.*ask moments, gaussian"):
+        world.plan(request_)
+
+
+def test_a_request_for_another_schema_is_refused_before_a_plan():
+    wrong = FeatureMap((Term(Hat(1, None, 0, ONE)),), SCHEMA.bias)
+    with pytest.raises(SchemaError, match="'smoker', which is no real feature"):
+        MomentsRequest(SCHEMA, epsilon=Fraction(1), feature_map=wrong)
+
+
+def hat(**fields) -> query_pb2.MapTerm:
+    return query_pb2.MapTerm(hat=query_pb2.HatFunction(**fields))
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        ([], "1 to 4096 terms"),
+        ([query_pb2.MapTerm()], "does not know a function"),
+        ([hat(coordinate=0, peak=5)], "constant"),
+        ([hat(coordinate=0, left=7, peak=5)], "not in ascending order"),
+        ([hat(coordinate=0, left=-(1 << 62), peak=5)], "beyond the schema's bounds"),
+        ([hat(coordinate=1, left=0, peak=5)], "no real feature"),
+        ([query_pb2.MapTerm(column=2)], "has coordinates 0 to 1 besides the bias"),
+        ([query_pb2.MapTerm(column=0, centre=1)], "centre"),
+        ([query_pb2.MapTerm(column=0, halvings=9)], "halvings"),
+        ([query_pb2.MapTerm(column=0)] * 2, "occurs twice"),
+        ([query_pb2.MapTerm(product=query_pb2.ProductFunction(first=0, second=1))], "two different terms"),
+    ],
+)
+def test_a_map_that_a_peer_makes_up(terms, sentence):
+    with pytest.raises(WireError, match=sentence) as caught:
+        feature_map_from_proto(query_pb2.FeatureMap(terms=terms), SCHEMA)
+    assert caught.value.code is Code.QUERY_INVALID
+    assert feature_map_from_proto(feature_map_to_proto(MAP), SCHEMA) == MAP
