@@ -89,6 +89,7 @@ def value(function, x: list[int], centred: list[int]) -> int:
             if v <= peak:
                 return ONE if left is None else max(0, ONE * (v - left) // (peak - left) if v > left else 0)
             return ONE if right is None else (ONE - ONE * (v - peak) // (right - peak) if v < right else 0)
+    raise AssertionError(function)
 
 
 def by_definition(feature_map: FeatureMap, x: list[int]) -> list[int]:
