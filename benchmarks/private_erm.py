@@ -55,6 +55,7 @@ from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
@@ -101,14 +102,17 @@ class PartiesOracle:
         self.distributions.append(IntegerNoise(share, len(self.parties), coordinates).distribution(squared_sensitivity))
         return share
 
-    def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
+    def moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> Moments:
         """See dpcore.estimators.oracle.Oracle."""
-        bound = norm_bound or usual_norm(self.schema)
+        bound = norm_bound or usual_norm(self.schema, feature_map)
         clip, multiplier = Clip(bound, bias=True), edge_multiplier(bound, FRACTION_BITS)
-        d = self.parties[0].d
+        parties = self._mapped(feature_map)
+        d = parties[0].d
         share = self.share(moments_squared(clip, FRACTION_BITS, multiplier), part, d * (d + 3) // 2)
         query = MomentsQuery(clip, multiplier, share)
-        total = sum(query.contribution(party, FRACTION_BITS, Computation(self.random)) for party in self.parties)
+        total = sum(query.contribution(party, FRACTION_BITS, Computation(self.random)) for party in parties)
         return query.moments(np.asarray(total), FRACTION_BITS, rows=self.rows, parties=len(self.parties))
 
     def gradient(
@@ -119,17 +123,23 @@ class PartiesOracle:
         part: Fraction = WHOLE,
         loss: LossName = "logistic",
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
         share = self.share(gradient_squared(clip, GRADIENT_BITS), part, len(theta))
         query = GradientQuery(loss, tuple(round(float(value) * 2**THETA_BITS) for value in theta), clip, share, basis)
-        total = sum(query.contribution(party, GRADIENT_BITS, Computation(self.random)) for party in self.parties)
+        total = sum(
+            query.contribution(party, GRADIENT_BITS, Computation(self.random)) for party in self._mapped(feature_map)
+        )
         sigma = share * np.sqrt(len(self.parties))
         return GradientEstimate(
             mean=query.decode(np.asarray(total), GRADIENT_BITS) / self.rows,
             deviation=float(np.ldexp(sigma, -(GRADIENT_BITS + WEIGHT_BITS))) / self.rows,
             rows=self.rows,
         )
+
+    def _mapped(self, feature_map: FeatureMap | None) -> list[Records]:
+        return self.parties if feature_map is None else [party.mapped(feature_map) for party in self.parties]
 
     def counted(self) -> float:
         """Epsilon of the composition of all answers, at DELTA."""

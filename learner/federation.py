@@ -28,6 +28,7 @@ from dpcore.queries.several_releases import CountedRelease
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.basis import Basis
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
@@ -330,10 +331,17 @@ class BudgetedOracle:
             most_rows=every,
         )
 
-    def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
-        """See dpcore.estimators.oracle.Oracle. norm_bound: R, by default `usual_norm` of the schema."""
+    def moments(
+        self,
+        *,
+        part: Fraction = WHOLE,
+        norm_bound: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
+    ) -> Moments:
+        """See dpcore.estimators.oracle.Oracle. norm_bound: R, by default `usual_norm` of the schema and the map."""
         self._check_not_pure("moments")
-        request = MomentsRequest(self.schema, norm_bound=norm_bound, **self._options(part))
+        options = self._options(part)
+        request = MomentsRequest(self.schema, norm_bound=norm_bound, feature_map=feature_map, **options)
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, MomentsQuery), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())
@@ -348,12 +356,12 @@ class BudgetedOracle:
         part: Fraction = WHOLE,
         loss: LossName = "logistic",
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
         self._check_not_pure("gradients")
-        request = GradientRequest(
-            self.schema, tuple(map(float, theta)), loss=loss, clip=clip, basis=basis, **self._options(part)
-        )
+        point, options = tuple(map(float, theta)), {**self._options(part), "feature_map": feature_map}
+        request = GradientRequest(self.schema, point, loss=loss, clip=clip, basis=basis, **options)
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = rows_about(answer), len(answer.party_rows)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.basis import Basis
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
@@ -113,10 +114,17 @@ def check_all_rows(oracle: Asked) -> None:
 class MomentsOracle(Asked, Protocol):
     """An oracle that answers moments."""
 
-    def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
+    def moments(
+        self,
+        *,
+        part: Fraction = WHOLE,
+        norm_bound: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
+    ) -> Moments:
         """Noisy sums of edges and of products, of records clipped to length `norm_bound`.
 
-        norm_bound: the clipping norm R; None leaves the choice to the oracle.
+        norm_bound: the clipping norm R; None leaves the choice to the oracle. feature_map: what records are mapped by
+        before they are clipped; sums are then of its coordinates.
         """
         ...
 
@@ -132,10 +140,12 @@ class GradientOracle(Asked, Protocol):
         part: Fraction = WHOLE,
         loss: LossName = "logistic",
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """The mean over records of the gradient of `loss` at theta (d,), each record's clipped to length `clip`.
 
         basis: P; records are first transformed to P e, and theta and the gradient are in those coordinates.
+        feature_map: as in `MomentsOracle`; e is then the edge of the mapped record.
         """
         ...
 

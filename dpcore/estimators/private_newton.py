@@ -124,10 +124,10 @@ class PrivateNewton(LinearClassifier):
         first = Fraction(self.moments_part).limit_denominator(10**6)
         moments = oracle.moments(part=first, norm_bound=norm_bound)
         whitening = Whitening.of(moments, self.shrinkage)
-        clip = max(Fraction(1, _CLIP_UNITS), Fraction(self.clip * whitening.size).limit_denominator(_CLIP_UNITS))
+        clip = clip_of(self.clip, whitening)
         # The minimiser of the logistic loss's second-order expansion at zero, where z has covariance I.
         phi = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
-        seen: list[_Seen] = []
+        seen: list[Seen] = []
         self.warning_: str | None = None
         for _ in range(self.rounds - 1):
             part = (1 - first) / (self.rounds - 1)
@@ -136,9 +136,8 @@ class PrivateNewton(LinearClassifier):
             except OracleRefusedError as error:
                 self.warning_ = f"received {1 + len(seen)} of {self.rounds} releases: {error}"
                 break
-            seen.append(_Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
-            step = root(seen) - phi
-            phi = phi + step * min(1.0, _LONGEST_STEP / max(float(np.linalg.norm(step)), _LEAST_NOISE))
+            seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
+            phi = bounded_step(phi, root(seen))
         self.rounds_done_ = 1 + len(seen)
         if not seen:
             theta: Vector = MomentsDiscriminant(shrinkage=self.shrinkage).fit_moments(moments).theta_
@@ -185,8 +184,19 @@ class Whitening:
         return cls(Basis.of(matrix), max(1.0, float(np.sqrt((np.maximum(values, 0.0) / raised).sum()))))
 
 
+def clip_of(relative: float, whitening: Whitening) -> Fraction:
+    """C, from its ratio to the root mean square of |z|."""
+    return max(Fraction(1, _CLIP_UNITS), Fraction(relative * whitening.size).limit_denominator(_CLIP_UNITS))
+
+
+def bounded_step(phi: Vector, found: Vector) -> Vector:
+    """The next phi: `found`, or the point at `_LONGEST_STEP` towards it."""
+    step = found - phi
+    return phi + step * min(1.0, _LONGEST_STEP / max(float(np.linalg.norm(step)), _LEAST_NOISE))
+
+
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class Seen:
     """A past release: phi, where the gradient was taken; target, phi - g / kappa; noise, its standard deviation."""
 
     phi: Vector
@@ -194,7 +204,7 @@ class _Seen:
     noise: float
 
 
-def root(seen: Sequence[_Seen]) -> Vector:
+def root(seen: Sequence[Seen]) -> Vector:
     """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one.
 
     The model is target_t = c - D phi_t + noise, D symmetric; the module's docstring derives it.

@@ -13,6 +13,7 @@ from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.records.basis import Basis
 from dpcore.records.encoding import store
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.margin_weights import LossName
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, Label, RealFeature, Schema
@@ -92,9 +93,17 @@ class RowOracle:
             correction.apply(means), self.rows, confidence, widths.sampling, widths.quantisation, widths.noise, 0.0
         )
 
-    def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:  # noqa: ARG002  (nothing is spent)
+    def moments(
+        self,
+        *,
+        part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
+        norm_bound: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
+    ) -> Moments:
         """Exact sums of edges and of products; norm_bound, above 1: None clips nothing."""
-        edges, bound = self.edges, np.sqrt(self.d) if norm_bound is None else float(norm_bound)
+        edges = self._mapped(feature_map)
+        d = edges.shape[1]
+        bound = np.sqrt(d) if norm_bound is None else float(norm_bound)
         if norm_bound is not None:
             # The bias, which is 1, is never clipped: dpcore.records.clipping.
             longest = np.sqrt(bound**2 - 1.0)
@@ -108,7 +117,7 @@ class RowOracle:
             bias=True,
             norm_bound=float(bound),
             edge_noise=0.0,
-            product_noise=np.zeros((self.d, self.d)),
+            product_noise=np.zeros((d, d)),
         )
 
     def gradient(
@@ -119,12 +128,19 @@ class RowOracle:
         part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
         loss: LossName = "logistic",
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """The exact mean."""
-        vectors = self.edges if basis is None else self.edges @ basis.matrix.T
+        edges = self._mapped(feature_map)
+        vectors = edges if basis is None else edges @ basis.matrix.T
         lengths = np.maximum(np.linalg.norm(vectors, axis=1), _SHORTEST)
         weights = np.minimum(margin_loss(loss).weight(vectors @ theta), float(clip) / lengths)
         return GradientEstimate(mean=-(weights @ vectors) / self.rows, deviation=0.0, rows=self.rows)
+
+    def _mapped(self, feature_map: FeatureMap | None) -> Matrix:
+        if feature_map is None:
+            return self.edges
+        return feature_map.of(self._coordinates) * self._signs[:, np.newaxis]
 
     @property
     def _coordinates(self) -> Matrix:

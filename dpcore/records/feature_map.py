@@ -19,6 +19,9 @@ for the images of any two records (dpcore.accounting.sensitivity).
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpcore.errors import PlanError, SchemaError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.features import RealFeature
@@ -172,6 +175,23 @@ class FeatureMap:
         assert not isinstance(function, Product), "products of products are refused"
         return schema.sources(schema.coordinates[function.coordinate])
 
+    def of(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mapped rows in real units, for predictions: (rows, self.d) within 2^-29 of the integers of a record.
+
+        x: (rows, d), as the schema encodes rows, in [-1, 1].
+        """
+        # A record keeps trunc(x 2^30), which decides on which side of a knot it is.
+        stored = np.trunc(np.asarray(x, dtype=np.float64) * ONE)
+        found = np.empty((len(stored), self.d))
+        centred: list[NDArray[np.float64]] = []
+        for place, term in enumerate(self.terms):
+            value = _values(term.function, stored, centred) - term.centre / ONE
+            centred.append(value)
+            found[:, place] = value * 0.5**term.halvings
+        if self.bias:
+            found[:, -1] = x[:, -1]
+        return found
+
     def names(self, schema: Schema) -> tuple[str, ...]:
         """A name for each coordinate of a mapped record, in the columns' units, such as "age~40" or "age*income"."""
         names: list[str] = []
@@ -214,6 +234,21 @@ class FeatureMap:
         return cls(tuple(map(_from_dict, terms)), bias)
 
 
+def _values(function: Function, stored: NDArray[np.float64], centred: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    match function:
+        case Column(coordinate):
+            return np.asarray(stored[:, coordinate] / ONE)
+        case Hat(coordinate, left, peak, right):
+            x = stored[:, coordinate]
+            below = np.ones_like(x) if left is None else (x - left) / (peak - left)
+            above = np.ones_like(x) if right is None else (right - x) / (right - peak)
+            return np.asarray(np.clip(np.where(x <= peak, below, above), 0.0, 1.0))
+        case PointMass(coordinate, at):
+            return np.where(stored[:, coordinate] == at, 1.0, 0.0)
+        case Product(first, second):
+            return centred[first] * centred[second]
+
+
 _KINDS: dict[str, type[Function]] = {"column": Column, "hat": Hat, "point_mass": PointMass, "product": Product}
 
 
@@ -243,9 +278,13 @@ def in_units(schema: Schema, coordinate: int, value: int) -> float:
 
 def in_steps(schema: Schema, coordinate: int, value: float) -> int:
     """A value of a real feature's column as it is stored: in units of 2^-30, within the bounds."""
-    feature = _real(schema, coordinate)
-    scaled = 2 * (min(max(value, feature.lower), feature.upper) - feature.lower) / (feature.upper - feature.lower) - 1
-    return int(scaled * ONE)
+    return stored(_real(schema, coordinate), value)
+
+
+def stored(feature: RealFeature, value: float) -> int:
+    """A value in a real feature's units as records store it, in units of 2^-30 (dpcore.records.encoding.store)."""
+    within = min(max(value, feature.lower), feature.upper)
+    return int((2 * (within - feature.lower) / (feature.upper - feature.lower) - 1) * ONE)
 
 
 def _real(schema: Schema, coordinate: int) -> RealFeature:

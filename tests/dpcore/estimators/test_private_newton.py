@@ -14,7 +14,7 @@ from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators import private_newton
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.oracle import GradientEstimate
-from dpcore.estimators.private_newton import CURVATURE, PrivateNewton, Whitening, _Seen, roomy_norm, root
+from dpcore.estimators.private_newton import CURVATURE, PrivateNewton, Seen, Whitening, roomy_norm, root
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier
@@ -318,7 +318,7 @@ def field(curvature, at, where, noise=0.0, sample=None):
     """A release at `where` of a linear gradient kappa (I + D) (phi - at), with noise of that deviation in steps."""
     gradient = CURVATURE * curvature @ (where - at)
     extra = 0.0 if sample is None else noise * sample
-    return _Seen(where, where - gradient / CURVATURE + extra, noise)
+    return Seen(where, where - gradient / CURVATURE + extra, noise)
 
 
 def test_root_of_an_isotropic_field_is_found_at_once():
@@ -355,7 +355,7 @@ def test_root_is_the_mean_of_all_releases_if_noise_dominates():
     seen = [field(np.eye(4), at, at + 1e-3 * random.normal(size=4), 0.2, random.normal(size=4)) for _ in range(6)]
     assert root(seen) == pytest.approx(np.mean([one.target for one in seen], axis=0), abs=2e-3)
     # Half the noise has four times the weight.
-    louder = _Seen(seen[0].phi, seen[0].target, 0.4)
+    louder = Seen(seen[0].phi, seen[0].target, 0.4)
     weights = np.array([0.25, 1, 1, 1, 1, 1])
     wanted = np.average([one.target for one in seen], axis=0, weights=weights)
     assert root([louder, *seen[1:]]) == pytest.approx(wanted, abs=2e-3)
@@ -364,7 +364,7 @@ def test_root_is_the_mean_of_all_releases_if_noise_dominates():
 def test_root_trusts_a_far_release_less():
     """The field is not linear: far releases differ. With little noise the near release is followed."""
     at = np.zeros(3)
-    far = _Seen(np.full(3, 8.0), np.full(3, 4.0), 0.05)
+    far = Seen(np.full(3, 8.0), np.full(3, 4.0), 0.05)
     near = field(np.eye(3), at, np.full(3, 0.1), 0.05)
     assert np.abs(root([far, near])).max() < 0.1
     assert np.abs(np.mean([far.target, near.target], axis=0)).max() > 1

@@ -1,0 +1,122 @@
+"""Private additive models: a curve for each column, and products of pairs, within one budget.
+
+    histograms of the real features (private_histograms)   -> knots, point masses, centres
+    moments of the mapped records (additive_terms)         -> a basis in which they are white
+    gradients of the mapped records, round by round        -> weights, shrunk group by group (empirical_bayes)
+
+The rounds are those of dpcore.estimators.private_newton, which says why they converge; only the terms, and the
+shrinking after each round, are added. A curve is straight where noise rules, because its bends share one variance that
+is estimated from the answers. All parts of the budget, histograms included, add up to one.
+"""
+
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+
+from dpcore.errors import ConfigurationError, OracleRefusedError
+from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
+from dpcore.estimators.base import LinearClassifier, Vector
+from dpcore.estimators.empirical_bayes import Prior
+from dpcore.estimators.oracle import Oracle
+from dpcore.estimators.private_histograms import histograms
+from dpcore.estimators.private_newton import CURVATURE, Seen, Whitening, bounded_step, clip_of, root
+from dpcore.records.features import RealFeature
+from dpcore.records.schema import Schema
+
+CELLS = 32
+
+ROOMY = 0.8
+"""R^2 of the moments over the mean squared length of a record, as the histograms suggest it: most are shorter."""
+
+
+class PrivateAdditive(LinearClassifier):
+    """An additive model with pairs from histograms, moments and `rounds` - 2 gradients; see the module's docstring.
+
+    knots: inner knots of each real feature. pairs: whether it has products of all pairs of real features. rounds: at
+    least 3. knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip,
+    shrinkage: as in `PrivateNewton`.
+
+    After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `groups_`, the names of groups
+    of terms with the variance that each was given; `rounds_done_`, `warning_` as in `PrivateNewton`.
+    """
+
+    def __init__(
+        self,
+        *,
+        knots: int = 4,
+        pairs: bool = True,
+        rounds: int = 8,
+        knots_part: float = 0.05,
+        moments_part: float = 0.25,
+        clip: float = 0.32,
+        shrinkage: float = 0.2,
+    ) -> None:
+        self.knots = knots
+        self.pairs = pairs
+        self.rounds = rounds
+        self.knots_part = knots_part
+        self.moments_part = moments_part
+        self.clip = clip
+        self.shrinkage = shrinkage
+
+    def fit_queries(self, oracle: Oracle) -> Self:
+        """Fit by querying; returns self. If an answer after the moments is refused, the result so far is kept.
+
+        Raises ConfigurationError if a parameter is out of range, and what the oracle raises; OracleRefusedError if it
+        does not answer the histograms or the moments.
+        """
+        self._check()
+        first, second = (Fraction(part).limit_denominator(10**6) for part in (self.knots_part, self.moments_part))
+        terms = self._terms(oracle, first)
+        self.feature_map_ = terms.feature_map
+        norm = Fraction(float(np.sqrt(ROOMY * terms.mean_square + 1.0))).limit_denominator(100)
+        moments = oracle.moments(part=second, norm_bound=norm, feature_map=terms.feature_map)
+        whitening = Whitening.of(moments, self.shrinkage)
+        prior = Prior.of(terms.groups, whitening.basis.matrix)
+        clip = clip_of(self.clip, whitening)
+        phi: Vector = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
+        seen: list[Seen] = []
+        self.warning_: str | None = None
+        for _ in range(self.rounds - 2):
+            part = (1 - first - second) / (self.rounds - 2)
+            try:
+                answer = oracle.gradient(
+                    phi, clip=clip, part=part, basis=whitening.basis, feature_map=terms.feature_map
+                )
+            except OracleRefusedError as error:
+                self.warning_ = f"received {2 + len(seen)} of {self.rounds} releases: {error}"
+                break
+            seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
+            variance = 1.0 / sum(1.0 / one.noise**2 for one in seen) if answer.deviation else 0.0
+            # What rows of the same population would vary by, beside the noise.
+            sampling = 1.0 / (2.0 * CURVATURE * moments.rows)
+            found, sizes = prior.shrunk(root(seen), variance + sampling)
+            self.groups_ = {group.name: float(size) for group, size in zip(terms.groups, sizes, strict=True)}
+            phi = bounded_step(phi, found)
+        self.rounds_done_ = 2 + len(seen)
+        self._keep_encoded(np.asarray(whitening.basis.matrix.T @ phi))
+        return self
+
+    def _terms(self, oracle: Oracle, part: Fraction) -> AdditiveTerms:
+        schema: Schema = oracle.schema
+        real = [feature for feature in schema.features if isinstance(feature, RealFeature)]
+        found = histograms(oracle, real, part=part, cells=CELLS) if real else []
+        by_coordinate = {
+            schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
+        }
+        return additive_terms(schema, by_coordinate, knots=self.knots, pairs=self.pairs)
+
+    def _check(self) -> None:
+        if not (isinstance(self.knots, int | np.integer) and 0 <= self.knots <= 32):
+            raise ConfigurationError(f"knots is {self.knots}: give 0 to 32")
+        if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 3):
+            raise ConfigurationError(f"rounds is {self.rounds}: histograms and moments are two, give at least 3")
+        for name in ("knots_part", "moments_part"):
+            if not 1e-3 <= getattr(self, name) <= 1 - 1e-3:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}: give a number from 0.001 to 0.999")
+        if self.knots_part + self.moments_part > 1 - 1e-3:
+            raise ConfigurationError("knots_part and moments_part leave nothing for gradients: lower one of them")
+        for name in ("clip", "shrinkage"):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be finite and positive")

@@ -1,0 +1,164 @@
+"""The terms of an additive model: which functions of which columns, chosen from noisy histograms.
+
+Every column has its coordinate, so that a straight line is always within reach. A real feature also has hat functions
+at inner quantiles, which bend the line, and its point masses. A pair of real features has the product of two ramps,
+each straight between the 5 % and the 95 % quantile and flat outside, which lets a slope depend on another column.
+
+Terms are centred at their means, so that they are about uncorrelated with the bias, and shorter records lose less to
+clipping.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from dpcore.estimators.base import Matrix, Vector
+from dpcore.estimators.private_histograms import Histogram
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.feature_map import Column, FeatureMap, Function, Hat, PointMass, Product, Term
+from dpcore.records.features import RealFeature
+from dpcore.records.schema import Schema
+
+RAMP_LEVELS = (0.05, 0.95)
+
+_CLOSEST = ONE >> 12
+"""Knots closer than this are one: hats between them would be steeper than noisy quantiles can say."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Terms with one prior variance. places: in the map; covariance: of their weights under the prior, up to it."""
+
+    name: str
+    places: tuple[int, ...]
+    covariance: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveTerms:
+    """A feature map, its groups of terms, and the mean square of a mapped record's length, the bias included."""
+
+    feature_map: FeatureMap
+    groups: tuple[Group, ...]
+    mean_square: float
+
+
+class _Building:
+    def __init__(self, schema: Schema, found: Mapping[int, Histogram]) -> None:
+        self.schema, self.found = schema, found
+        self.terms: list[Term] = []
+        self.squares: list[float] = []
+        self.groups: list[Group] = []
+
+    def add(self, function: Function, coordinate: int) -> int:
+        """Add a term that is centred at its mean. Returns its place."""
+        values, weights = self.found[coordinate].values()
+        at = FeatureMap((Term(_moved(function)),), bias=False).of(values[:, np.newaxis])[:, 0]
+        mean = float(weights @ at)
+        centre = min(max(round(mean * ONE), 0), ONE)
+        return self._append(Term(function, centre), float(weights @ np.square(at - mean)))
+
+    def add_column(self, coordinate: int, square: float) -> int:
+        """Add a coordinate as it is."""
+        return self._append(Term(Column(coordinate)), square)
+
+    def add_product(self, first: int, second: int) -> int:
+        """Add a product of two terms, as if they were independent."""
+        return self._append(Term(Product(first, second)), self.squares[first] * self.squares[second])
+
+    def group(self, name: str, places: Sequence[int], covariance: Matrix | None = None) -> None:
+        """Terms that share a variance, by default independently."""
+        if places:
+            self.groups.append(Group(name, tuple(places), np.eye(len(places)) if covariance is None else covariance))
+
+    def _append(self, term: Term, square: float) -> int:
+        self.terms.append(term)
+        self.squares.append(square)
+        return len(self.terms) - 1
+
+
+def _moved(function: Function) -> Function:
+    """The function of coordinate 0."""
+    match function:
+        case Hat(_, left, peak, right):
+            return Hat(0, left, peak, right)
+        case PointMass(_, at):
+            return PointMass(0, at)
+        case _:
+            raise AssertionError(function)
+
+
+def additive_terms(schema: Schema, found: Mapping[int, Histogram], *, knots: int, pairs: bool) -> AdditiveTerms:
+    """The terms for a schema. found: the histogram of each real feature, by its coordinate.
+
+    knots: inner knots of a feature; fewer if quantiles coincide. pairs: whether products of all pairs of real features.
+    """
+    building = _Building(schema, found)
+    others = []
+    for feature in schema.features:
+        for name in feature.coordinates:
+            coordinate = schema.coordinate(name)
+            if isinstance(feature, RealFeature):
+                values, weights = found[coordinate].values()
+                place = building.add_column(coordinate, float(weights @ np.square(values)))
+                building.group(f"{name}, slope", [place])
+                _add_bends(building, name, coordinate, knots)
+            else:
+                others.append(building.add_column(coordinate, 1.0 / len(feature.coordinates)))
+    building.group("categories and flags", others)
+    if pairs:
+        _add_pairs(building)
+    feature_map = FeatureMap(tuple(building.terms), schema.bias)
+    return AdditiveTerms(feature_map, tuple(building.groups), sum(building.squares) + float(schema.bias))
+
+
+def _add_bends(building: _Building, name: str, coordinate: int, knots: int) -> None:
+    """The hats and point masses of a real feature."""
+    found = building.found[coordinate]
+    inner = _apart([round(float(q) * ONE) for q in found.quantiles([at / (knots + 1) for at in range(1, knots + 1)])])
+    row = [-ONE, *inner, ONE]
+    hats = [building.add(Hat(coordinate, *row[at - 1 : at + 2]), coordinate) for at in range(1, len(row) - 1)]
+    building.group(f"{name}, bends", hats, _smooth(len(hats)))
+    for at in found.points:
+        building.group(f"{name}, point mass", [building.add(PointMass(coordinate, at), coordinate)])
+
+
+def _add_pairs(building: _Building) -> None:
+    ramps = []
+    for coordinate, found in building.found.items():
+        low, high = (round(float(q) * ONE) for q in _levels(found))
+        if high - low >= _CLOSEST:
+            ramps.append(building.add(Hat(coordinate, low, high, None), coordinate))
+    building.group("ramps", ramps)
+    building.group("pairs", [building.add_product(first, second) for first, second in combinations(ramps, 2)])
+
+
+def _levels(found: Histogram) -> Vector:
+    """The quantiles of all values, point masses included, between which ramps rise."""
+    values, weights = found.values()
+    order = np.argsort(values)
+    return np.interp(RAMP_LEVELS, np.cumsum(weights[order]), values[order])
+
+
+def _apart(knots: Sequence[int]) -> list[int]:
+    """Ascending knots inside the bounds, none closer to another than `_CLOSEST`."""
+    kept = [-ONE]
+    for knot in sorted(knots):
+        if knot - kept[-1] >= _CLOSEST and ONE - knot >= _CLOSEST:
+            kept.append(knot)
+    assert all(low < high for low, high in pairwise(kept)), "knots ascend"
+    return kept[1:]
+
+
+def _smooth(count: int) -> Matrix:
+    """The covariance of weights whose second differences are independent, with zero beyond both ends; mean variance 1.
+
+    So a straight line has no cost, and a smooth bend less than a rough one.
+    """
+    if not count:
+        return np.zeros((0, 0))
+    second = 2.0 * np.eye(count) - np.eye(count, k=1) - np.eye(count, k=-1)
+    covariance = np.linalg.inv(second @ second)
+    return np.asarray(covariance / np.mean(np.diag(covariance)))
