@@ -35,6 +35,7 @@ BY_QUERIES: dict[str, tuple[str, str]] = {
     "logistic-gd": ("dpcore.estimators.federated_descent", "LogisticDescent"),
     "hinge-gd": ("dpcore.estimators.federated_descent", "HingeDescent"),
     "newton": ("dpcore.estimators.private_newton", "PrivateNewton"),
+    "additive": ("dpcore.estimators.additive", "PrivateAdditive"),
 }
 """Estimators that send queries within a budget: module and class by name. Each has `fit_queries(oracle)`."""
 

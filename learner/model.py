@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner import export
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
@@ -35,12 +36,13 @@ _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again"
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A linear classifier sign(theta . x) over rows as `schema` encodes them.
+    """A linear classifier sign(theta . x) over rows as `schema` encodes them, mapped first if there is a feature map.
 
     theta: (d,) float64, finite, read-only. learner: the estimator's name (learner.estimators). release_digest: 32
-    bytes, of the release or releases it was trained on. statement: of these releases; training is post-processing and
-    costs nothing. held_back: the share of rows that every query of the training left out; None if there was none, or
-    if they differ. Raises ShapeError if theta does not fit the schema, ModelError if a value is out of range.
+    bytes, of the release or releases it was trained on. statement: of these releases; training is post-processing
+    and costs nothing. held_back: the share of rows that every query of the training left out; None if there was
+    none, or if they differ. feature_map: what rows are mapped by; d is then the map's. Raises ShapeError if theta
+    does not fit the schema, ModelError if a value is out of range.
     """
 
     theta: NDArray[np.float64] = field(repr=False)
@@ -49,13 +51,14 @@ class Model:
     release_digest: bytes
     statement: PrivacyStatement
     held_back: Fraction | None = None
+    feature_map: FeatureMap | None = None
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
-        if theta.shape != (self.schema.d,):
-            raise ShapeError(
-                f"theta has shape {theta.shape} and the schema has {self.schema.d} coordinates; train again"
-            )
+        if self.feature_map is not None:
+            self.feature_map.check(self.schema)
+        if theta.shape != (len(self.names),):
+            raise ShapeError(f"theta has shape {theta.shape} and rows have {len(self.names)} coordinates; train again")
         if not np.isfinite(theta).all():
             raise ModelError("theta is not finite; train again with other options")
         if len(self.release_digest) != DIGEST_BYTES:
@@ -73,8 +76,21 @@ class Model:
             raise ShapeError(
                 f"rows have shape {x.shape} and the model takes (rows, {self.schema.d}); encode them with its schema"
             )
-        margins: NDArray[np.float64] = x @ self.theta
+        margins: NDArray[np.float64] = (x if self.feature_map is None else self.feature_map.of(x)) @ self.theta
         return margins
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of theta's coordinates: the schema's, or those of the map's terms."""
+        return self.schema.coordinates if self.feature_map is None else self.feature_map.names(self.schema)
+
+    def require_linear(self, what: str) -> None:
+        """Raise ModelError if the model has a feature map: `what` then needs one weight for each column."""
+        if self.feature_map is not None:
+            raise ModelError(
+                f"{what} needs a model that is linear in the columns, and this one has curves: use `predict`, or train "
+                "an estimator such as newton"
+            )
 
     @property
     def digest(self) -> bytes:
@@ -82,11 +98,19 @@ class Model:
         return bytes.fromhex(_digest(self._to_json()))
 
     def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
-        """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`."""
+        """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`.
+
+        Raises ModelError if the model has a feature map.
+        """
+        self.require_linear("to_sklearn")
         return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
-        """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
+        """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`.
+
+        Raises ModelError if the model has a feature map.
+        """
+        self.require_linear("an export in the columns' units")
         return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
@@ -128,27 +152,33 @@ class Model:
             "learner": self.learner,
             "schema": self.schema.canonical_bytes().decode(),
             # In order, with their names, for readers and other languages.
-            "theta": [[name, value] for name, value in zip(self.schema.coordinates, self.theta.tolist(), strict=True)],
+            "theta": [[name, value] for name, value in zip(self.names, self.theta.tolist(), strict=True)],
             "release_digest": self.release_digest.hex(),
             "statement": self.statement.to_dict(),
             # Only if rows were held back, as models of older versions lack it.
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
+            **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
         }
 
     @classmethod
     def _from_json(cls, content: dict[str, Any]) -> "Model":
         schema = Schema.from_canonical(content["schema"].encode())
+        feature_map = None
+        if "feature_map" in content:
+            feature_map = FeatureMap.from_list(content["feature_map"], bias=schema.bias)
         names = tuple(name for name, _ in content["theta"])
-        if names != schema.coordinates:
-            raise ModelError("theta's coordinates differ from the schema's; train it again")
-        return cls(
+        model = cls(
             theta=np.array([value for _, value in content["theta"]], dtype=np.float64),
             schema=schema,
             learner=str(content["learner"]),
             release_digest=bytes.fromhex(content["release_digest"]),
             statement=PrivacyStatement.from_dict(content["statement"]),
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
+            feature_map=feature_map,
         )
+        if names != model.names:
+            raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
+        return model
 
 
 @dataclass(frozen=True, eq=False)

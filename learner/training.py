@@ -49,7 +49,10 @@ def train(release: Release, estimator_name: str, *, synthetic_rados: int | None 
 def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
     """The model of an estimator that was fitted on this release."""
     left_out = held_back_from([release.query])
-    return Model(estimator.theta_, release.schema, estimator_name, release.digest, release.statement, left_out)
+    feature_map = release.query.feature_map
+    return Model(
+        estimator.theta_, release.schema, estimator_name, release.digest, release.statement, left_out, feature_map
+    )
 
 
 def held_back_from(queries: Sequence[Query]) -> Fraction | None:
@@ -91,7 +94,8 @@ def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str
     Raises ConfigurationError if nothing was answered, so that there is no release to learn from.
     """
     statement, left_out = oracle.statement(), held_back_from([answer.query for answer in oracle.answers])
-    return Model(estimator.theta_, oracle.schema, estimator_name, digest_of(oracle), statement, left_out)
+    feature_map = getattr(estimator, "feature_map_", None)
+    return Model(estimator.theta_, oracle.schema, estimator_name, digest_of(oracle), statement, left_out, feature_map)
 
 
 def digest_of(oracle: BudgetedOracle) -> bytes:

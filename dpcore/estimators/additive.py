@@ -13,6 +13,9 @@ from fractions import Fraction
 from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
@@ -96,7 +99,19 @@ class PrivateAdditive(LinearClassifier):
             phi = bounded_step(phi, found)
         self.rounds_done_ = 2 + len(seen)
         self._keep_encoded(np.asarray(whitening.basis.matrix.T @ phi))
+        self.n_features_in_ = oracle.schema.d
         return self
+
+    def decision_function(self, X: ArrayLike) -> Vector:
+        """Margins, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_), as the schema encodes rows.
+
+        Raises as `LinearClassifier.decision_function`.
+        """
+        if not hasattr(self, "theta_"):
+            raise NotFittedError("this PrivateAdditive has no theta_: fit it to answers first")
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        margins: Vector = self.feature_map_.of(rows) @ self.theta_
+        return margins
 
     def _terms(self, oracle: Oracle, part: Fraction) -> AdditiveTerms:
         schema: Schema = oracle.schema

@@ -135,6 +135,7 @@ def measure(model: Model, table: Any) -> Measured:
     table: a path, an Arrow table or a data frame. Raises DataError as radofed.common.tables.tables does, and if no row
     is usable.
     """
+    model.require_linear("an evaluation")
     rows = OwnRows(model.schema, table)
     found = evaluate(model.theta, rows, bins=OWN_BINS, unseen=True)
     return Measured(figures=Figures.model_validate(found.to_dict()), own=True, privacy=None)

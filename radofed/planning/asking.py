@@ -198,7 +198,7 @@ class PlannedParties:
             total = sums(kind.predicates, query.schema, self._records, bits)
         else:
             assert isinstance(kind, MomentsQuery | GradientQuery), "a budget has three kinds of queries"
-            total = kind.sums(self._records, bits)
+            total = kind.sums(query.seen(self._records), bits)
         scaled = np.rint(total * (self.rows / self._records.rows)).astype(np.int64)
         return _Answer(
             query,
@@ -267,7 +267,7 @@ def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
     For moments, edges or products, whichever are more exact.
     """
     query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
-    d = query.schema.d
+    d = query.d
     if isinstance(kind, StatisticQuery):
         noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
         return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd

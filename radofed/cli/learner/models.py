@@ -231,6 +231,7 @@ def evaluate(
     from learner.model import Model
 
     loaded = Model.load(model)
+    loaded.require_linear("an evaluation by statistics")
     terms = _terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)

@@ -71,13 +71,15 @@ class Releases:
         name = visit.path["model"]
         path = self._model_file(name)
         model = Model.load(path)
-        weights = list(zip(model.schema.coordinates, model.theta.tolist(), strict=True))
+        weights = list(zip(model.names, model.theta.tolist(), strict=True))
         largest = sorted(weights, key=lambda each: -abs(each[1]))[:MOST_BARS]
         values = {
             "name": name,
             "file": path,
             "model": model,
-            "rows": [(column, words, float(row @ model.theta)) for column, words, row in effects(model.schema)],
+            "rows": [(column, words, float(row @ model.theta)) for column, words, row in effects(model.schema)]
+            if model.feature_map is None
+            else [],
             "bars": bars(largest),
             "hidden": len(weights) - len(largest),
             "sentences": model.statement.sentences(),

@@ -1,0 +1,153 @@
+"""Additive models: bent, jumping and crossed data without noise, what noise and refusals do, and the budget."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError, OracleRefusedError
+from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.estimators.row_oracle import RowOracle
+from dpcore.records.feature_map import Hat, PointMass, Product
+
+ROWS = 4000
+
+
+def edges(x, labels):
+    y = np.where(labels, 1.0, -1.0)[:, None]
+    return np.column_stack([x, np.ones(len(x))]) * y
+
+
+def uniform(columns: int, seed: int = 1):
+    return np.random.default_rng(seed).uniform(-1, 1, (ROWS, columns))
+
+
+def error(estimator, oracle) -> float:
+    x = oracle.edges * oracle.edges[:, -1:]
+    return float(np.mean(np.where(estimator.decision_function(x) > 0, 1, -1) != oracle.edges[:, -1]))
+
+
+@dataclass
+class Recorded:
+    """An oracle that notes what it is asked, adds noise to gradients, and refuses after some answers."""
+
+    rows_oracle: RowOracle
+    answers: int = 99
+    noise: float = 0.0
+    asked: list[tuple[str, Fraction]] = field(default_factory=list)
+
+    def __getattr__(self, name):
+        return getattr(self.rows_oracle, name)
+
+    def _note(self, kind, part):
+        self.asked.append((kind, part))
+        if len(self.asked) > self.answers:
+            raise OracleRefusedError("the budget of a party", spent="something")
+
+    def statistic(self, predicates, **given):
+        self._note("statistic", given["part"])
+        return self.rows_oracle.statistic(predicates, **given)
+
+    def moments(self, **given):
+        self._note("moments", given["part"])
+        return self.rows_oracle.moments(**given)
+
+    def gradient(self, theta, **given):
+        self._note("gradient", given["part"])
+        found = self.rows_oracle.gradient(theta, **given)
+        drawn = np.random.default_rng(len(self.asked)).normal(scale=self.noise, size=len(found.mean))
+        return type(found)(mean=found.mean + drawn, deviation=self.noise, rows=found.rows)
+
+
+def test_it_follows_a_bend_that_no_line_follows():
+    x = uniform(3)
+    oracle = RowOracle(edges(x, np.abs(x[:, 0]) > 0.5))
+    assert error(PrivateNewton().fit_queries(oracle), oracle) > 0.4
+    assert error(PrivateAdditive(pairs=False).fit_queries(oracle), oracle) < 0.08
+
+
+def test_a_pair_follows_a_slope_that_depends_on_another_column():
+    x = uniform(3)
+    oracle = RowOracle(edges(x, x[:, 0] * x[:, 1] > 0))
+    assert error(PrivateAdditive(pairs=False).fit_queries(oracle), oracle) > 0.4
+    assert error(PrivateAdditive().fit_queries(oracle), oracle) < 0.1
+
+
+def test_a_column_that_is_zero_in_nine_rows_of_ten_has_its_point_mass():
+    x = uniform(2)
+    x[:, 0] = np.where(np.random.default_rng(2).random(ROWS) < 0.9, 0.0, np.abs(x[:, 0]))
+    oracle = RowOracle(edges(x, (x[:, 0] > 0) & (x[:, 0] < 0.6)))
+    fitted = PrivateAdditive(pairs=False).fit_queries(oracle)
+    points = [term.function for term in fitted.feature_map_.terms if isinstance(term.function, PointMass)]
+    # The oracle scales the column, so that 0 is its lower bound.
+    assert [(point.coordinate, point.at) for point in points] == [(0, -(1 << 30))]
+    hats = [term.function for term in fitted.feature_map_.terms if isinstance(term.function, Hat)]
+    assert len({hat.peak for hat in hats if hat.coordinate == 0}) == 4
+    assert error(fitted, oracle) < 0.02
+
+
+def test_where_noise_rules_a_line_stays_a_line():
+    x = uniform(4)
+    noisy = Recorded(RowOracle(edges(x, x[:, 0] + 0.5 * np.random.default_rng(3).logistic(size=ROWS) > 0)), noise=0.02)
+    fitted = PrivateAdditive(pairs=False).fit_queries(noisy)
+    slopes = [size for name, size in fitted.groups_.items() if name == "x0, slope"]
+    bends = [size for name, size in fitted.groups_.items() if name.endswith("bends")]
+    assert min(slopes) > 20 * max(bends)
+    assert error(fitted, noisy) < error(PrivateNewton().fit_queries(noisy), noisy) + 0.01
+
+
+def test_all_parts_add_up_to_the_budget():
+    oracle = Recorded(RowOracle(edges(uniform(2), uniform(2)[:, 0] > 0)))
+    fitted = PrivateAdditive(rounds=6).fit_queries(oracle)
+    assert [kind for kind, _ in oracle.asked] == ["statistic", "moments", *["gradient"] * 4]
+    assert [part for _, part in oracle.asked[:2]] == [Fraction(1, 20), Fraction(1, 4)]
+    assert sum(part for _, part in oracle.asked) == 1
+    assert (fitted.rounds_done_, fitted.warning_) == (6, None)
+
+
+def test_a_refusal_keeps_what_was_learned():
+    x = uniform(3)
+    made = edges(x, np.abs(x[:, 0]) > 0.5)
+    fitted = PrivateAdditive().fit_queries(Recorded(RowOracle(made), answers=4))
+    assert fitted.rounds_done_ == 4
+    assert "received 4 of 8 releases" in fitted.warning_
+    assert error(fitted, RowOracle(made)) < 0.25
+    for answers in (0, 1):
+        with pytest.raises(OracleRefusedError):
+            PrivateAdditive().fit_queries(Recorded(RowOracle(made), answers=answers))
+
+
+def test_columns_that_have_no_shape():
+    """A constant column, and one of two values, which is no real feature."""
+    x = uniform(3)
+    x[:, 1], x[:, 2] = 0.7, np.where(x[:, 2] > 0, 1.0, -1.0)
+    oracle = RowOracle(edges(x, x[:, 0] + x[:, 2] > 0))
+    fitted = PrivateAdditive().fit_queries(oracle)
+    assert np.isfinite(fitted.theta_).all()
+    assert error(fitted, oracle) < 0.05
+    assert not any(isinstance(term.function, Product) for term in fitted.feature_map_.terms[:3])
+    flags = np.where(uniform(2) > 0, 1.0, -1.0)
+    without = RowOracle(edges(flags, flags[:, 0] > 0))
+    assert error(PrivateAdditive().fit_queries(without), without) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"knots": 33}, "knots is 33"),
+        ({"knots": 1.5}, "knots is 1.5"),
+        ({"rounds": 2}, "give at least 3"),
+        ({"knots_part": 0.0}, "knots_part is 0.0"),
+        ({"moments_part": 1.0}, "moments_part is 1.0"),
+        ({"knots_part": 0.5, "moments_part": 0.5}, "leave nothing for gradients"),
+        ({"clip": float("nan")}, "clip is nan"),
+        ({"shrinkage": 0.0}, "shrinkage is 0.0"),
+    ],
+)
+def test_parameters_out_of_range(options, sentence):
+    oracle = Recorded(RowOracle(edges(uniform(2), uniform(2)[:, 0] > 0)))
+    with pytest.raises(ConfigurationError, match=sentence):
+        PrivateAdditive(**options).fit_queries(oracle)
+    assert oracle.asked == []

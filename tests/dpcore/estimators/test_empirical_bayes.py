@@ -1,0 +1,68 @@
+"""Shrinking by group: the stationary point of the likelihood, and a smaller error than without."""
+
+import numpy as np
+import pytest
+
+from dpcore.estimators.additive_terms import Group
+from dpcore.estimators.empirical_bayes import Prior
+
+D, VARIANCE = 24, 0.5
+GROUPS = (
+    Group("strong", tuple(range(8)), np.eye(8)),
+    Group("none", tuple(range(8, 23)), np.eye(15)),
+)
+
+
+def basis(seed: int = 1) -> np.ndarray:
+    return np.eye(D) + 0.1 * np.random.default_rng(seed).normal(size=(D, D))
+
+
+def drawn(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """phi, with weights of size 2 in the first group, 0 in the second, 5 in the free one; and phi with noise."""
+    random = np.random.default_rng(seed)
+    theta = np.concatenate([2.0 * random.normal(size=8), np.zeros(15), [5.0]])
+    phi = np.linalg.inv(basis()).T @ theta
+    return phi, phi + np.sqrt(VARIANCE) * random.normal(size=D)
+
+
+def log_likelihood(prior: Prior, sizes, phi: np.ndarray) -> float:
+    covariance = VARIANCE * np.eye(D) + 1e4 * prior.free @ prior.free.T
+    for size, root in zip(sizes, prior.groups, strict=True):
+        covariance = covariance + size * root @ root.T
+    _, log_determinant = np.linalg.slogdet(covariance)
+    return float(-0.5 * (log_determinant + phi @ np.linalg.solve(covariance, phi)))
+
+
+def test_a_group_without_signal_is_shrunk_and_others_are_not():
+    prior = Prior.of(GROUPS, basis())
+    sizes = np.mean([prior.shrunk(drawn(seed)[1], VARIANCE)[1] for seed in range(40)], axis=0)
+    assert sizes[0] == pytest.approx(4.0, rel=0.25)
+    assert sizes[1] < 0.15
+
+
+def test_the_error_is_less_than_half_of_that_without_shrinking():
+    prior = Prior.of(GROUPS, basis())
+    pairs = [drawn(seed) for seed in range(40)]
+    raw = np.mean([np.square(seen - phi).sum() for phi, seen in pairs])
+    shrunk = np.mean([np.square(prior.shrunk(seen, VARIANCE)[0] - phi).sum() for phi, seen in pairs])
+    assert shrunk < raw / 2
+
+
+def test_the_variances_make_what_was_seen_likeliest():
+    prior, (_, seen) = Prior.of(GROUPS, basis()), drawn(7)
+    _, sizes = prior.shrunk(seen, VARIANCE)
+    best = log_likelihood(prior, sizes, seen)
+    for place in range(2):
+        for factor in (0.8, 1.25):
+            other = sizes.copy()
+            other[place] *= factor
+            assert log_likelihood(prior, other, seen) <= best + 0.02
+
+
+def test_weights_in_no_group_are_not_shrunk():
+    prior = Prior.of(GROUPS, np.eye(D))
+    seen = np.zeros(D)
+    seen[-1] = 3.0
+    found, _ = prior.shrunk(seen, VARIANCE)
+    assert found[-1] == pytest.approx(3.0, rel=1e-3)
+    np.testing.assert_allclose(found[:-1], 0.0, atol=1e-6)

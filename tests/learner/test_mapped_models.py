@@ -1,0 +1,153 @@
+"""Models over a feature map: trained by queries and on a release, saved, and applied to rows."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ModelError, SchemaError, ShapeError
+from dpcore.estimators.additive import PrivateAdditive
+from dpcore.numbers.fixed_point import ONE
+from dpcore.queries.statement import statement_for
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
+from dpcore.records.features import Label, RealFeature
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
+from learner.model import Model, error_rate, predict
+from learner.release import Release
+from learner.requests import MomentsRequest, RadosRequest
+from learner.training import model_of_answers, train
+from radofed.cli.entry_point import run
+from radofed.common.tables.tables import encoded_blocks
+from radofed.simulation.asking import simulated_federation
+from tests.learner.totals import SCHEMA as FLAGS
+from tests.learner.totals import World
+from wire.query import setting_of
+
+SCHEMA = Schema(
+    name="bent",
+    label=Label(column="ill", positive=("yes",), negative=("no",)),
+    features=(RealFeature(name="age", lower=0.0, upper=100.0), RealFeature(name="dose", lower=0.0, upper=1.0)),
+)
+DELTA = Fraction(1, 10**6)
+# High in the middle: no straight line separates it.
+BENT = FeatureMap((Term(Column(0)), Term(Hat(0, -ONE, 0, ONE), ONE // 2), Term(Column(1))), bias=True)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Ill between 25 and 75 years, in most cases."""
+    random = np.random.default_rng(3)
+    age, dose = random.uniform(0, 100, 6000), random.uniform(0, 1, 6000)
+    ill = (np.abs(age - 50) < 25) ^ (random.random(6000) < 0.05)
+    path = tmp_path_factory.mktemp("bent") / "rows.csv"
+    rows = (f"{a:.3f},{d:.3f},{'yes' if i else 'no'}" for a, d, i in zip(age, dose, ill, strict=True))
+    path.write_text("\n".join(["age,dose,ill", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def federation(table):
+    return simulated_federation(table, schema=SCHEMA, parties=4, seed=2, encrypt=True)
+
+
+@pytest.fixture(scope="module")
+def fitted(federation):
+    """An additive model by encrypted queries, and its estimator."""
+    oracle = federation.within(Fraction(2), DELTA)
+    estimator = PrivateAdditive(rounds=6).fit_queries(oracle)
+    return model_of_answers(estimator, oracle, "additive"), estimator, oracle
+
+
+def test_it_learns_the_bend_from_encrypted_answers_within_the_budget(fitted, table):
+    model, estimator, oracle = fitted
+    assert error_rate(model, table) < 0.12
+    assert model.feature_map == estimator.feature_map_
+    assert [answer.query.kind.name for answer in oracle.answers] == ["statistic", "moments", *["gradient"] * 4]
+    assert oracle.answers[0].query.feature_map is None
+    assert {answer.query.feature_map for answer in oracle.answers[1:]} == {model.feature_map}
+    assert 1.9 < model.statement.epsilon_if_others_collude <= 2
+    assert model.statement.scope == "record"
+
+
+def test_it_is_saved_and_gives_the_same_scores(fitted, table, tmp_path):
+    model, estimator, _ = fitted
+    model.save(tmp_path / "model.json")
+    loaded = Model.load(tmp_path / "model.json")
+    assert loaded.digest == model.digest
+    assert loaded.feature_map == model.feature_map
+    x = np.column_stack([np.random.default_rng(4).uniform(-1, 1, (50, 2)), np.ones(50)])
+    np.testing.assert_array_equal(loaded.scores(x), estimator.decision_function(x))
+    np.testing.assert_array_equal(predict(loaded, table).scores, predict(model, table).scores)
+    names = [name for name, _ in json.loads((tmp_path / "model.json").read_text())["theta"]]
+    assert names[0] == "age"
+    assert names[1].startswith("age~")
+    assert names[-1] == "bias"
+
+
+def test_a_changed_map_is_refused(fitted, tmp_path):
+    fitted[0].save(tmp_path / "model.json")
+    content = json.loads((tmp_path / "model.json").read_text())
+    content["feature_map"][1]["peak"] += 1
+    (tmp_path / "model.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError, match="was changed"):
+        Model.load(tmp_path / "model.json")
+
+
+@pytest.mark.parametrize("design", ["moments", "gaussian"])
+def test_estimators_of_releases_learn_over_a_map(learner_key, table, design):
+    """Rados of mapped records, and their moments. Without a map mean-variance errs on half of the rows."""
+    world = World(learner_key, {"ada": 1000, "bo": 2000, "cy": 3000})
+    rows = encoded(table)
+    for feature_map, most, least in ((BENT, 0.2, 0.0), (None, 1.0, 0.35)):
+        terms = {"epsilon": Fraction(3), "norm_bound": Fraction(9, 5), "feature_map": feature_map}
+        request = (
+            MomentsRequest(SCHEMA, **terms)
+            if design == "moments"
+            else RadosRequest(SCHEMA, 400, design="gaussian", **terms)
+        )
+        model = train(release_of(world, world.ask(request), rows), "mean-variance")
+        assert model.feature_map == feature_map
+        assert least < error_rate(model, table) < most
+
+
+def encoded(table) -> Records:
+    (block,) = encoded_blocks(table, SCHEMA, label=True)
+    return Records(store(block.x), block.labels, block.usable)
+
+
+def release_of(world: World, opened, rows: Records) -> Release:
+    """The release of all rows as one party's, with its noise."""
+    query = opened.query
+    values = query.kind.contribution(query.seen(rows), query.encoding.fraction_bits, Computation(SeededRandom(1)))
+    total = world.total(opened, world.rows)
+    sizes = list(world.rows.values())
+    statement = statement_for(query.kind, sizes, query.delta, schema=SCHEMA, setting=setting_of(query))
+    made = (opened.envelope, world.roster_envelope, total.cohort, total.receipts, statement, 1_800_000_000)
+    return Release(*made, values.reshape(query.kind.shape(query.d)))
+
+
+def test_what_needs_one_weight_for_each_column_says_so(fitted, tmp_path, capsys):
+    model = fitted[0]
+    for use in (model.to_sklearn, model.to_original_units):
+        with pytest.raises(ModelError, match="needs a model that is linear in the columns"):
+            use()
+    model.save(tmp_path / "model.json")
+    assert run(["learner", "evaluate", str(tmp_path / "model.json"), "--epsilon", "1", "--config", "none.toml"]) != 0
+    assert "an evaluation by statistics needs a model that is linear" in capsys.readouterr().err
+
+
+def test_a_model_whose_parts_do_not_fit(fitted):
+    model = fitted[0]
+    with pytest.raises(ShapeError, match="train again"):
+        replace(model, theta=model.theta[:-1])
+    with pytest.raises(ShapeError, match="train again"):
+        replace(model, feature_map=None)
+    with pytest.raises(SchemaError, match="no real feature"):
+        flags = FeatureMap((Term(Hat(1, None, 0, ONE)),), bias=True)
+        replace(model, theta=np.zeros(2), schema=FLAGS, feature_map=flags)
