@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import (
     accounting,
+    additive,
     data_path,
     data_sources,
     dp_feat_error,
@@ -55,6 +56,7 @@ BENCHMARKS = {
     "dp_feat_error": dp_feat_error,
     "record_level": record_level,
     "private_erm": private_erm,
+    "additive": additive,
 }
 QUICK = (
     "encryption",
@@ -79,6 +81,7 @@ SCIENCE = (
     "dp_feat_error",
     "record_level",
     "private_erm",
+    "additive",
     "predicates",
     "parity",
 )

@@ -1,0 +1,187 @@
+"""Claim: at epsilon 1, federated curves with pairs err less than pooled logistic regression without privacy.
+
+Unit of privacy: one record, replaced. Ours: `PrivateAdditive`, whose histograms, moments and gradients ten parties send
+as integer sums with their shares of the noise; all of them are counted in composition, against the learner alone.
+Compared with: `PrivateNewton`, federated too, and, without privacy on pooled rows, logistic regression and boosted
+trees. One setting for all sets. It was chosen on abalone, wine_white, magic and eeg_eye_state at epsilon 1, by test
+error on three other folds; adult, banknote, transfusion and the made tables were not looked at.
+"""
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.datasets import RULES, SHARED, DataSet, read
+from benchmarks.measuring import Measure, Report, Table, ratio, require
+from benchmarks.private_erm import PARTIES, PartiesOracle, made, parties_of, schema_of
+from benchmarks.private_peers import Comparison, Split
+from benchmarks.record_level import DELTA, splits_of, without_privacy
+from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.schema import Schema
+
+EPSILONS, STATED_EPSILON = (0.1, 0.5, 1.0, 3.0), 1.0
+SETS = ("abalone", "wine_white", "eeg_eye_state", "magic", "adult", "banknote")
+QUICK_SETS = ("abalone", "wine_white")
+FOLDS, QUICK_FOLDS = 5, 3
+SMALL_ROWS, MOST_DRAWS = 8000, 3
+# What was asked of the estimator at epsilon 1, and at 3, in % of error.
+GOALS = {
+    1.0: {"adult": 14.0, "magic": 14.8, "eeg_eye_state": 28.0, "abalone": 21.6, "wine_white": 24.6},
+    3.0: {"adult": 13.9, "magic": 14.4, "wine_white": 24.2},
+}
+
+OURS, NEWTON = "additive, federated", "newton, federated"
+LOGISTIC, TREES, MAJORITY = "logistic, no privacy", "boosted trees, no privacy", "larger class"
+WAYS = (OURS, NEWTON, LOGISTIC, TREES, MAJORITY)
+
+
+def fitted_margins(way: str, split: Split, schema: Schema, epsilon: float, random: SeededRandom) -> NDArray[np.float64]:
+    """The scores of the test rows for one draw of noise."""
+    # It has no half-widths and no label noise, which the estimators do not ask for.
+    oracle: Any = PartiesOracle(parties_of(split), schema, epsilon, random)
+    if way == OURS:
+        additive = PrivateAdditive().fit_queries(oracle)
+        margins = additive.decision_function(split.test)
+    else:
+        margins = split.test @ PrivateNewton().fit_queries(oracle).theta_
+    counted = oracle.counted()
+    require(0.98 * epsilon < counted <= epsilon, f"the releases cost epsilon {counted}, and {epsilon} was planned")
+    return np.asarray(margins)
+
+
+def federated(way: str, splits: list[Split], schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Test errors in % and areas under the ROC curve, (epsilons, folds), each a mean over draws."""
+    errors, areas = np.empty((len(EPSILONS), len(splits))), np.empty((len(EPSILONS), len(splits)))
+    for i, epsilon in enumerate(EPSILONS):
+        for fold, split in enumerate(splits):
+            draws = MOST_DRAWS if len(split.train) < SMALL_ROWS else 1
+            seeds = (SeededRandom(f"{way} {epsilon} {fold} {draw}".encode()) for draw in range(draws))
+            scores = [fitted_margins(way, split, schema, epsilon, random) for random in seeds]
+            errors[i, fold] = np.mean([100 * np.mean((one > 0) != (split.test_labels > 0)) for one in scores])
+            areas[i, fold] = np.mean([roc_auc_score(split.test_labels, one) for one in scores])
+    return errors, areas
+
+
+def trees_error(split: Split) -> float:
+    """Boosted trees of scikit-learn as they come, on pooled rows."""
+    trees = HistGradientBoostingClassifier(random_state=0).fit(split.train[:, :-1], split.train_labels)
+    return 100 * float(np.mean(trees.predict(split.test[:, :-1]) != split.test_labels))
+
+
+class Compared(Comparison):
+    """The results on one data set."""
+
+    epsilons, ways = EPSILONS, WAYS
+    areas: dict[str, NDArray[np.float64]]
+
+    @classmethod
+    def on(cls, data: DataSet, folds: int) -> "Compared":
+        """Run all ways on `data`."""
+        splits, schema = splits_of(data, folds), schema_of(data)
+        measured = {way: federated(way, splits, schema) for way in (OURS, NEWTON)}
+        errors = {way: found for way, (found, _) in measured.items()}
+        free = np.array([(*without_privacy(split), trees_error(split)) for split in splits])
+        for column, way in enumerate((LOGISTIC, MAJORITY, TREES)):
+            errors[way] = np.tile(free[:, column], (len(EPSILONS), 1))
+        rows, d = splits[0].train.shape
+        found = cls(data.name, rows, d, errors)
+        object.__setattr__(found, "areas", {way: areas for way, (_, areas) in measured.items()})
+        return found
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The rows of the table, one per epsilon."""
+        of = f"{self.name} ({self.training_rows} x {self.d})"
+        return [
+            (of, f"{epsilon:g}", *self.cells(epsilon), *(f"{self.areas[way][i].mean():.3f}" for way in (OURS, NEWTON)))
+            for i, epsilon in enumerate(EPSILONS)
+        ]
+
+    def ratios(self) -> list[Measure]:
+        """Our error over newton's, fold by fold."""
+        return [
+            ratio(f"{self.name}, epsilon {epsilon:g}: {OURS} / {NEWTON}", list(ours), list(theirs))
+            for epsilon, ours, theirs in zip(EPSILONS, self.errors[OURS], self.errors[NEWTON], strict=True)
+        ]
+
+    def finding(self) -> str:
+        """Paired over folds at the stated epsilon, and the goals."""
+        i = EPSILONS.index(STATED_EPSILON)
+        against = []
+        for way in (NEWTON, LOGISTIC):
+            apart = self.errors[OURS][i] - self.errors[way][i]
+            against.append(f"{apart.mean():+.2f} +- {apart.std(ddof=1) / np.sqrt(len(apart)):.2f} of {way}")
+        goals = [
+            f"at epsilon {epsilon:g} {self.mean(OURS, epsilon):.2f} %, goal {goal[self.name]:g} %: "
+            f"{'reached' if self.mean(OURS, epsilon) <= goal[self.name] else 'missed'}"
+            for epsilon, goal in GOALS.items()
+            if self.name in goal
+        ]
+        return f"{self.name}: at epsilon 1 {', '.join(against)}{'; ' if goals else ''}{'; '.join(goals)}."
+
+
+def run(*, everything: bool = False) -> Report:
+    """Measure."""
+    names, folds = (SETS, FOLDS) if everything else (QUICK_SETS, QUICK_FOLDS)
+    tables = [read(name, RULES[name]) for name in names] if SHARED.is_dir() else []
+    tables += made() if everything else made()[:1]
+    compared = []
+    for data in tables:
+        start = time.perf_counter()
+        compared.append(Compared.on(data, folds))
+        print(f"  {data.name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    notes = [one.finding() for one in compared]
+    notes += [
+        "One repeat is a fold; with fewer than 8,000 training rows the mean of three draws of noise.",
+        "Epsilon is of all releases of a fit in composition, histograms included: a replaced record, the learner alone.",
+        "Bounds of features are the training rows' quantiles, uncounted, for all ways alike; a schema declares some.",
+    ]
+    if not SHARED.is_dir():
+        notes.append("Skipped the tables of shared/data, which is not next to this checkout.")
+    return Report(
+        "additive",
+        (__doc__ or "").partition("\n")[0],
+        {
+            "epsilons": EPSILONS,
+            "delta": DELTA,
+            "parties": PARTIES,
+            "folds": folds,
+            "sets": [one.as_setting() for one in compared],
+        },
+        [measure for one in compared for measure in one.measures()],
+        [times for one in compared for times in one.ratios()],
+        [
+            Table(
+                f"Private classifiers, delta = {DELTA:g}, {folds} folds",
+                ("mean test error, %", "epsilon", *WAYS, "AUC, additive", "AUC, newton"),
+                [row for one in compared for row in one.rows()],
+            )
+        ],
+        notes,
+    )
+
+
+def draw(report: Report, figure: Figure) -> None:
+    """Test error against epsilon, a panel for each set."""
+    sets = report.setting["sets"]
+    panels = figure.subplots(2, -(-len(sets) // 2), squeeze=False).reshape(-1)
+    for axes, one in zip(panels, sets, strict=False):
+        for way, values in one["mean_error_percent"].items():
+            if way != MAJORITY:
+                axes.plot(EPSILONS, values, marker="o", linestyle="-" if "federated" in way else "--", label=way)
+        axes.set_xscale("log")
+        axes.set_title(one["name"], fontsize=9)
+        axes.tick_params(labelsize=7)
+    for axes in panels[len(sets) :]:
+        axes.remove()
+    panels[0].set_ylabel("test error in %", fontsize=8)
+    figure.supxlabel("epsilon", fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
