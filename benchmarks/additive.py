@@ -19,9 +19,9 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.datasets import RULES, SHARED, DataSet, read
 from benchmarks.measuring import Measure, Report, Table, ratio, require
-from benchmarks.private_erm import PARTIES, PartiesOracle, made, parties_of, schema_of
+from benchmarks.private_erm import PartiesOracle, made, parties_of, schema_of
 from benchmarks.private_peers import Comparison, Split
-from benchmarks.record_level import DELTA, splits_of, without_privacy
+from benchmarks.record_level import DELTA, PARTIES, splits_of, without_privacy
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.randomness.sources import SeededRandom
@@ -140,7 +140,7 @@ def run(*, everything: bool = False) -> Report:
     notes = [one.finding() for one in compared]
     notes += [
         "One repeat is a fold; with fewer than 8,000 training rows the mean of three draws of noise.",
-        "Epsilon is of all releases of a fit in composition, histograms included: a replaced record, the learner alone.",
+        "Epsilon is of all releases of a fit in composition, histograms too: a replaced record, the learner alone.",
         "Bounds of features are the training rows' quantiles, uncounted, for all ways alike; a schema declares some.",
     ]
     if not SHARED.is_dir():
