@@ -33,11 +33,15 @@ ROOMY = 0.8
 """R^2 of the moments over the mean squared length of a record, as the histograms suggest it: most are shorter."""
 
 
+MOST_TERMS = 256
+"""A basis of more coordinates would not fit a query, and more terms cost more noise than they explain."""
+
+
 class PrivateAdditive(LinearClassifier):
     """An additive model with pairs from histograms, moments and `rounds` - 2 gradients; see the module's docstring.
 
-    knots: inner knots of each real feature. pairs: whether it has products of all pairs of real features. rounds: at
-    least 3. knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip,
+    knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: whether it has
+    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms. rounds: at least 3. knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip,
     shrinkage: as in `PrivateNewton`.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `groups_`, the names of groups
@@ -48,7 +52,7 @@ class PrivateAdditive(LinearClassifier):
         self,
         *,
         knots: int = 4,
-        pairs: bool = True,
+        pairs: bool | None = None,
         rounds: int = 8,
         knots_part: float = 0.05,
         moments_part: float = 0.25,
@@ -120,13 +124,30 @@ class PrivateAdditive(LinearClassifier):
         by_coordinate = {
             schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
         }
-        return additive_terms(schema, by_coordinate, knots=self.knots, pairs=self.pairs)
+        knots, pairs = self._sizes(len(real), schema.d - len(real))
+        return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs)
+
+    def _sizes(self, real: int, others: int) -> tuple[int, bool]:
+        """How many knots, and whether there are pairs, for this many real features and other coordinates."""
+
+        def terms(knots: int, *, pairs: bool) -> int:
+            return others + real * (1 + knots) + pairs * (real + real * (real - 1) // 2)
+
+        pairs = terms(self.knots, pairs=True) <= MOST_TERMS if self.pairs is None else self.pairs
+        knots = self.knots
+        while knots and terms(knots, pairs=pairs) > MOST_TERMS:
+            knots -= 1
+        return knots, pairs
 
     def _check(self) -> None:
         if not (isinstance(self.knots, int | np.integer) and 0 <= self.knots <= 32):
             raise ConfigurationError(f"knots is {self.knots}: give 0 to 32")
         if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 3):
             raise ConfigurationError(f"rounds is {self.rounds}: histograms and moments are two, give at least 3")
+        if not (self.pairs is None or isinstance(self.pairs, bool | np.bool_)):
+            raise ConfigurationError(
+                f"pairs is {self.pairs!r}: give true, false, or null to decide by the number of terms"
+            )
         for name in ("knots_part", "moments_part"):
             if not 1e-3 <= getattr(self, name) <= 1 - 1e-3:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: give a number from 0.001 to 0.999")

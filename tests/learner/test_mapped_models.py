@@ -90,6 +90,20 @@ def test_it_is_saved_and_gives_the_same_scores(fitted, table, tmp_path):
     assert names[-1] == "bias"
 
 
+def test_contributions_add_up_to_the_scores(fitted):
+    model, x = fitted[0], np.column_stack([np.random.default_rng(4).uniform(-1, 1, (50, 2)), np.ones(50)])
+    found = model.contributions(x)
+    assert set(found) == {("age",), ("dose",), ("age", "dose"), ()}
+    np.testing.assert_allclose(sum(found.values()), model.scores(x), atol=1e-9)
+    # The age alone decides, so that it adds nearly all that changes from row to row.
+    assert np.std(found["age",]) > 5 * max(np.std(found["dose",]), np.std(found["age", "dose"]))
+    moved = x.copy()
+    moved[:, 1] = -moved[:, 1]
+    np.testing.assert_array_equal(model.contributions(moved)["age",], found["age",])
+    straight = replace(model, theta=np.array([2.0, -1.0, 0.5]), feature_map=None)
+    assert [float(value[0]) for value in straight.contributions(np.array([[0.5, 1.0, 1.0]])).values()] == [1, -1, 0.5]
+
+
 def test_a_changed_map_is_refused(fitted, tmp_path):
     fitted[0].save(tmp_path / "model.json")
     content = json.loads((tmp_path / "model.json").read_text())

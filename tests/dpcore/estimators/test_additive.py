@@ -133,11 +133,23 @@ def test_columns_that_have_no_shape():
     assert error(PrivateAdditive().fit_queries(without), without) == 0.0
 
 
+def test_many_columns_have_fewer_terms_each():
+    """So that its basis fits a query, and few rows are not spread over many terms."""
+    for columns, knots, pairs in ((8, 4, True), (16, 4, True), (30, 4, False), (60, 3, False), (300, 0, False)):
+        assert PrivateAdditive()._sizes(columns, 1) == (knots, pairs)
+    assert PrivateAdditive(pairs=True)._sizes(20, 1) == (1, True)
+    assert PrivateAdditive(pairs=False)._sizes(4, 1) == (4, False)
+    x = uniform(60)
+    fitted = PrivateAdditive(rounds=3).fit_queries(RowOracle(edges(x, x[:, 0] > 0)))
+    assert len(fitted.theta_) == 60 * 4 + 1
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"knots": 33}, "knots is 33"),
         ({"knots": 1.5}, "knots is 1.5"),
+        ({"pairs": "some"}, "pairs is 'some'"),
         ({"rounds": 2}, "give at least 3"),
         ({"knots_part": 0.0}, "knots_part is 0.0"),
         ({"moments_part": 1.0}, "moments_part is 1.0"),
