@@ -41,8 +41,9 @@ class PrivateAdditive(LinearClassifier):
     """An additive model with pairs from histograms, moments and `rounds` - 2 gradients; see the module's docstring.
 
     knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: whether it has
-    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms. rounds: at least 3. knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip,
-    shrinkage: as in `PrivateNewton`.
+    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms. rounds: at least 3.
+    knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip, shrinkage: as in
+    `PrivateNewton`.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `groups_`, the names of groups
     of terms with the variance that each was given; `rounds_done_`, `warning_` as in `PrivateNewton`.
@@ -124,7 +125,8 @@ class PrivateAdditive(LinearClassifier):
         by_coordinate = {
             schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
         }
-        knots, pairs = self._sizes(len(real), schema.d - len(real))
+        points = sum(len(histogram.points) for histogram in found)
+        knots, pairs = self._sizes(len(real), schema.d - len(real) + points)
         return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs)
 
     def _sizes(self, real: int, others: int) -> tuple[int, bool]:
