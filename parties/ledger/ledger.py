@@ -265,8 +265,7 @@ class Ledger:
                     groups[key] = [at, 1]
                 else:
                     found[1] += 1
-                    if at > found[0]:
-                        found[0] = at
+                    found[0] = max(found[0], at)
         newest: dict[tuple[Any, ...], float] = {}
         for (*_, recent, ended, step), (at, _) in groups.items():
             newest[recent, ended, step] = max(at, newest.get((recent, ended, step), at))
