@@ -16,7 +16,8 @@ from coordinator.store import Asked, read_asked, read_queries, read_roster, read
 from coordinator.usage import unknown_learners, usage
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
-from radofed.common.local_status import NotRunningError, read_status
+from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
+from radofed.common.watching.readiness import Reason
 from wire.envelopes import Envelope
 from wire.identity import Certificate
 from wire.query import Query
@@ -37,7 +38,8 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
     are not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and every party's state, in the
     order of their submission. members: parties and learners of that roster, each with the time of its last call; None
     if there is none. free_disk_bytes: where uploads are stored, None before the first start. drained_since_unix_s: None
-    unless it runs and is drained. quotas: what each learner has open and asked within 24 hours, with its limits; None
+    unless it runs and is drained. not_ready: codes of the reasons why it would not take a query now, empty if it would
+    or does not run. quotas: what each learner has open and asked within 24 hours, with its limits; None
     stands for no limit. unknown_learners: whom `[limits.learners]` names and the roster does not list.
 
     Raises ConfigurationError if the certificate's files cannot be read.
@@ -51,7 +53,7 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "running": health != "UNREACHABLE",
         "health": health,
         "cause": cause,
-        "drained_since_unix_s": _drained_since(config),
+        **node_state(config),
         "address": address,
         "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[1] != TOTAL for c in held.values()),
         "spool_limit_bytes": config.limits.spool_bytes,
@@ -91,12 +93,16 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
     return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
 
 
-def _drained_since(config: CoordinatorConfig) -> float | None:
+def node_state(config: CoordinatorConfig) -> dict[str, Any]:
+    """What the running node says of itself, for `read`. not_ready: codes of radofed.common.watching.readiness."""
+    found: dict[str, Any]
     try:
-        since: float | None = read_status(config.state_directory)["drained_since_unix_s"]
+        found = read_status(config.state_directory)
+    except UnreadableStateError:
+        found = {"not_ready": [Reason.STATE_UNREADABLE.value]}
     except NotRunningError:
-        return None
-    return since
+        found = {}
+    return {"drained_since_unix_s": found.get("drained_since_unix_s"), "not_ready": found.get("not_ready", [])}
 
 
 def _free_bytes(directory: Path) -> int | None:

@@ -11,7 +11,7 @@ from learner.report.plots import calibration_plot, epsilon_plot, roc_plot
 from learner.report.registry import registry_entry
 from learner.report.sentences import assumptions, not_protected
 from radofed.common.pages import environment
-from radofed.common.report.sentences import explained
+from radofed.common.report.sentences import GUARANTEE, NO_PURPOSE, explained
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 
@@ -31,6 +31,8 @@ def render(report: Report) -> str:
             assumptions=assumptions(report),
             not_protected=not_protected(report),
             registry=registry_entry(report),
+            guarantee=GUARANTEE,
+            no_purpose=NO_PURPOSE,
             exceptions_of=EXCEPTIONS,
             most_predicates=MOST_PREDICATES,
             versions=_versions(report),

@@ -27,6 +27,7 @@ from parties.approval.gate import Gate
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError
 from parties.history.history import History, What
+from parties.history.policies import facts_of
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import LedgerConflictError
 from parties.ledger.sums import SumsKey
@@ -246,7 +247,8 @@ class QueryLifecycle:
             learner=opened.query.learner,
             cost=str(charge),
         )
-        self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest)
+        facts = facts_of(party.policy)
+        self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest, **facts)
         return held
 
     def _say_pending(self, work: Work, opened: OpenedQuery) -> None:
@@ -279,7 +281,8 @@ class QueryLifecycle:
         self._log.refused("refused", peer=asks, code=code, query=work.query_id, attempt=work.attempt, reason=reason)
         if work.attempt < 1:
             return
-        self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail)
+        facts = facts_of(self._party.policy)
+        self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail, **facts)
         refusal = Refusal(work.query_id, work.attempt, self._party.name, code)
         self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
 

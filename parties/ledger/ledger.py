@@ -12,6 +12,7 @@ of the ledger's chain (parties.ledger.chain), so that a ledger that lacks one is
 import math
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,14 +253,25 @@ class Ledger:
         first, end, step_s = 0.0, 0.0, math.inf
         if steps is not None:
             first, end, step_s = steps.since_unix_s, steps.until_unix_s, steps.length_s
-        with self.database.transaction() as connection:
-            rows = connection.execute(_MERGED, (now_unix_s - DAY_S, end, first, first, step_s)).fetchall()
-        newest: dict[tuple[int, ...], float] = {}
-        for _, _, _, _, at_unix_s, _, *part in rows:
-            newest[tuple(part)] = max(at_unix_s, newest.get(tuple(part), at_unix_s))
+        day_unix_s = now_unix_s - DAY_S
+        # By charge and part: the newest time, and the number. SQLite would sort all rows by their long bounds for it.
+        groups: dict[tuple[Any, ...], list[Any]] = {}
+        with self.database.transaction() as connection, closing(connection.execute(_TO_MERGE)) as rows:
+            for bounds, learner, epoch, state, at in rows:
+                step = -1 if at < first else int((at - first) / step_s)
+                key = (bounds, learner, epoch, state, at > day_unix_s, at < end, step)
+                found = groups.get(key)
+                if found is None:
+                    groups[key] = [at, 1]
+                else:
+                    found[1] += 1
+                    found[0] = max(found[0], at)
+        newest: dict[tuple[Any, ...], float] = {}
+        for (*_, recent, ended, step), (at, _) in groups.items():
+            newest[recent, ended, step] = max(at, newest.get((recent, ended, step), at))
         return [
             Event(read_charge(bounds, learner, epoch), state == "charged", newest[tuple(part)], count)
-            for bounds, learner, epoch, state, _, count, *part in rows
+            for (bounds, learner, epoch, state, *part), (_, count) in groups.items()
         ]
 
     def last_charge(self) -> Charge | None:
@@ -339,10 +351,7 @@ class Ledger:
 
 
 _SELECT_EVENT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s"
-_MERGED = """SELECT bounds, learner, epoch, state, max(recorded_at_unix_s), count(*),
-    recorded_at_unix_s > ?, recorded_at_unix_s < ?,
-    CASE WHEN recorded_at_unix_s < ? THEN -1 ELSE CAST((recorded_at_unix_s - ?) / ? AS INTEGER) END
-FROM events GROUP BY 1, 2, 3, 4, 7, 8, 9"""
+_TO_MERGE = "SELECT bounds, learner, epoch, state, recorded_at_unix_s FROM events"
 _SELECT = f"{_SELECT_EVENT}, cohort_digest, spool_digest FROM events"
 _UNBOUND = """SELECT query_id, attempt FROM events
 WHERE state = 'charged' AND (cohort_digest IS NULL OR spool_digest IS NULL)"""

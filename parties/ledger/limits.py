@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
+from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind, joint, marginal
 from wire.errors import Code, WireError
 
@@ -149,7 +149,8 @@ class Scopes:
 
         An epoch counts once, with the largest value of its events in each part of the loss.
         """
-        losses, unbounded = NO_LOSS, 0
+        unbounded = 0
+        losses: list[tuple[Loss, int]] = []
         epochs: dict[bytes, list[Loss | None]] = {}
         for charge, count in charges.items():
             loss = self.bound(charge, scope)
@@ -158,12 +159,12 @@ class Scopes:
             elif loss is None:
                 unbounded += count * charge.events
             else:
-                losses += loss.times(count)
+                losses.append((loss, count))
         for bounds in epochs.values():
             known = [loss for loss in bounds if loss is not None]
-            losses += reduce(Loss.largest, known, NO_LOSS)
+            losses.append((reduce(Loss.largest, known, NO_LOSS), 1))
             unbounded += len(known) < len(bounds)
-        return ScopeTotal(losses, unbounded)
+        return ScopeTotal(total_loss(losses), unbounded)
 
 
 def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, now_unix_s: float) -> None:

@@ -6,11 +6,13 @@ node may run meanwhile.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from dpcore.accounting.odds import chance_after, exceptions, right_guesses
 from parties.config import PartyConfig
 from parties.history.history import Page
+from parties.history.policies import PoliciesRead, policies_of
 from parties.history.reading import HistoryReader, QueryRead
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event
@@ -110,7 +112,8 @@ class Report:
     for queries of the period. charged: attempts that were charged within the period. has_last: whether one of a
     query was; more: how many more attempts like the last of them fit, None if any number does. chances: for whole
     records. exceptions: probability at most, with which a chance after is exceeded. right_guesses: of 100, within
-    the limit; None if nothing is stated. head_entries, head_digest: the ledger's chain when the report was made.
+    the limit; None if nothing is stated. policies: of all decisions until then that the history keeps. head_entries,
+    head_digest: the ledger's chain when the report was made.
     """
 
     federation: str
@@ -141,6 +144,7 @@ class Report:
     roster_expiry: str
     members: tuple[MemberRow, ...]
     policy: Policy
+    policies: PoliciesRead
     honest_parties: tuple[int, ...]
     head_entries: int
     head_digest: str
@@ -154,6 +158,27 @@ class Report:
     def parties(self) -> tuple[MemberRow, ...]:
         """The parties of the roster."""
         return tuple(member for member in self.members if member.role == Role.PARTY.value)
+
+    @property
+    def limits_changed(self) -> bool:
+        """Whether the ledger's limits are known to have changed since the first decision that names them."""
+        known = {each.limits for each in self.policies.policies}
+        return bool(known) and known != {str(self.policy.limits.of_ledger)}
+
+    @property
+    def limits_changed_in_period(self) -> bool | None:
+        """Whether they are known to have changed within the period; None if a change may have been within it.
+
+        A change was between the last decision under the old limits and the first under the new ones.
+        """
+        limits, since, until = self.policies.limits, self.period.since_unix_s, self.period.until_unix_s
+        changes = [(before.last_unix_s, after.first_unix_s) for before, after in pairwise(limits)]
+        if limits and limits[-1].limits != str(self.policy.limits.of_ledger):
+            changes.append((limits[-1].last_unix_s, self.made_at_unix_s))
+        if any(since <= after_this and before_this <= until for after_this, before_this in changes):
+            return True
+        maybe = any(before_this >= since and after_this < until for after_this, before_this in changes)
+        return None if maybe else False
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name, in JSON types."""
@@ -184,6 +209,11 @@ class Report:
             "roster_version": self.roster_version,
             "members": [asdict(member) for member in self.members],
             "policy": self.policy.model_dump(mode="json"),
+            "policies": [asdict(each) for each in self.policies.policies],
+            "decisions_without_policy": self.policies.unknown,
+            "limits_changed": self.limits_changed,
+            "limits_changed_in_period": self.limits_changed_in_period,
+            "purpose": None,
             "ledger_entries": self.head_entries,
             "ledger_digest": self.head_digest,
         }
@@ -204,6 +234,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         listed = tuple(_reported(reader, query) for query in queries[:MOST_LISTED])
         events = [event for event in reader.ledger.events() if event.recorded_at_unix_s < as_of]
         policy, head = reader.policy, reader.ledger.head()
+        policies = policies_of(reader.database, as_of)
     limits = policy.limits.of_ledger
     state = state_of(limits, events, now_unix_s=None)
     within, over_time = charged_since(events, since_unix_s), budgets(state, events, since_unix_s)
@@ -239,6 +270,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         roster_expiry="" if roster is None else roster.expiry_date,
         members=() if roster is None else members_of(roster, policy, config.name),
         policy=policy,
+        policies=policies,
         honest_parties=tuple(
             sorted({query.honest_parties for query in listed if query.honest_parties and query.charged})
         ),

@@ -11,9 +11,17 @@ from parties.report.budgets import Period, ScopeBudget
 from parties.report.gathering import MOST_LISTED, Report
 from parties.report.plots import budget_plot
 from parties.report.registry import registry_entry
-from parties.report.sentences import RECORD, assumptions, consequences, honest_parties, not_protected, policy_words
+from parties.report.sentences import (
+    RECORD,
+    assumptions,
+    consequences,
+    honest_parties,
+    limit_changes,
+    not_protected,
+    policy_words,
+)
 from radofed.common.pages import environment
-from radofed.common.report.sentences import explained
+from radofed.common.report.sentences import GUARANTEE, NO_PURPOSE, explained
 
 _MOST_PLOTS = 4
 
@@ -32,6 +40,10 @@ def render(report: Report) -> str:
                 (*(query.read.words for query in report.queries), *policy_words(report.policy), "epsilon")
             ),
             policy=list(policy_words(report.policy)),
+            changes=list(limit_changes(report)),
+            limits_now=str(report.policy.limits.of_ledger),
+            guarantee=GUARANTEE,
+            no_purpose=NO_PURPOSE,
             assumptions=assumptions(report),
             not_protected=not_protected(report),
             consequences=consequences(report),

@@ -76,6 +76,27 @@ def policy_words(policy: Policy) -> Iterator[str]:
     )
 
 
+def limit_changes(report: Report) -> Iterator[str]:
+    """What is known of changes of the limits and of other rules, in sentences."""
+    read = report.policies
+    if not read.policies:
+        yield "Not known: no decision that is kept names the limits that it followed."
+    elif report.limits_changed:
+        within = {True: "also within the period", None: "perhaps within the period", False: "outside of the period"}
+        yield f"Yes, {within[report.limits_changed_in_period]}. The table lists the limits that decisions followed."
+    else:
+        yield f"No change is known. Decisions that name the limits of now: {sum(e.decisions for e in read.policies)}."
+    if len({each.digest for each in read.policies} | {report.policy.digest}) > 1 and read.policies:
+        changes = len(read.policies) - 1 + (read.policies[-1].digest != report.policy.digest)
+        yield f"Changes of the policy that are known, of limits or other rules: {changes}."
+    if read.unknown:
+        yield f"Decisions of earlier versions of the program, which noted no limits: {read.unknown}."
+    yield (
+        f"Decisions are kept for {report.policy.history.days} days. A change that was taken back before the next "
+        "decision is not noticed."
+    )
+
+
 def _approval_words(policy: Policy) -> Iterator[str]:
     rules = policy.approval
     if not rules.asks:

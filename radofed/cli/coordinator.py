@@ -91,6 +91,8 @@ def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     lines = [f"{found['federation']}: {found['health']} at {found['address']}; {used} of {most} bytes of uploads{disk}"]
     if found["cause"]:
         lines.append(f"cause: {found['cause']}")
+    if found["not_ready"]:
+        lines.append(f"not ready: {', '.join(found['not_ready'])}")
     if (since := found["drained_since_unix_s"]) is not None:
         lines.append(f"drained since {local_time(since)}: no new query is taken; `rado coordinator undrain` ends that")
     if (roster := found["roster"]) is not None:

@@ -68,6 +68,16 @@ _Workers = Annotated[
     typer.Option(help="Ray workers that share the parties; 0: this process alone. Default: one for each CPU."),
 ]
 _TimeoutS = Annotated[float, typer.Option(help="Longest wait for a worker, in seconds.")]
+_HoldBack = Annotated[
+    str | None,
+    typer.Option(
+        help="Share of its rows that each party holds back; exact. Estimators learn from the others, and a query "
+        "evaluates each on these."
+    ),
+]
+_EvaluationEpsilon = Annotated[
+    str | None, typer.Option(help="Epsilon of each evaluation on rows that are held back; exact. Default: --epsilon.")
+]
 _PerFold = Annotated[Path | None, typer.Option(help="Write a row for each fold and estimator to this Parquet file.")]
 
 
@@ -100,6 +110,8 @@ def simulate(
     key_bits: KeyBits = 3072,
     workers: _Workers = None,
     timeout_s: _TimeoutS = 3600.0,
+    hold_back: _HoldBack = None,
+    evaluation_epsilon: _EvaluationEpsilon = None,
     per_fold: _PerFold = None,
 ) -> Result:
     """Measure estimators over a simulated federation, by cross-validation."""
@@ -138,6 +150,8 @@ def simulate(
         key_bits=key_bits,
         workers=workers,
         timeout_s=timeout_s,
+        hold_back=hold_back,
+        evaluation_epsilon=evaluation_epsilon,
         note=output.note,
     )
     if per_fold is not None:

@@ -26,6 +26,10 @@ class NotRunningError(RadofedError):
     exit_code = 2
 
 
+class UnreadableStateError(NotRunningError):
+    """A node answers for this directory and cannot read its own state."""
+
+
 class StatusServer(LocalServer):
     """Serves `read()`, in JSON types, in threads of its own until `close`. A context manager."""
 
@@ -59,7 +63,10 @@ def _called(read: Callable[[], Mapping[str, Any]]) -> Answer:
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """What the running node of a directory says of itself. Raises NotRunningError if none answers."""
+    """What the running node of a directory says of itself. Raises NotRunningError if none answers.
+
+    Raises UnreadableStateError, which is one, if a node answers and cannot read its state.
+    """
     return _ask(directory, PATH, "GET")
 
 
@@ -73,7 +80,7 @@ def _ask(directory: Path, path: str, method: str) -> dict[str, Any]:
         status, content = fetch(directory / FILE, path, limit_bytes=LIMIT_BYTES, method=method)
         if status != HTTPStatus.OK:
             reason = content.decode(errors="replace").strip()
-            raise NotRunningError(f"the node of {directory} could not answer {path} ({reason}); see its log")
+            raise UnreadableStateError(f"the node of {directory} could not answer {path} ({reason}); see its log")
         return parse_json(content.decode(), directory / FILE, _STATUS)
     except (OSError, ValueError) as error:
         raise NotRunningError(f"no node answers for {directory} ({error}); start it") from error

@@ -10,6 +10,7 @@ from coordinator.status import read
 from coordinator.words import answer_words, newest_first, quota_words, seen_words
 from dpcore.errors import ConfigurationError
 from radofed.common.logs import quiet_grpc
+from radofed.common.watching.readiness import reason_lines
 from radofed.console.pages import Answer, Page, Shown, Views, Visit
 
 MOST_SHOWN = 50
@@ -29,6 +30,7 @@ def status(config: CoordinatorConfig, template: str, _: Visit) -> Answer:
         "seen_words": seen_words,
         "answer_words": answer_words,
         "quota_words": quota_words,
+        "not_ready": reason_lines(found["not_ready"]),
         "now": time.time(),
     }
     return Shown(template, "Status", values)

@@ -18,8 +18,9 @@ from learner.federation import Federation
 from radofed.common.tables.tables import as_source
 from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.limits import check_parties
+from radofed.simulation.options import KEY_BITS
 from radofed.simulation.partitions import Partition
-from radofed.simulation.run import KEY_BITS, party_names
+from radofed.simulation.run import party_names
 from radofed.simulation.source import SimulatedSource
 from radofed.simulation.table import read_table
 from radofed.simulation.workers import LocalHosts

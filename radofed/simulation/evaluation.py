@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
+from dpcore.evaluation.evaluation import Proportion
 from dpcore.records.features import nearest
 from dpcore.statistics.moments import Moments
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError
+from radofed.simulation.held_back import Evaluations
 from radofed.simulation.results import FoldRow, Sees
 from radofed.simulation.source import Oracles
 from wire.errors import exit_code_of
@@ -57,7 +59,8 @@ class Fold:
 
     number: from 1. training, labels: the pooled usable training rows, (rows, d), with the bias if there is one, and
     -1/+1; test, test_labels: the held-out ones. release: rados or moments, None if no estimator learns from a release.
-    oracles: for estimators that query, None if none does.
+    oracles: for estimators that query, None if none does. evaluations: on the rows that parties hold back, None if
+    they hold none back.
     """
 
     number: int
@@ -68,6 +71,7 @@ class Fold:
     bias: bool
     release: RadoSample | Moments | None
     oracles: Oracles | None = None
+    evaluations: Evaluations | None = None
 
 
 def named_learners(
@@ -175,6 +179,7 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
         seconds = time.perf_counter() - begin - _waited(name, sees, fold)
         test = _without_bias(fold.test, fold) if sees == "rows" else fold.test
         margins = np.asarray(learner.decision_function(test), dtype=np.float64)
+        evaluated = None if sees == "rows" else _on_held_back_rows(name, learner, fold)
     except SimulationTimedOutError:
         raise
     except Exception as error:  # a caller's estimator may raise anything
@@ -186,7 +191,18 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
         )
     predicted = np.where(margins > 0, 1, -1)
     wrong, area = float(np.mean(predicted != fold.test_labels)), auc(margins, fold.test_labels)
-    return replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(learner, "warning_", None))
+    row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(learner, "warning_", None))
+    if evaluated is None or evaluated.on_distribution is None:
+        return row
+    low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper
+    return replace(row, evaluated_error=evaluated.estimate, evaluated_low=low, evaluated_high=high)
+
+
+def _on_held_back_rows(name: str, learner: Any, fold: Fold) -> Proportion | None:
+    """The error on rows that parties hold back; None if they hold none back, or it is no linear model."""
+    # Predicates of an evaluation are about linear scores; theta_ over a feature map is not linear in the columns.
+    theta = None if hasattr(learner, "feature_map_") else getattr(learner, "theta_", None)
+    return None if fold.evaluations is None or theta is None else fold.evaluations.of(name, theta).error
 
 
 def _train(name: str, learner: Any, fold: Fold) -> Sees:

@@ -5,7 +5,8 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,8 @@ class FoldRow:
     """One estimator on one fold. learner: its name.
 
     test_error: a fraction of the test rows. seconds: of training alone. warning: the estimator's warning about its
-    training, such as that it separates all rados, or None.
+    training, such as that it separates all rados, or None. evaluated_error: on the rows that parties hold back, with
+    noise; evaluated_low, evaluated_high: its 95 % interval for new rows. All three are None if it was not evaluated.
     """
 
     fold: int
@@ -34,11 +36,17 @@ class FoldRow:
     training_rows: int
     test_rows: int
     warning: str | None = None
+    evaluated_error: float | None = None
+    evaluated_low: float | None = None
+    evaluated_high: float | None = None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One estimator over all folds: means, and the sample standard deviation of the error."""
+    """One estimator over all folds: means, and the sample standard deviation of the error.
+
+    evaluated_...: see `FoldRow`; None if it was not evaluated.
+    """
 
     learner: str
     sees: Sees
@@ -46,6 +54,9 @@ class Summary:
     test_error_std: float
     auc_mean: float
     seconds: float
+    evaluated_error_mean: float | None = None
+    evaluated_low_mean: float | None = None
+    evaluated_high_mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,9 @@ class SimulationResult:
 
     privacy: of the design's release, in the fold that costs most; each fold makes one release, as a federation would.
     None if no estimator learns from a release. asked: by name of each estimator that queried, the composition of all
-    its answers, in the fold that costs most. notes: sentences that explain the figures.
+    its answers, in the fold that costs most. notes: sentences that explain the figures. hold_back: the share of its
+    rows that each party holds back, None if none. evaluated: by name, the statement of the evaluation on these rows, in
+    the fold that costs most.
     """
 
     rows: tuple[FoldRow, ...]
@@ -90,6 +103,8 @@ class SimulationResult:
     seed: int
     seconds: float
     notes: tuple[str, ...]
+    hold_back: Fraction | None = None
+    evaluated: Mapping[str, PrivacyStatement] = field(default_factory=dict)
 
     @property
     def summaries(self) -> tuple[Summary, ...]:
@@ -106,6 +121,9 @@ class SimulationResult:
             statistics.stdev(errors),
             statistics.fmean(row.auc for row in mine),
             statistics.fmean(row.seconds for row in mine),
+            _mean_or_none([row.evaluated_error for row in mine]),
+            _mean_or_none([row.evaluated_low for row in mine]),
+            _mean_or_none([row.evaluated_high for row in mine]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,11 +142,13 @@ class SimulationResult:
             "seed": self.seed,
             "seconds": self.seconds,
             "notes": list(self.notes),
+            "hold_back": None if self.hold_back is None else str(self.hold_back),
+            "evaluated": {learner: statement.to_dict() for learner, statement in self.evaluated.items()},
         }
 
     def columns(self) -> dict[str, list[Any]]:
         """The rows, as lists by column name."""
-        return {field.name: [getattr(row, field.name) for row in self.rows] for field in fields(FoldRow)}
+        return {each.name: [getattr(row, each.name) for row in self.rows] for each in fields(FoldRow)}
 
     def to_pandas(self) -> Any:
         """The rows as a data frame. Raises ConfigurationError if pandas is not installed."""
@@ -150,6 +170,7 @@ class SimulationResult:
         """The printed report: the table, the settings, what is protected, and the notes."""
         return [
             *_table(self.summaries),
+            *_evaluated(self.summaries),
             "",
             *self._setting(),
             "",
@@ -165,6 +186,10 @@ class SimulationResult:
         ]
         if self.privacy is not None:
             said.insert(0, ("What a federation's release of this kind protects, and what it does not:", self.privacy))
+        said += [
+            (f"What the evaluation of {name!r} protects, beside its training:", statement)
+            for name, statement in self.evaluated.items()
+        ]
         lines: list[str] = []
         known: set[str] = set()
         for heading, statement in said:
@@ -207,6 +232,26 @@ def _table(summaries: tuple[Summary, ...]) -> list[str]:
             f"+- {100 * each.test_error_std:5.2f}   {auc}  {each.seconds:9.3f}"
         )
     return lines
+
+
+def _evaluated(summaries: tuple[Summary, ...]) -> list[str]:
+    """The evaluations on rows that are held back; empty if there are none."""
+    width = max(len("estimator"), *(len(summary.learner) for summary in summaries))
+    lines = [
+        f"{each.learner:{width}}  {100 * each.evaluated_error_mean:5.2f} %              "
+        f"{100 * (each.evaluated_low_mean or 0.0):5.2f} % to {100 * (each.evaluated_high_mean or 0.0):5.2f} %"
+        for each in summaries
+        if each.evaluated_error_mean is not None
+    ]
+    if not lines:
+        return []
+    return ["", f"{'estimator':{width}}  error on rows held back  interval for new rows (95 %; means of folds)", *lines]
+
+
+def _mean_or_none(values: Sequence[float | None]) -> float | None:
+    """The mean of figures that all folds have; None if one lacks it."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
 
 
 def worst(statements: Sequence[PrivacyStatement]) -> PrivacyStatement:

@@ -4,11 +4,10 @@ Estimators of releases share one query of a design in each fold. Each estimator 
 queries.
 """
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.numbers.fixed_point import ONE
-from dpcore.numbers.rationals import exact_number
-from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.paillier.secret import SecretKey
 from dpcore.progress import Progress
 from dpcore.queries.moments import MomentsQuery
@@ -31,10 +28,11 @@ from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 from radofed.common.files.schemas import load_schema
 from radofed.common.tables.tables import as_source
-from radofed.simulation.designs import DesignOptions, given_words
-from radofed.simulation.evaluation import Fold, asks, check_learners, from_release, measure, named_learners
+from radofed.simulation.designs import DesignOptions
+from radofed.simulation.evaluation import Fold, check_learners, measure, named_learners
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
-from radofed.simulation.limits import MOST_PARTIES, check_parties
+from radofed.simulation.held_back import Evaluations, HoldBack, notes_if_held_back
+from radofed.simulation.options import KEY_BITS, TIMEOUT_S, SimulationOptions, asked_of_a_federation, exact
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
@@ -44,64 +42,14 @@ from radofed.simulation.results import (
     notes_if_several,
     worst,
 )
-from radofed.simulation.source import Budget, Oracles, row_count_plan
+from radofed.simulation.source import Oracles, row_count_plan
 from radofed.simulation.table import SimulationTable, read_table
 from radofed.simulation.workers import Hosts, start_hosts
 
 Note = Callable[[str], None]
 """Progress callback `(sentence)`."""
 
-TIMEOUT_S = 3600.0
-KEY_BITS = 3072
-_LARGEST_SEED = 2**32 - 1
 _MANY_UPLOADS = 20
-
-
-@dataclass(frozen=True)
-class SimulationOptions:
-    """The options of a simulation.
-
-    parties: K, 2 to 1,000. design: of the releases, None if no estimator learns from one. budget: of each estimator
-    that queries, None if none does. folds: F, at least 2, stratified by class. seed: of folds, partition and every
-    draw of the parties. encrypt: whether contributions are encrypted and masked, under a key of `key_bits`. workers:
-    Ray actors that share the parties; 0 computes in this process; None is one for each CPU. timeout_s: for each answer
-    of an actor. Raises ConfigurationError if one is out of range.
-    """
-
-    parties: int
-    partition: Partition
-    design: DesignOptions | None
-    budget: Budget | None = None
-    folds: int = 10
-    seed: int = 0
-    encrypt: bool = False
-    key_bits: int = KEY_BITS
-    workers: int | None = None
-    timeout_s: float = TIMEOUT_S
-
-    def __post_init__(self) -> None:
-        if self.design is None and self.budget is None:
-            raise ConfigurationError(
-                "the simulation has no query: give a design, or a budget for estimators that query"
-            )
-        check_parties(self.parties)
-        ranges = {
-            "folds": (self.folds, 2, 1000),
-            "seed": (self.seed, 0, _LARGEST_SEED),
-            "workers": (0 if self.workers is None else self.workers, 0, MOST_PARTIES),
-        }
-        for name, (value, least, most) in ranges.items():
-            if not least <= value <= most:
-                raise ConfigurationError(f"{name} is {value}: choose {least} to {most}")
-        if not MINIMUM_BITS <= self.key_bits <= MAXIMUM_BITS:
-            raise ConfigurationError(f"a key of {self.key_bits} bits: choose {MINIMUM_BITS} to {MAXIMUM_BITS}")
-        if not self.timeout_s > 0:
-            raise ConfigurationError(f"timeout_s is {self.timeout_s}: give a positive number of seconds")
-
-    @property
-    def actors(self) -> int:
-        """The number of Ray actors."""
-        return (os.cpu_count() or 1) if self.workers is None else self.workers
 
 
 def simulate(
@@ -132,6 +80,8 @@ def simulate(
     key_bits: int = KEY_BITS,
     workers: int | None = None,
     timeout_s: float = TIMEOUT_S,
+    hold_back: Fraction | float | str | None = None,
+    evaluation_epsilon: Fraction | float | str | None = None,
     note: Note | None = None,
     learners: str | Sequence[str] | Mapping[str, Any] | None = None,
 ) -> SimulationResult:
@@ -148,8 +98,11 @@ def simulate(
     epsilon, delta: also the budget of each estimator that queries, separately in each fold; delta 0 is pure
     differential privacy, for estimators that query only statistics. If all estimators query, no other option of a
     design may be given. rounds: for estimators with that parameter. options: parameters of the only estimator. Exact
-    numbers may be strings, such as "1e-6". note: progress callback, one sentence a call. Other options: see
-    `SimulationOptions`. learners: the former name of `estimators`, accepted with a DeprecationWarning in this version.
+    numbers may be strings, such as "1e-6". hold_back: the share of its rows that each party holds back. Estimators are
+    trained on the others, and each that gives theta_ is evaluated on these by a query of its own, with
+    `evaluation_epsilon`, by default epsilon, and the same delta. note: progress callback, one sentence a call. Other
+    options: see `SimulationOptions`. learners: the former name of `estimators`, accepted with a DeprecationWarning in
+    this version.
 
     The same seed gives the same figures for all `workers` and `encrypt`. Raises ConfigurationError, SchemaError,
     DataError or PlanError, each with what would work, and SimulationError if an estimator or a worker fails.
@@ -169,7 +122,7 @@ def simulate(
         "norm_bound": exact("the norm bound", norm_bound),
         "support": exact("the support", support),
     }
-    design_options, budget = _asked_of_a_federation(chosen, shared, epsilon, delta)
+    design_options, budget = asked_of_a_federation(chosen, shared, epsilon, delta)
     settings = SimulationOptions(
         parties=parties,
         partition=Partition.parse(partition),
@@ -181,6 +134,12 @@ def simulate(
         key_bits=key_bits,
         workers=workers,
         timeout_s=timeout_s,
+        hold_back=HoldBack.of(
+            exact("the share that is held back", hold_back),
+            exact("an evaluation's epsilon", evaluation_epsilon),
+            exact("epsilon", epsilon),
+            exact("delta", delta, zero=True) or Fraction(0),
+        ),
     )
     if design_options is not None:
         check_learners(chosen, moments=design_options.name == "moments")
@@ -231,7 +190,10 @@ def run_simulation(
             *notes_if_several(options.folds, released=options.design is not None, asked=options.budget is not None),
             *table.notes,
             *learners_warnings(rows, options.folds),
+            *_notes_if_held_back(options, rows),
         ),
+        hold_back=None if options.hold_back is None else options.hold_back.share,
+        evaluated=_worst_of_each([fold.evaluated for fold in measured]),
     )
 
 
@@ -247,10 +209,14 @@ class _FoldRows:
 
 @dataclass(frozen=True)
 class _Measured:
-    """The results of one fold. asked: the statements of estimators that queried. query_s: time of the federation."""
+    """The results of one fold.
+
+    asked: the statements of estimators that queried; evaluated: those of evaluations. query_s: time of the federation.
+    """
 
     rows: list[FoldRow]
     asked: dict[str, PrivacyStatement]
+    evaluated: dict[str, PrivacyStatement]
     query_s: float
 
 
@@ -265,70 +231,28 @@ def _measured(
     """Query the federation and measure every estimator on one fold."""
     started = time.perf_counter()
     progress, schema = _uploads(note, fold.number), fold.table.schema
-    release, oracles = None, None
+    release, oracles, evaluations = None, None, None
     if options.design is not None:
         release = _release(planned, federation.ask(planned, progress), schema)
     query_s = time.perf_counter() - started
     if options.budget is not None:
-        oracles = Oracles(federation, schema, planned.parts, fold.number, options.budget, progress)
-    rows = measure(learners, _fold(fold, release, oracles), options.seed)
+        oracles = Oracles(
+            federation, schema, planned.parts, fold.number, options.budget, progress, options.training_part
+        )
+    if options.hold_back is not None:
+        evaluations = Evaluations(federation, schema, planned.parts, fold.number, options.hold_back, progress)
+    rows = measure(learners, _fold(fold, release, oracles, evaluations), options.seed)
     asked = {} if oracles is None else oracles.statements()
-    query_s += 0.0 if oracles is None else oracles.seconds()
+    evaluated = {} if evaluations is None else evaluations.statements()
+    query_s += sum(each.seconds() for each in (oracles, evaluations) if each is not None)
     training_s = sum(row.seconds for row in rows)
     note(f"fold {fold.number} of {options.folds}: queries {query_s:.2f} s, training {training_s:.2f} s")
-    return _Measured(rows, asked, query_s)
+    return _Measured(rows, asked, evaluated, query_s)
 
 
 def party_names(parties: int) -> tuple[str, ...]:
     """The names of simulated parties, in the roster's order."""
     return tuple(f"party-{number:04d}" for number in range(1, parties + 1))
-
-
-def _asked_of_a_federation(
-    learners: Mapping[str, Any],
-    shared: Mapping[str, Any],
-    epsilon: Fraction | float | str | None,
-    delta: Fraction | float | str,
-) -> tuple[DesignOptions | None, Budget | None]:
-    """The design, if an estimator learns from a release, and the budget, if an estimator queries.
-
-    shared: options of `DesignOptions` except epsilon and delta. Raises ConfigurationError.
-    """
-    asking = [name for name, learner in learners.items() if asks(learner)]
-    wanted = exact("epsilon", epsilon)
-    budget = None
-    if asking:
-        if wanted is None:
-            raise ConfigurationError(f"{', '.join(asking)}: queries need a budget, so give epsilon")
-        budget = Budget(wanted, exact("delta", delta, zero=True) or Fraction(0))
-    # Estimators of rows, such as adaboost, need no design, but on their own they have always had one.
-    if not asking or any(map(from_release, learners.values())):
-        given = {**shared, "name": shared["name"] or "plain"}
-        return DesignOptions(**given, epsilon=wanted, delta=exact("delta", delta) or Fraction(0)), budget
-    if unused := given_words(shared):
-        raise ConfigurationError(
-            f"{', '.join(asking)}: trained by queries, not on a design's release, so leave out {', '.join(unused)}, or "
-            "name an estimator of releases too, such as mean-variance"
-        )
-    return None, budget
-
-
-def exact(what: str, value: Fraction | float | str | None, *, zero: bool = False) -> Fraction | None:
-    """A number as an exact fraction; a float counts as its shortest decimal.
-
-    zero: whether 0 is allowed. Raises ConfigurationError if it is not a number, or not positive.
-    """
-    if value is None:
-        return None
-    try:
-        found = value if isinstance(value, Fraction) else exact_number(str(value))
-    except OverflowError as error:
-        raise ConfigurationError(f"{what} of {value!r} is too large or too small: write, say, 1e-6 or 1/2") from error
-    except (ValueError, ZeroDivisionError) as error:
-        raise ConfigurationError(f"{what} of {value!r} is not a finite number: write, say, 1e-6 or 1/2") from error
-    if found < 0 or (found == 0 and not zero):
-        raise ConfigurationError(f"{what} is {value}: it must be positive")
-    return found
 
 
 def _schema(schema: Schema | str | Path | None) -> Schema | None:
@@ -370,7 +294,9 @@ def _parts(
     return tuple(training[part] for part in divided)
 
 
-def _fold(fold: _FoldRows, release: RadoSample | Moments | None, oracles: Oracles | None) -> Fold:
+def _fold(
+    fold: _FoldRows, release: RadoSample | Moments | None, oracles: Oracles | None, evaluations: Evaluations | None
+) -> Fold:
     table = fold.table
     usable = fold.training[table.records.usable[fold.training]]
     labels = table.records.labels
@@ -383,6 +309,7 @@ def _fold(fold: _FoldRows, release: RadoSample | Moments | None, oracles: Oracle
         bias=table.schema.bias,
         release=release,
         oracles=oracles,
+        evaluations=evaluations,
     )
 
 
@@ -403,6 +330,7 @@ def _planned(
         assert options.budget is not None, "without a design an estimator queries"
         return [row_count_plan(federation, schema, part, number, options.budget) for number, part in numbered]
     request = options.design.request(schema, [[len(part) for part in fold] for fold in parts])
+    request = replace(request, held_back=options.training_part)
     return [federation.plan(options.design, request, part, number) for number, part in numbered]
 
 
@@ -421,12 +349,20 @@ def _privacy(design: DesignOptions, planned: Sequence[PlannedFold]) -> PrivacySt
 def _release(planned: PlannedFold, values: NDArray[np.int64], schema: Schema) -> RadoSample | Moments:
     """The total, decoded for an estimator."""
     kind, bits = planned.kind, planned.plan.query.encoding.fraction_bits
-    rows = sum(planned.party_rows)
+    rows, part = sum(planned.party_rows), planned.plan.query.held_back
     if isinstance(kind, MomentsQuery):
-        return kind.moments(values, bits, rows=rows, parties=len(planned.party_rows))
+        return kind.moments(values, bits, rows=rows, parties=len(planned.party_rows), held_back=part)
     assert isinstance(kind, RadosQuery), "a design releases rados or moments"
     distribution = kind.distribution(schema.d, planned.party_rows, bits)
-    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, distribution=distribution)
+    about = rows if part is None else part.rows(rows)
+    return RadoSample(kind.decode(values, bits), about, bias=schema.bias, distribution=distribution)
+
+
+def _notes_if_held_back(options: SimulationOptions, rows: Sequence[FoldRow]) -> list[str]:
+    if options.hold_back is None:
+        return []
+    trained = [row for row in rows if row.sees not in ("rows", "labels") and row.evaluated_error is None]
+    return notes_if_held_back(options.hold_back, options.folds, list(dict.fromkeys(row.learner for row in trained)))
 
 
 def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:

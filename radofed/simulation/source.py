@@ -17,6 +17,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.predicates.expressions import Constant
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for
+from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.federation import BudgetedOracle, Federation
@@ -62,7 +63,8 @@ class SimulatedAnswer:
 class SimulatedSource:
     """The parties of one fold, for one estimator: a `learner.federation.AnswerSource`.
 
-    parts: the rows of each party, as indices into the table. seconds: the time of all answers so far.
+    parts: the rows of each party, as indices into the table. ending: of the labels of its questions, which must differ
+    between two sources of one estimator. seconds: the time of all answers so far.
     """
 
     def __init__(
@@ -72,9 +74,10 @@ class SimulatedSource:
         fold: int,
         learner: str,
         progress: Progress | None = None,
+        ending: str = "",
     ) -> None:
         self._federation, self._parts, self._fold = federation, tuple(parts), fold
-        self._learner, self._progress = learner, progress
+        self._learner, self._progress, self._ending = learner, progress, ending
         self._waiting: dict[bytes, PlannedFold] = {}
         self._questions = 0
         self.seconds = 0.0
@@ -87,8 +90,8 @@ class SimulatedSource:
     def plan(self, request: Request) -> Plan:
         """Plan this estimator's next query; see learner.federation.AnswerSource."""
         self._questions += 1
-        # The number comes last, so that no two names give the same label.
-        question = f"{self._learner}/{self._questions}"
+        # Nothing but a fixed ending follows the number, so that no two names give the same label.
+        question = f"{self._learner}/{self._questions}{self._ending}"
         planned = self._federation.plan(None, request, self._parts, self._fold, question)
         self._waiting[planned.plan.query_id] = planned
         return planned.plan
@@ -123,7 +126,10 @@ class SimulatedSource:
 
 
 class Oracles:
-    """The oracles of one fold: one for each estimator that queries, each with the whole budget."""
+    """The oracles of one fold: one for each estimator that queries, each with the whole budget.
+
+    held_back: the part of the rows that their queries are about; None for all.
+    """
 
     def __init__(
         self,
@@ -133,9 +139,10 @@ class Oracles:
         fold: int,
         budget: Budget,
         progress: Progress | None = None,
+        held_back: HeldBack | None = None,
     ) -> None:
         self._federation, self._schema, self._parts, self._fold = federation, schema, parts, fold
-        self._budget, self._progress = budget, progress
+        self._budget, self._progress, self._held_back = budget, progress, held_back
         self._asked: dict[str, tuple[SimulatedSource, BudgetedOracle]] = {}
 
     def of(self, learner: str) -> BudgetedOracle:
@@ -143,7 +150,8 @@ class Oracles:
         if learner in self._asked:
             raise ConfigurationError(f"{learner!r} already has its oracle: an estimator gets its budget once")
         source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress)
-        oracle = Federation(source, self._schema).within(self._budget.epsilon, self._budget.delta)
+        federation = Federation(source, self._schema, held_back=self._held_back)
+        oracle = federation.within(self._budget.epsilon, self._budget.delta)
         self._asked[learner] = source, oracle
         return oracle
 

@@ -12,9 +12,10 @@ import pytest
 
 from coordinator.drain import under_way
 from coordinator.drain_command import DrainEndedError, drain, undrain
+from coordinator.status import node_state
 from radofed.cli.entry_point import run
 from radofed.common.local_http import fetch
-from radofed.common.local_status import FILE, NotRunningError, read_status
+from radofed.common.local_status import FILE, NotRunningError, StatusServer, read_status
 from radofed.common.watching.readiness import Reason
 from tests.coordinator.bench import on_bench, refusal
 from tests.coordinator.processes import Process
@@ -122,7 +123,9 @@ def test_a_query_that_runs_completes_while_a_new_one_is_refused(world, start, ca
     assert running.query_id.hex()[:16] in printed
     assert "waiting for ann, bob, cat, dan" in printed
     assert run(["coordinator", "status", "--config", config(world)]) == 0
-    assert "drained since" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "drained since" in printed
+    assert "not ready: NO_NEW_QUERIES" in printed
     cohort = process.clients.to_uploading(running.query_id)
     for party in PARTIES:
         process.clients.contribute(running, cohort, party)
@@ -182,3 +185,13 @@ def test_the_socket_takes_these_commands_alone_and_from_its_user_alone(world, no
     assert fetch(socket, "/drain", limit_bytes=1 << 20)[0] == 404, "a command is no GET"
     assert fetch(socket, "/stop", limit_bytes=1 << 20, method="POST")[0] == 404
     assert read_status(world.config.state_directory)["drained_since_unix_s"] is None
+
+
+def test_a_state_that_the_node_cannot_read_is_a_reason_why_it_is_not_ready(world):
+    def read():
+        raise TimeoutError
+
+    assert node_state(world.config) == {"drained_since_unix_s": None, "not_ready": []}
+    world.config.state_directory.mkdir(exist_ok=True)
+    with StatusServer(world.config.state_directory, read):
+        assert node_state(world.config) == {"drained_since_unix_s": None, "not_ready": ["STATE_UNREADABLE"]}

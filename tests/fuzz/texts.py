@@ -18,8 +18,8 @@ from radofed.common.options import exact, named_option
 from radofed.common.printing import local_time, printable
 from radofed.joining.passphrases import set_passphrases
 from radofed.planning.options import party_rows
+from radofed.simulation.options import exact as simulated_exact
 from radofed.simulation.partitions import Partition
-from radofed.simulation.run import exact as simulated_exact
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, texts_near
 from tests.fuzz.target import Target, scratch, written

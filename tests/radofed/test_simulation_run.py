@@ -372,7 +372,7 @@ def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_exact_numbers():
-    from radofed.simulation.run import exact
+    from radofed.simulation.options import exact
 
     assert exact("delta", 1e-6) == exact("delta", "1e-6") == Fraction(1, 10**6)
     assert exact("epsilon", "1/3") == Fraction(1, 3)

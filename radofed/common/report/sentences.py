@@ -27,6 +27,17 @@ CRYPTOGRAPHY = Sentence(
     "5",
 )
 
+GUARANTEE = (
+    "Epsilon and delta are proved upper bounds and not estimates: they are computed from the noise and the sensitivity "
+    "of each answer, and not measured on the rows. What was really revealed is often less. They hold as long as what "
+    "is assumed holds, such as that each party adds its noise and that the program does what it says; no third party "
+    "has audited it."
+)
+NO_PURPOSE = (
+    "No purpose was stated: a query has no field for it. The learner states it elsewhere, and the sign-off has a line "
+    "for it."
+)
+
 _TERMS = (
     (
         "epsilon",

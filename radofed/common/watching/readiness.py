@@ -36,6 +36,12 @@ class Reason(StrEnum):
     STATE_UNREADABLE = "STATE_UNREADABLE", "the node could not read its own state; see its log"
 
 
+def reason_lines(codes: Sequence[str]) -> list[str]:
+    """Reasons as `rado health` prints them, each with its code and sentence. Codes of newer nodes stand alone."""
+    known = {reason.value: reason.sentence for reason in Reason}
+    return [f"{code}: {known[code]}" if code in known else code for code in codes]
+
+
 def readiness_to_dict(reasons: Sequence[Reason]) -> dict[str, Any]:
     """As /readyz answers: `{"ready": false, "reasons": [{"code": ..., "sentence": ...}]}`."""
     return {

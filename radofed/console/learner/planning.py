@@ -1,5 +1,6 @@
 """The page that plans, forwards and backwards, and the page that confirms what is asked."""
 
+import inspect
 import secrets
 import shlex
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
+from learner.estimators import class_of
 from learner.history import LearnerHistory
 from learner.planning import Plan, cohort_sizes
 from learner.request_options import request_of as query_request
@@ -24,6 +26,7 @@ from radofed.planning.options import Planned, cost_of, request_of, worth_curve
 from wire.roster import Member, Roster
 
 _ASSUMED = "Assumed: "
+_MODEL = "model.json"
 MOST_KEPT = 32
 """Plans that wait for a confirmation; the oldest is dropped."""
 
@@ -137,6 +140,7 @@ class Planning:
             "assumed": [each.removeprefix(_ASSUMED) for each in sentences if each.startswith(_ASSUMED)],
             "curve": curve(worth_curve(request), _epsilon(planned)) if planned.cost.feasible else None,
             "command": "" if fields.is_design else self._command(fields, values),
+            **({} if fields.is_design or fields.what == STATISTIC else self._evaluation(fields, values)),
         }
         return self._shown(fields, values, **found)
 
@@ -169,7 +173,15 @@ class Planning:
         options = [f"--option={text}" for text in values["option"].splitlines()]
         rounds = [f"--rounds={values['rounds']}"] if values["rounds"] else []
         asks = ["rado", "learner", "train", "--estimator", fields.what, *shared, *options, *rounds]
-        return shlex.join([*asks, "--output", "model.json"])
+        return shlex.join([*asks, "--output", _MODEL])
+
+    def _evaluation(self, fields: PlanFields, values: Mapping[str, str]) -> dict[str, Any]:
+        """The command that measures the model, and whether its training may hold rows back."""
+        given = [f"--{name}={values[name]}" for name in ("epsilon", "delta") if values[name]]
+        asks = ["rado", "learner", "evaluate", _MODEL, "--config", str(self._file), *given]
+        # A guarantee needs a known number of rows, which a part of them does not have.
+        guarantees = "require_rows" in inspect.signature(class_of(fields.what)).parameters
+        return {"evaluation": shlex.join(asks), "may_hold_back": not guarantees}
 
     def _shown(self, fields: PlanFields, values: Mapping[str, str], **found: Any) -> Answer:
         history = self._history()
@@ -185,6 +197,7 @@ class Planning:
             "planned": None,
             "curve": None,
             "command": "",
+            "evaluation": "",
         }
         return Shown("learner/plan.html", "Plan", shared | found)
 

@@ -9,7 +9,8 @@ from parties.approval.decisions import Person
 from parties.approval.pause import Pause, Pauses
 from parties.config import PartyConfig
 from parties.history.reading import open_history
-from radofed.common.local_status import NotRunningError, read_status
+from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
+from radofed.common.watching.readiness import Reason, reason_lines
 from radofed.console.pages import Answer, Goto, Shown, Visit
 
 T = TypeVar("T")
@@ -43,8 +44,12 @@ def resume(config: PartyConfig, visit: Visit) -> Answer:
 
 def _values(config: PartyConfig) -> dict[str, Any]:
     running: dict[str, Any] | None
+    codes: list[str] = []
     try:
         running, fault = read_status(config.state_directory), ""
+        codes = running["not_ready"]
+    except UnreadableStateError as error:
+        running, fault, codes = None, str(error), [Reason.STATE_UNREADABLE.value]
     except NotRunningError as error:
         running, fault = None, str(error)
     # The history may be damaged, or not be there before the first start: the rest is shown all the same.
@@ -57,6 +62,7 @@ def _values(config: PartyConfig) -> dict[str, Any]:
         "now": time.time(),
         "status": running,
         "fault": fault,
+        "not_ready": reason_lines(codes),
         "pause": pause,
         "paused_word": "yes" if pause else "no",
         "history_fault": history_fault,

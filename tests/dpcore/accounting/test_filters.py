@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.concentrated import Concentrated, concentrated_epsilon
-from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
+from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
 from dpcore.errors import PlanError
 
 LIMIT = PrivacyLimit(Fraction(10), Fraction(1, 100_000))
@@ -154,3 +154,14 @@ def test_a_delta_that_moves_to_what_rho_left_would_break_the_limit():
     weights = [math.exp(-((g - first**2 / 2) ** 2) / (2 * first**2)) for g in grid]
     gained = sum(w * second(g) for w, g in zip(weights, grid, strict=True)) / sum(weights)
     assert gained > 1.05 * delta
+
+
+LOSSES = st.builds(Loss, *[st.fractions(min_value=0, max_value=3, max_denominator=10**6)] * 4)
+
+
+@given(st.lists(st.tuples(LOSSES, st.integers(1, 10**5)), max_size=6))
+def test_a_total_is_exactly_the_sum_of_its_losses(losses):
+    total = NO_LOSS
+    for loss, count in losses:
+        total += loss.times(count)
+    assert total_loss(iter(losses)) == total

@@ -13,6 +13,7 @@ from dpcore.records.records import Records
 from parties.history import reading
 from parties.history.history import Page
 from parties.ledger.charges import RECORD
+from parties.policy import Policy
 from parties.report import budgets, gathering
 from parties.report.budgets import Period
 from parties.report.page import render
@@ -307,3 +308,43 @@ def test_the_dictionary_is_in_json_types(ada, world):
     assert data["queries"][0]["query_id"] == page[0].query_id.hex()
     assert Fraction(data["budgets"][0]["spent"]) == Fraction(ada.ledger.state().scopes[0].spent_epsilon)
     assert ada.ledger.spent(RECORD).epsilon > 0
+
+
+def test_a_change_of_the_limits_is_known_by_the_decisions_that_followed_them(ada, world, tmp_path):
+    answer(ada, statistic(world))
+    assert (report_of(ada).limits_changed, len(report_of(ada).policies.policies)) == (False, 1)
+    between = time.time()
+    text = (tmp_path / "policy.toml").read_text()
+    (tmp_path / "policy.toml").write_text(text.replace('epsilon = "3.0"', 'epsilon = "2.5"'))
+    # Nothing was decided under it yet.
+    assert (report_of(ada).limits_changed, report_of(ada).limits_changed_in_period) == (True, True)
+    assert report_of(ada, until=between).limits_changed_in_period is None
+    ada.lifecycle.follow(Policy.load(tmp_path / "policy.toml"))
+    answer(ada, statistic(world, *wards()))
+    ada.go(world.ask(without_noise(world)))
+    report = report_of(ada)
+    first, second = report.policies.limits
+    assert (first.decisions, second.decisions) == (1, 2)
+    assert first.last_unix_s < between < second.first_unix_s
+    assert "3.0" not in second.limits
+    assert second.limits == str(report.policy.limits.of_ledger) != first.limits
+    assert (report.limits_changed, report.limits_changed_in_period, report.policies.unknown) == (True, True, 0)
+    later, latest = report_of(ada, since=between), report_of(ada, since=second.last_unix_s)
+    # Between the decision before the period and its first.
+    assert (later.limits_changed, later.limits_changed_in_period) == (True, None)
+    assert (latest.limits_changed, latest.limits_changed_in_period) == (True, False)
+    words = render(report)
+    assert "Yes, also within the period." in words
+    assert "Yes, perhaps within the period." in render(later)
+    assert "Yes, outside of the period." in render(latest)
+    assert all(each.limits in words for each in (first, second))
+    assert report.to_dict()["limits_changed"] is True
+
+
+def test_decisions_of_before_that_name_no_policy_are_counted_and_say_nothing(ada, world):
+    answer(ada, statistic(world))
+    with ada.history.database.transaction() as connection:
+        connection.execute("UPDATE events SET details = json_remove(details, '$.policy', '$.limits')")
+    report = report_of(ada)
+    assert (report.policies.policies, report.policies.unknown, report.limits_changed) == ((), 1, False)
+    assert "Not known: no decision that is kept names the limits" in render(report)

@@ -211,3 +211,10 @@ def test_every_rule_of_a_policy_has_its_words():
 )
 def test_small_probabilities_in_words(probability, said):
     assert seldom(probability) == said
+
+
+def test_it_says_that_epsilon_is_a_bound_and_that_no_purpose_was_stated(full):
+    words = render(report_of(full))
+    assert "proved upper bounds and not estimates" in words
+    assert "No purpose was stated" in words
+    assert "purpose" in report_of(full).to_dict()

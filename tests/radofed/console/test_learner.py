@@ -166,6 +166,8 @@ def test_the_coordinator_s_pages(federation, learner, coordinator):
     config = str(federation.member("coordinator").config)
     rado("coordinator", "drain", "--within", "0", "--config", config, code=3)
     page.wait_for_selector("text=Drained since")
+    page.wait_for_selector("text=NO_NEW_QUERIES: an administrator drains the coordinator")
+    assert rado("coordinator", "status", "--config", config)["data"]["not_ready"] == ["NO_NEW_QUERIES"]
     check_page(page)
     rado("coordinator", "undrain", "--config", config)
     page.click(f"text={query_id[:10]}")

@@ -1,5 +1,7 @@
 """The learner's console without any node: plans forwards and backwards, and what it says is missing."""
 
+import shlex
+
 import pytest
 
 from radofed.provision import provision
@@ -106,6 +108,21 @@ def test_a_plan_is_that_of_the_command(plan, member, what, fields, arguments):
     for sentence in found["assumptions"]:
         assert sentence in page.text_content("section")
     assert page.locator("section svg").count() == (what != "dp-feat")
+
+
+@pytest.mark.parametrize(
+    ("what", "holds_back"), [("naive-bayes", True), pytest.param("threshold", False, marks=pytest.mark.slow)]
+)
+def test_the_commands_that_train_and_measure_are_filled_in(plan, member, what, holds_back):
+    more = {} if holds_back else {"option": "feature=age\nrequire_rows=false"}
+    page = plan(what, epsilon="1/2", delta="1e-5", **more)
+    train, measure = map(shlex.split, page.locator("pre.command").all_inner_texts())
+    config = ["--config", str(member.config)]
+    assert train[:7] == ["rado", "learner", "train", "--estimator", what, *config]
+    assert {"--epsilon=1/2", "--delta=1e-5"} <= set(train)
+    assert measure == ["rado", "learner", "evaluate", train[-1], *config, "--epsilon=1/2", "--delta=1e-5"]
+    assert ("--hold-back 0.2" in page.inner_text("section")) == holds_back
+    check_page(page)
 
 
 def test_a_plan_backwards_fills_the_epsilon_in(plan, member):

@@ -9,10 +9,13 @@ from functools import partial
 
 import pytest
 
+from dpcore.errors import RadofedError
 from parties.approval.decisions import Decisions
+from parties.config import PartyConfig
 from parties.history.database import FILE
 from parties.history.history import What
 from parties.policy import Policy
+from radofed.common.local_status import StatusServer
 from radofed.console.access import CSRF_FIELD
 from radofed.console.party import deciding, history
 from radofed.console.party.views import party_views
@@ -384,6 +387,17 @@ def test_the_start_page_says_when_another_person_paused(own_desk):
     with own_desk.called() as (caller, _):
         assert "Load it again" not in caller.ask("status/now?paused=no")[2]
         assert "Load it again" in caller.ask("status/now?paused=yes")[2]
+
+
+def test_a_node_that_cannot_read_its_state_is_not_said_to_be_stopped(own_desk):
+    def read():
+        raise RadofedError("damaged")
+
+    with own_desk.called() as (caller, _), StatusServer(PartyConfig.load(own_desk.config).state_directory, read):
+        text = caller.ask("status")[2]
+    assert "STATE_UNREADABLE: the node could not read its own state; see its log" in text
+    assert "does not run" not in text
+    assert "Ready." not in text
 
 
 def test_a_damaged_history_is_a_page_with_its_sentence(own_desk):

@@ -158,6 +158,10 @@ def test_a_running_node_is_paused_and_resumed(federation, page, access):
     page.fill("#reason", "audit")
     press(page, "Pause")
     assert "Paused by Ann Lee" in main(page)
+    assert "PAUSED: a person has paused the party; `rado party resume` ends it" in main(page)
+    found = rado("party", "status", *at(federation, "a"))["data"]["not_ready"]
+    assert [line.partition(":")[0] for line in page.locator(".warning li").all_inner_texts()] == found == ["PAUSED"]
+    check_page(page)
     assert rado("party", "status", *at(federation, "a"))["data"]["paused"] is not None
     press(page, "Resume")
     assert rado("party", "status", *at(federation, "a"))["data"]["paused"] is None
