@@ -39,6 +39,7 @@ from parties.policy import Policy
 from parties.polling import PollingPace
 from parties.reloading import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, PolicyReloads
 from parties.rosters import Rosters
+from parties.secret import FILE as SECRET_FILE
 from parties.secret import load_or_create
 from parties.watching import Loaded, PartyWatch
 from radofed.common.local_status import StatusServer
@@ -176,7 +177,7 @@ class PartyNode:
         self._client_for_queries = opened.enter_context(self._client(give_up_after_s=CALL_PATIENCE_S))
         policy = Policy.load(config.policy)
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
-        seed = load_or_create(config.state_directory / "secret", random_source)
+        seed = load_or_create(config.state_directory / SECRET_FILE, random_source)
         held = HeldData.load(config, seed, self._log)
         self._ledger = open_ledger(config, policy, self._log, has_run=self._rosters.known is not None)
         opened.callback(self._ledger.database.close)

@@ -37,6 +37,7 @@ def test_everything_is_in_order(served):
             "configuration",
             "policy",
             "data",
+            "held-data",
             "signing-key",
             "federation-key",
             "key-permissions",
