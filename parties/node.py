@@ -41,6 +41,7 @@ from parties.reloading import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, PolicyRel
 from parties.rosters import Rosters
 from parties.secret import FILE as SECRET_FILE
 from parties.secret import load_or_create
+from parties.stated_rows import StatedRows
 from parties.watching import Loaded, PartyWatch
 from radofed.common.local_status import StatusServer
 from radofed.common.logs import Daily, Log, start_logging
@@ -116,6 +117,7 @@ class PartyNode:
         self._log = Log(f"party.{config.name}")
         self._config = config
         self._pace = PollingPace()
+        self._stated_rows = StatedRows(config.name, self._log)
         self._started_unix_s, self._contact_unix_s = time.time(), None
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
@@ -256,6 +258,11 @@ class PartyNode:
                 data_digest=held.digest,
             )
         )
+        self._compare_rows()
+
+    def _compare_rows(self) -> None:
+        """Log if this party has fewer rows than the roster states."""
+        self._stated_rows.look(self._rosters.known, self._lifecycle.party.records.rows)
 
     def _follow_policy(self, policy: Policy) -> None:
         self._ledger.limits = policy.limits.of_ledger
@@ -295,6 +302,7 @@ class PartyNode:
         self._opened.enter_context(self.data)
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)
         self._warn_of_expiry()
+        self._compare_rows()
         for sentence in self._ledger.state().sentences():
             self._log.info("ledger", state=sentence)
         self._poller.start()
@@ -386,6 +394,7 @@ class PartyNode:
         """Raises WireError(ROSTER_STALE) until a roster has verified."""
         self._rosters.refresh(self._poll_client)
         self._warn_of_expiry()
+        self._compare_rows()
         known = self._rosters.current
         member = known.find(self._config.name, Role.PARTY)
         if member is None or member.signing_key != self._signing_key.public_bytes:

@@ -90,9 +90,8 @@ def reload(
 
 def _data_words(found: dict[str, Any]) -> str:
     data = found["data"]
-    return (
-        f"{data['rows']} rows, loaded {local_time(data['loaded_at_unix_s'])}, digest {data['digest'][:DIGEST_DIGITS]}"
-    )
+    digest = data["digest"][:DIGEST_DIGITS]
+    return f"{data['rows']} rows, loaded {local_time(data['loaded_at_unix_s'])}, digest {digest}"
 
 
 @command(app, "check")

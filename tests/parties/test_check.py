@@ -51,6 +51,7 @@ def test_everything_is_in_order(served):
             "roster",
             "clock",
             "membership",
+            "stated-rows",
             "accepted-members",
             "queries",
         ],
