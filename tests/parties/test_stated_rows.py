@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from parties.stated_rows import StatedRows
+from radofed.common.logs import Log
 from tests.federation import ProcessFederation, rado, wait_until
 from tests.parties.check_world import ALLOWED, PARTIES, run
 from tests.parties.test_node import ROWS, SCHEMA
+from wire.roster import Member, Role, Roster
 
 
 @pytest.fixture
@@ -46,3 +49,15 @@ def test_the_check_and_the_node_compare_the_rows_with_the_roster(federation):
     assert warnings(federation, "bo") == [(1200, 3)]
     data.write_text(f"{ROWS}40,no,no\n")
     assert run(federation)["stated-rows"].status == "ok", "more than stated"
+
+
+def test_the_log_has_each_shortfall_once(caplog):
+    def listing(rows):
+        return Roster("test", 1, 1, (Member(Role.PARTY, "ada", b"", "ada", rows),))
+
+    looks = StatedRows("ada", Log("test"))
+    for roster, rows in [(None, 1), (listing(None), 1), (listing(5), 5), (listing(5), 4), (listing(5), 4)]:
+        looks.look(roster, rows)
+    assert caplog.messages == ["fewer rows than stated"]
+    looks.look(listing(6), 4)
+    assert len(caplog.messages) == 2
