@@ -9,7 +9,7 @@ from radofed.common.logs import Log
 from tests.federation import ProcessFederation, rado, wait_until
 from tests.parties.check_world import ALLOWED, PARTIES, run
 from tests.parties.test_node import ROWS, SCHEMA
-from wire.roster import Member, Role, Roster
+from wire.roster import Member, Role, Roster, certificate_san
 
 
 @pytest.fixture
@@ -53,7 +53,9 @@ def test_the_check_and_the_node_compare_the_rows_with_the_roster(federation):
 
 def test_the_log_has_each_shortfall_once(caplog):
     def listing(rows):
-        return Roster("test", 1, 1, (Member(Role.PARTY, "ada", b"", "ada", rows),))
+        hub = Member(Role.COORDINATOR, "hub", b"", certificate_san("test", Role.COORDINATOR, "hub"))
+        ada = Member(Role.PARTY, "ada", bytes(32), certificate_san("test", Role.PARTY, "ada"), rows)
+        return Roster("test", 1, 1, (hub, ada))
 
     looks = StatedRows("ada", Log("test"))
     for roster, rows in [(None, 1), (listing(None), 1), (listing(5), 5), (listing(5), 4), (listing(5), 4)]:
