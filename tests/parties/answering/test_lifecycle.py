@@ -69,10 +69,14 @@ def test_a_repeated_answer_is_the_same_bytes_after_a_restart(ada):
         ada.lifecycle.advance(ada.work(envelope))
     held = ada.attempts.find(envelope.payload_hash, 1)
     ada.restart()
-    assert ada.lifecycle.advance(ada.work(envelope))
+    work = ada.work(envelope)
+    assert ada.lifecycle.advance(work)
     assert ada.hub.answers == [held.answer]
-    ada.lifecycle.advance(ada.work(envelope))
+    ada.lifecycle.advance(work)
     assert len(ada.hub.answers) == 1
+    # Newer work that awaits the answer is of a coordinator that has lost it.
+    ada.lifecycle.advance(ada.work(envelope))
+    assert ada.hub.answers == [held.answer] * 2
 
 
 def test_a_party_that_said_that_a_person_decides_still_answers(ada):
