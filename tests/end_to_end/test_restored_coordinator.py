@@ -12,6 +12,8 @@ from tests.end_to_end.test_faults import (
     UNBOUNDED,
     charges,
     check_release,
+    request,
+    running,
     stalled_upload,
     start_coordinator,
     table,
