@@ -206,6 +206,7 @@ async def test_a_crash_while_adding_makes_the_total_again_from_the_spool(bench):
 async def restored(bench, opened, *uploaded):
     """The coordinator after a restore: its backup has receipts, and no uploads."""
     await bench.settled()
+    cursor = bench.core.revision
     shutil.rmtree(bench.config.spool_directory)
     await bench.turn(50)
     await bench.crash()
@@ -214,7 +215,7 @@ async def restored(bench, opened, *uploaded):
     assert not bench.live(opened).receipts
     assert round_.remaining_s(bench.now) == round_.rules.upload_within_s
     for name in uploaded:
-        ((work, _),) = (await bench.views.work(bench.world.member(name), 0, 0))[0]
+        ((work, _),) = (await bench.views.work(bench.world.member(name), cursor, 0))[0]
         assert (work.state, work.chunks_held) == (PartyState.UPLOADING, frozenset())
 
 
@@ -223,9 +224,7 @@ async def test_uploads_that_a_backup_lacks_are_asked_for_again(bench):
     opened = await bench.ask()
     await bench.to_uploading(opened)
     await bench.contribute(opened, *THREE)
-    revision = bench.core.revision
     await restored(bench, opened, *THREE)
-    assert bench.core.revision > revision, "parties that poll see it"
     await bench.contribute(opened, *PARTIES)
     await bench.crash()
     await bench.settled()
