@@ -363,6 +363,8 @@ class PartyNode:
                     return
                 pause_s = next(waits)
                 self._log.warning("no work", reason=str(error), again_in_s=round(pause_s, 1))
+                # The coordinator may be restored from a backup meanwhile, and count changes again that this cursor has.
+                self._cursor, self._sweep = 0, set()
             except Exception as error:  # noqa: BLE001 - a party must not silently stop polling
                 pause_s = next(waits)
                 self._log.exception("polling failed", error=type(error).__name__)
