@@ -33,6 +33,7 @@ from coordinator.events import (
     Retried,
     StartAdding,
     Ticked,
+    UploadsLost,
 )
 from coordinator.limits import Quotas
 from coordinator.live import LiveQuery, most_upload_bytes, restore
@@ -132,10 +133,20 @@ class Core:
         useful = {live.query_id: _attempt_of_use(live) for live in self.queries if live.round.phase is not Phase.FAILED}
         await asyncio.to_thread(self.spool.keep_only, useful)
         for live in self.queries:
-            if live.round.phase is Phase.ADDING:
+            if parties := self._without_uploads(live):
+                self._log.warning("uploads not on disk", query=live.query_id, parties=sorted(parties))
+                await self.move(live.query_id, UploadsLost(live.round.attempt, parties))
+            elif live.round.phase is Phase.ADDING:
                 self._background(self._add(live))
         if self._live:
             self._log.info("resumed", queries=len(self._live), open=sum(live.is_open for live in self.queries))
+
+    def _without_uploads(self, live: LiveQuery) -> frozenset[str]:
+        """Members of the cohort with a receipt whose upload is not on disk: a backup has no uploads."""
+        if _attempt_of_use(live) is None:
+            return frozenset()
+        count = self.chunk_count(live)
+        return frozenset(party for party in live.round.receipts if count(party) < live.chunks)
 
     def _restore_quotas(self) -> None:
         """Count what was asked within a day, also what a version stored that did not count it."""
@@ -261,7 +272,9 @@ class Core:
                 return before
             if check is not None:
                 check(before)
-            work_changed = (before.round.phase, before.round.attempt) != (following.phase, following.attempt)
+            lost = event.parties if isinstance(event, UploadsLost) else frozenset()
+            changes_phase = (before.round.phase, before.round.attempt) != (following.phase, following.attempt)
+            work_changed = changes_phase or bool(lost)
             finished_at = self.wall_clock() if following.phase.is_terminal else None
             revisions = await self._in_store(
                 partial(
@@ -271,6 +284,7 @@ class Core:
                     work_changed=work_changed,
                     finished_at_unix_s=finished_at,
                     statement=statement,
+                    lost=lost,
                 )
             )
             live = before.moved(following, revisions, finished_at, statement)

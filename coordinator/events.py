@@ -55,6 +55,14 @@ class ReceiptGiven:
 
 
 @dataclass(frozen=True)
+class UploadsLost:
+    """Uploads of these parties are no longer on disk, after a backup was restored. Their receipts stand for nothing."""
+
+    attempt: int
+    parties: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Added:
     """The total of this attempt is stored."""
 
@@ -96,7 +104,7 @@ class Expelled:
 PartyEvent = Answered | BecamePending | BecameReady | ReceiptGiven
 """What a party's signed statement becomes."""
 
-Event = PartyEvent | Added | AddingFailed | Cancelled | Retried | Ticked | Expelled
+Event = PartyEvent | UploadsLost | Added | AddingFailed | Cancelled | Retried | Ticked | Expelled
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class LiveQuery:
         """The same query after a commit."""
         same_attempt = to.attempt == self.round.attempt
         acceptances = dict(self.acceptances) if same_attempt else {}
-        receipts = dict(self.receipts) if same_attempt else {}
+        receipts = {party: receipt for party, receipt in self.receipts.items() if same_attempt and party in to.receipts}
         retry = self.retry if same_attempt else None
         if statement is not None and statement.attempt == to.attempt:
             _file(statement, acceptances, receipts)

@@ -6,6 +6,8 @@
     UPLOADING --time--> LOST, or FAILED after the last attempt
     LOST --the learner's signed retry--> ANSWERING of the next attempt
 
+If a restored coordinator has receipts without uploads, ADDING goes back to UPLOADING.
+
 A party that accepted may still refuse, until it has given its receipt. Before the cohort is fixed it then counts as
 refusing; afterwards the attempt ends as if its time had passed.
 
@@ -44,6 +46,7 @@ from coordinator.events import (
     Retried,
     StartAdding,
     Ticked,
+    UploadsLost,
 )
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase
@@ -218,6 +221,8 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
     match event:
         case Answered() | BecamePending() | BecameReady() | ReceiptGiven():
             outcome = _stated(round_, event, now)
+        case UploadsLost(attempt, parties):
+            outcome = _uploads_lost(round_, attempt, parties, now), ()
         case Added(attempt):
             outcome = _added(round_, attempt)
         case AddingFailed(attempt, detail):
@@ -333,6 +338,15 @@ def _receipt_given(round_: Round, event: ReceiptGiven) -> Round:
     if event.party not in round_.cohort:
         raise WireError(Code.COHORT_EXCLUDED)
     return replace(round_, receipts={**round_.receipts, event.party: event.digest})
+
+
+def _uploads_lost(round_: Round, attempt: int, parties: frozenset[str], now: float) -> Round:
+    """These parties upload again, the same bytes, and have as much time for it as the cohort had at first."""
+    lost = parties & set(round_.receipts)
+    if not lost or attempt != round_.attempt or round_.phase not in (Phase.UPLOADING, Phase.ADDING):
+        return round_
+    receipts = {party: digest for party, digest in round_.receipts.items() if party not in lost}
+    return replace(round_, phase=Phase.UPLOADING, receipts=receipts, deadline=now + round_.rules.upload_within_s)
 
 
 def _added(round_: Round, attempt: int) -> Outcome:

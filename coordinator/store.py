@@ -306,10 +306,18 @@ class Store:
         work_changed: bool,
         finished_at_unix_s: float | None,
         statement: Statement | None = None,
+        lost: Iterable[str] = (),
     ) -> Revisions:
-        """Store a query's next state, with the statement that caused it, and the ledger head that this carries."""
+        """Store a query's next state, with the statement that caused it, and the ledger head that this carries.
+
+        lost: parties whose receipts of this attempt are removed.
+        """
         with self._transaction() as cursor:
             revision = _next_revision(cursor)
+            cursor.executemany(
+                "DELETE FROM statements WHERE query_id = ? AND attempt = ? AND party = ? AND kind = ?",
+                [(query_id, round_data["attempt"], party, Kind.RECEIPT) for party in lost],
+            )
             if statement is not None:
                 cursor.execute(
                     "INSERT INTO statements VALUES (?, ?, ?, ?, ?)",

@@ -4,11 +4,9 @@ A request is refused here if its sums do not fit a slot, its design is empty or 
 or the roster is too small for its cohort. The error says what would work.
 """
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 from dpcore.accounting.protection import ReleaseCost
@@ -18,7 +16,7 @@ from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import fewest_ciphertexts
 from dpcore.queries.kind import QueryKind
-from dpcore.queries.statement import cost_of_attempts
+from dpcore.queries.statement import cost_of_attempts, rounded_up
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
 from wire.binding import Binding, OpeningSecret
@@ -108,7 +106,7 @@ class Plan:
         except PlanError:
             figure = "no epsilon holds"
         else:
-            figure = f"epsilon becomes {_up(twice)}"
+            figure = f"epsilon becomes {rounded_up(twice)}"
         signed = Feature.SIGNED_RETRIES in query.features
         who = "is made only if you ask for it" if signed else "may be made by the coordinator alone"
         sentence = (
@@ -129,9 +127,9 @@ class Plan:
             "record": "every record is",
         }[scope]
         words = (
-            f"If every party takes part, {covered} protected with epsilon {_up(self.cost.epsilon)} at delta "
+            f"If every party takes part, {covered} protected with epsilon {rounded_up(self.cost.epsilon)} at delta "
             f"{float(self.query.delta):.3g} against the learner, and with epsilon "
-            f"{_up(self.cost.epsilon_if_others_collude)} under collusion"
+            f"{rounded_up(self.cost.epsilon_if_others_collude)} under collusion"
         )
         theorem = self.cost.theorem_epsilon
         return [f"{words}." if theorem is None else f"{words}; Theorem 6 alone would say {theorem:.6g}."]
@@ -279,11 +277,6 @@ def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | Non
         return None
     counted = query.kind.protection(setting_of(query)).cost(complete or (min(stated),), query.delta)
     return counted if complete else None
-
-
-def _up(epsilon: float) -> str:
-    """Rounded up to a hundredth: a printed bound must not be below the counted one."""
-    return f"{math.ceil(Fraction(epsilon) * 100) / 100:.2f}"
 
 
 def _megabytes(count: int) -> str:

@@ -13,7 +13,7 @@ from parties.rosters import Rosters
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.logs import Log
-from wire.envelopes import fingerprint, key_id, load_public_key, same_digits, spoken
+from wire.envelopes import fingerprint, key_id, load_public_key, same_digits
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.roster import Member, Role, Roster, read_roster
 
@@ -93,7 +93,7 @@ def _is_confirmed(member: Member | None, digits: str) -> bool:
     if member is None:
         return False
     whole = fingerprint(member.signing_key).replace(":", "")
-    return same_digits(digits, spoken(member.signing_key)) or digits.replace(":", "").strip().lower() == whole
+    return same_digits(digits, member.digits) or digits.replace(":", "").strip().lower() == whole
 
 
 def accept(config: PartyConfig, member: Member) -> Accepted:

@@ -9,13 +9,17 @@ from wire.roster import Member, Role, Roster
 
 @dataclass(frozen=True)
 class MemberRow:
-    """A member of the roster. trust: what this party's policy says about it. rows_at_least: None if not stated."""
+    """A member of the roster. trust: what this party's policy says about it. rows_at_least: None if not stated.
+
+    digits: of its key, for people to read to each other. digits and fingerprint are empty if it signs nothing.
+    """
 
     role: str
     name: str
     fingerprint: str
     trust: str
     rows_at_least: int | None
+    digits: str
 
 
 def members_of(roster: Roster, policy: Policy, own_name: str) -> tuple[MemberRow, ...]:
@@ -24,7 +28,7 @@ def members_of(roster: Roster, policy: Policy, own_name: str) -> tuple[MemberRow
 
 
 def _member(member: Member, policy: Policy, own_name: str, roster: Roster) -> MemberRow:
-    digits = fingerprint(member.signing_key) if member.signing_key else ""
+    whole = fingerprint(member.signing_key) if member.signing_key else ""
     match member.role:
         case Role.PARTY if member.name == own_name:
             trust = "this party"
@@ -33,10 +37,10 @@ def _member(member: Member, policy: Policy, own_name: str, roster: Roster) -> Me
             trust = "accepted by fingerprint" if accepted else "not accepted: does not count, may collude"
         case Role.LEARNER:
             pinned = any(
-                learner.name == member.name and learner.signing_key == digits.replace(":", "").lower()
+                learner.name == member.name and learner.signing_key == whole.replace(":", "").lower()
                 for learner in policy.learners
             )
             trust = "may ask (key pinned)" if pinned else "may not ask"
         case Role.COORDINATOR:
             trust = "not trusted with data: sees ciphertexts"
-    return MemberRow(member.role.value, member.name, digits, trust, member.rows_at_least)
+    return MemberRow(member.role.value, member.name, whole, trust, member.rows_at_least, member.digits)

@@ -39,7 +39,9 @@ from parties.policy import Policy
 from parties.polling import PollingPace
 from parties.reloading import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, PolicyReloads
 from parties.rosters import Rosters
+from parties.secret import FILE as SECRET_FILE
 from parties.secret import load_or_create
+from parties.stated_rows import StatedRows
 from parties.watching import Loaded, PartyWatch
 from radofed.common.local_status import StatusServer
 from radofed.common.logs import Daily, Log, start_logging
@@ -115,6 +117,7 @@ class PartyNode:
         self._log = Log(f"party.{config.name}")
         self._config = config
         self._pace = PollingPace()
+        self._stated_rows = StatedRows(config.name, self._log)
         self._started_unix_s, self._contact_unix_s = time.time(), None
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
@@ -176,7 +179,7 @@ class PartyNode:
         self._client_for_queries = opened.enter_context(self._client(give_up_after_s=CALL_PATIENCE_S))
         policy = Policy.load(config.policy)
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
-        seed = load_or_create(config.state_directory / "secret", random_source)
+        seed = load_or_create(config.state_directory / SECRET_FILE, random_source)
         held = HeldData.load(config, seed, self._log)
         self._ledger = open_ledger(config, policy, self._log, has_run=self._rosters.known is not None)
         opened.callback(self._ledger.database.close)
@@ -255,6 +258,11 @@ class PartyNode:
                 data_digest=held.digest,
             )
         )
+        self._compare_rows()
+
+    def _compare_rows(self) -> None:
+        """Log if this party has fewer rows than the roster states."""
+        self._stated_rows.look(self._rosters.known, self._lifecycle.party.records.rows)
 
     def _follow_policy(self, policy: Policy) -> None:
         self._ledger.limits = policy.limits.of_ledger
@@ -294,6 +302,7 @@ class PartyNode:
         self._opened.enter_context(self.data)
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)
         self._warn_of_expiry()
+        self._compare_rows()
         for sentence in self._ledger.state().sentences():
             self._log.info("ledger", state=sentence)
         self._poller.start()
@@ -354,6 +363,8 @@ class PartyNode:
                     return
                 pause_s = next(waits)
                 self._log.warning("no work", reason=str(error), again_in_s=round(pause_s, 1))
+                # The coordinator may be restored from a backup meanwhile, and count changes again that this cursor has.
+                self._cursor, self._sweep = 0, set()
             except Exception as error:  # noqa: BLE001 - a party must not silently stop polling
                 pause_s = next(waits)
                 self._log.exception("polling failed", error=type(error).__name__)
@@ -385,6 +396,7 @@ class PartyNode:
         """Raises WireError(ROSTER_STALE) until a roster has verified."""
         self._rosters.refresh(self._poll_client)
         self._warn_of_expiry()
+        self._compare_rows()
         known = self._rosters.current
         member = known.find(self._config.name, Role.PARTY)
         if member is None or member.signing_key != self._signing_key.public_bytes:

@@ -9,6 +9,7 @@ from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import write_durably
 
 _REMEDY = "restore it, or remove it to create a new one, which draws new noise for every table"
+FILE = "secret"
 _SECRET = FileKind(with_remedy(_REMEDY), limit_bytes=4096, secret=True, private=True)
 
 
@@ -19,12 +20,13 @@ def load_or_create(path: Path, random: RandomSource) -> bytes:
     Raises ConfigurationError if the file cannot be read or written, is not a secret, or is readable by other users.
     """
     try:
-        return _read(path) if path.exists() else _create(path, random)
+        return load(path) if path.exists() else _create(path, random)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be used ({error.strerror}); check its permissions") from error
 
 
-def _read(path: Path) -> bytes:
+def load(path: Path) -> bytes:
+    """The secret in the file. Raises ConfigurationError as load_or_create does, also if there is no file."""
     # A restored copy may have wide permissions: who reads it can remove the noise that is derived from it.
     secret = read_bytes(path, _SECRET)
     if len(secret) != SECRET_BYTES:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rado.v1 import roster_pb2
 from radofed.common.files.reading import FileKind, read_bytes
-from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse
+from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse, spoken
 from wire.errors import Code, WireError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -66,6 +66,11 @@ class Member:
             raise WireError(Code.MESSAGE_MALFORMED, f"{self.name}'s signing key has the wrong length.")
         if len(self.tls_key_hash) not in {0, KEY_BYTES}:
             raise WireError(Code.MESSAGE_MALFORMED, f"The hash of {self.name}'s TLS key has the wrong length.")
+
+    @property
+    def digits(self) -> str:
+        """30 digits of the signing key, which people read to each other; empty for a coordinator."""
+        return spoken(self.signing_key) if self.signing_key else ""
 
 
 @dataclass(frozen=True)

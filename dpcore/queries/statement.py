@@ -6,12 +6,13 @@ A statement claims only what was counted for the design, rows and rados of the r
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Self, get_args
 
 from dpcore.accounting.protection import Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError
+from dpcore.numbers.decimals import least_decimal
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.records.schema import Schema
@@ -155,12 +156,11 @@ class PrivacyStatement:
 
 
 def rounded_up(figure: float) -> str:
-    """Four digits, rounded up: a printed bound must not be below the counted one."""
+    """Four digits, rounded up: a printed bound must not be below the exact one."""
     if figure == 0:
         return "0"
-    exact = Decimal(figure)
-    last_digit = Decimal(1).scaleb(min(exact.adjusted() - 3, 0))
-    return f"{exact.quantize(last_digit, rounding=ROUND_CEILING, context=Context(prec=400)):f}"
+    exponent = min(Decimal(figure).adjusted() - 3, 0)
+    return f"{float(least_decimal(figure, exponent)):.{-exponent}f}"
 
 
 def statement_for(

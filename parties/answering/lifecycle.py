@@ -81,8 +81,9 @@ class QueryLifecycle:
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
         self.gate = Gate(history, clock)
-        self._delivered: set[tuple[bytes, int]] = set()
-        self._announced: set[tuple[bytes, int]] = set()
+        # The work for which the acceptance, or that the contribution is ready, was sent.
+        self._delivered: dict[tuple[bytes, int], Work] = {}
+        self._announced: dict[tuple[bytes, int], Work] = {}
         self._withdrawals = Withdrawals(party.name)
         # Data that are loaded again are for later queries: a contribution is computed from the rows of its acceptance.
         self._accepted_with: dict[tuple[bytes, int], Party] = {}
@@ -134,7 +135,7 @@ class QueryLifecycle:
                 is_lost = held.attempt < work.attempt or work.phase is not Phase.COMPLETE
                 reason = f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})"
                 self._end(held, reason, is_lost=is_lost and held.state.is_charged)
-                self._delivered.discard((held.query_id, held.attempt))
+                self._delivered.pop((held.query_id, held.attempt), None)
                 self._withdrawals.forget(held.query_id, held.attempt)
 
     def _continue(self, work: Work, present: Attempt, wanted: Callable[[], bool]) -> bool:
@@ -147,7 +148,7 @@ class QueryLifecycle:
         if work.phase is Phase.UPLOADING:
             self._upload(work, present, wanted)
             return False
-        if present.state is AttemptState.READY:
+        if present.state is not AttemptState.ACCEPTED:
             self._announce(work, present)
         return present.state is AttemptState.ACCEPTED
 
@@ -321,26 +322,28 @@ class QueryLifecycle:
         """Ensure that the coordinator has the acceptance. Returns whether it has.
 
         It is written down with the contribution only. If the process ends before that, the coordinator's next work
-        shows whether the acceptance arrived, and the same bytes may be sent again.
+        shows whether the acceptance arrived, and the same bytes may be sent again. A coordinator that was restored from
+        a backup may ask for what it had: it gets the same bytes.
         """
         key = (held.query_id, held.attempt)
-        if held.answer_arrived or key in self._delivered:
+        if self._delivered.get(key) is work or (held.answer_arrived and not work.state.awaits_answer):
             return True
         if work.state.awaits_answer:
             if work.phase is not Phase.ANSWERING:
                 return False
             if not self._tell(work, lambda: self._coordinator.answer(held.answer, accepts=True)):
                 return False
-        self._delivered.add(key)
+        self._delivered[key] = work
         return True
 
     def _announce(self, work: Work, held: Attempt) -> None:
         key = (held.query_id, held.attempt)
-        if key in self._announced or work.state is PartyState.READY or work.phase not in _BEFORE_COHORT:
+        is_known = self._announced.get(key) is work or work.state is PartyState.READY
+        if is_known or work.phase not in _BEFORE_COHORT:
             return
         ready = sign(Ready(held.query_id, held.attempt, self._party.name), self._party.signing_key)
         if self._tell(work, lambda: self._coordinator.ready(ready)):
-            self._announced.add(key)
+            self._announced[key] = work
 
     def _tell(self, work: Work, call: Callable[[], None]) -> bool:
         """Make a call. False if the coordinator refuses permanently: its next work shows the state of the attempt."""
@@ -467,6 +470,6 @@ class QueryLifecycle:
         """Delete what is stored outside the ledger's file for an attempt that is over."""
         self._spools.remove(held.query_id, held.attempt)
         key = (held.query_id, held.attempt)
-        self._announced.discard(key)
+        self._announced.pop(key, None)
         self._accepted_with.pop(key, None)
         self._uploads.forget(held)

@@ -31,6 +31,8 @@ ASK_AGAIN_S = 120.0
 # After enough members answered, the answers of the others are looked at for this long.
 LOOK_FOR_S = 600.0
 LOOK_EVERY_S = 60.0
+# Nodes of a new federation start one after another: it is a warning only if no one answers for longer.
+USUAL_WAIT_S = 300.0
 # More than a federation has parties.
 MOST_CHALLENGES = 1000
 
@@ -63,8 +65,9 @@ class LedgerGuard:
         self._random, self._log, self._clock, self._monotonic = random, log, clock, monotonic
         self._keeps = keeps
         self._nonce: bytes | None = None
-        self._asked_at = self._looked_at = self._warned_at = float("-inf")
+        self._asked_at = self._looked_at = self._said_at = float("-inf")
         self._begun_at = monotonic()
+        self._waits_since: float | None = None
         self._refused: set[bytes] = set()
         self.answered: dict[str, Envelope | None] = {}
         """Members that answered to this start, and the statement of this party that each showed."""
@@ -105,7 +108,7 @@ class LedgerGuard:
             if error.code is Code.QUERY_UNKNOWN:
                 self._nonce = None  # the coordinator was restarted
                 return
-            self._warn("no witnesses", code=error.code, detail=error.detail)
+            self._say(self._log.warning, "no witnesses", code=error.code, detail=error.detail)
             return
         for answer in answers:
             self._take(answer)
@@ -217,15 +220,18 @@ class LedgerGuard:
 
     def _report(self) -> None:
         if self.may_answer and not self._said_enough:
-            self._said_enough = True
+            self._said_enough, self._waits_since = True, None
             self._log.info("ledger witnessed", by=sorted(self.answered), required=self._policy.required_witnesses)
         elif not self.may_answer and not self.is_set_back:
-            self._warn("waiting for witnesses")
+            now = self._monotonic()
+            if self._waits_since is None:
+                self._waits_since = now
+            is_usual = now - self._waits_since < USUAL_WAIT_S
+            self._say(self._log.info if is_usual else self._log.warning, "waiting for witnesses")
 
-    def _warn(self, event: str, **fields: object) -> None:
-        if self._monotonic() - self._warned_at < LOOK_EVERY_S:
+    def _say(self, log: Callable[..., None], event: str, **fields: object) -> None:
+        """Log why the party does not answer yet, at most once a minute."""
+        if self._monotonic() - self._said_at < LOOK_EVERY_S:
             return
-        self._warned_at = self._monotonic()
-        self._log.warning(
-            event, **fields, accepted_answers=self.accepted_answers(), required=self._policy.required_witnesses
-        )
+        self._said_at = self._monotonic()
+        log(event, **fields, accepted_answers=self.accepted_answers(), required=self._policy.required_witnesses)

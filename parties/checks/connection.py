@@ -10,6 +10,7 @@ from parties.checks.state import fix_for
 from parties.client import CoordinatorClient
 from parties.probe import probe
 from parties.rosters import Rosters
+from parties.stated_rows import FIX, stated_rows
 from radofed.common.logs import Log
 from wire.envelopes import fingerprint
 from wire.errors import Code, WireError
@@ -29,6 +30,7 @@ def check_connection(run: Run) -> None:
         run.step("roster", lambda: _roster(run), needs=("tls", "federation-key"))
         run.step("clock", lambda: _clock(run), needs=("roster",))
         run.step("membership", lambda: _membership(run), needs=("roster", "signing-key"))
+        run.step("stated-rows", lambda: _stated_rows(run), needs=("membership", "data"))
         run.step("accepted-members", lambda: _accepted(run), needs=("roster", "policy"))
         run.step("queries", lambda: _queries(run), needs=("roster", "schema", "health"))
     finally:
@@ -112,6 +114,15 @@ def _membership(run: Run) -> None:
             "Use the key that the operator was given, or ask the operator for a roster with the current key.",
         )
     run.add("membership", "the roster lists this party with this signing key")
+
+
+def _stated_rows(run: Run) -> None:
+    stated = stated_rows(run.roster, run.config.name)
+    if stated is None:
+        run.add("stated-rows", "the roster states no number of rows for this party")
+        return
+    words = f"the roster states at least {stated} rows, and the table has {run.rows}"
+    run.add("stated-rows", words, "" if run.rows >= stated else f"Learners plan with the stated number. {FIX}")
 
 
 def _accepted(run: Run) -> None:

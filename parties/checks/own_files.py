@@ -70,7 +70,7 @@ def compare_schemas(run: Run, other: Path) -> None:
 
 def _data(run: Run) -> None:
     report = check_data(run.schema, run.config.table, id_column=run.config.id_column)
-    run.rows = report.rows
+    run.rows, run.rows_digest = report.rows, report.digest
     by = f"the column {run.config.id_column!r}" if run.config.id_column else _BY_PLACE
     words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
     warnings = list(report.warnings)

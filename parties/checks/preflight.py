@@ -4,6 +4,7 @@ from pathlib import Path
 
 from dpcore.errors import RadofedError
 from parties.checks.connection import check_connection
+from parties.checks.held_data import check_held_data
 from parties.checks.own_files import check_files, compare_schemas
 from parties.checks.run import Finding, Run
 from parties.checks.state import check_state
@@ -27,6 +28,7 @@ def preflight(
         run.findings.append(Finding("configuration", False, str(error), "Correct the file."))
         return tuple(run.findings)
     check_files(run)
+    check_held_data(run)
     check_state(run)
     check_watch(run)
     if against is not None:

@@ -61,6 +61,8 @@ class Run:
     roster: Roster = field(init=False)
     served: Served = field(init=False)
     rows: int = 0
+    # Of the rows in the configured table; None if it could not be read.
+    rows_digest: bytes | None = None
     # Names of failed checks that still produced what later checks need.
     provided: set[str] = field(default_factory=set)
     client: CoordinatorClient | None = None

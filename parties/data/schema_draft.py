@@ -24,6 +24,8 @@ from dpcore.records.features import Missing, close_match
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
 from radofed.common.tables.tables import TableSource, no_such_column, numbers, open_table, texts
 
+DRAFT_NAME = "records"
+"""The same for every table: the digest covers a schema's name, and parties' files have different names."""
 MOST_CATEGORIES = 30
 
 #: Largest number of distinct texts that is counted; a column of texts with more is not a category.
@@ -122,7 +124,7 @@ def infer(
     label_column: str | None = None,
     positive: Sequence[str] | None = None,
     *,
-    name: str,
+    name: str = DRAFT_NAME,
     left_out: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.

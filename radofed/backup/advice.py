@@ -12,7 +12,8 @@ from wire.identity import Certificate
 
 _LOST = {
     "party": "the ledger lacks what was charged since then, and the history what was asked and decided",
-    "coordinator": "the uploads of attempts under way, and queries and totals since then; parties keep their charges",
+    "coordinator": "queries and totals since then; parties send uploads of attempts under way again, and keep their "
+    "charges",
     "learner": "queries and releases since then: their totals cannot be fetched, and parties keep their charges",
     OPERATOR: "requests that were signed since then, and newer versions of the roster",
 }

@@ -93,7 +93,7 @@ def _schema(
         if label is not None or positive:
             raise ConfigurationError("--label and --positive are for a table without a schema: leave them out")
         return None if file is None else load_schema(file)
-    draft, notes = infer(data, label, positive or None, name=data.name.split(".")[0])
+    draft, notes = infer(data, label, positive or None)
     for note in notes:
         output.note(note)
     return draft

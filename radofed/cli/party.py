@@ -10,13 +10,11 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import local_time
+from radofed.common.printing import DIGEST_DIGITS, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Run and check a party.")
-DIGITS = 16
-"""Digits of a digest that people read."""
 
 
 @command(app, "start")
@@ -92,7 +90,8 @@ def reload(
 
 def _data_words(found: dict[str, Any]) -> str:
     data = found["data"]
-    return f"{data['rows']} rows, loaded {local_time(data['loaded_at_unix_s'])}, digest {data['digest'][:DIGITS]}"
+    digest = data["digest"][:DIGEST_DIGITS]
+    return f"{data['rows']} rows, loaded {local_time(data['loaded_at_unix_s'])}, digest {digest}"
 
 
 @command(app, "check")

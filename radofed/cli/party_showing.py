@@ -16,7 +16,8 @@ from radofed.common.printing import local_time
 def members(_output: Output, config: ConfigOption) -> Result:
     """Show the members of the federation with their fingerprints, and what the policy says of each.
 
-    Reads the roster that the node stored last. The node may run.
+    The digits of a key are those that its owner reads out. Reads the roster that the node stored last. The node may
+    run.
     """
     from parties.config import PartyConfig
     from parties.members import members_of
@@ -29,13 +30,14 @@ def members(_output: Output, config: ConfigOption) -> Result:
     data = {"roster_version": None if roster is None else roster.version, "members": [vars(each) for each in found]}
     if roster is None:
         return Result(data, "this party has not seen a roster yet; start it")
-    header = ("name", "role", "policy", "rows at least", "fingerprint")
+    header = ("name", "role", "policy", "rows at least", "digits", "fingerprint")
     rows = [
         (
             each.name,
             each.role,
             each.trust,
             "" if each.rows_at_least is None else str(each.rows_at_least),
+            each.digits,
             each.fingerprint,
         )
         for each in found

@@ -1,4 +1,7 @@
-"""`rado provision create | request | sign | install | renew | replace-key | remove | roster`: keys made at home."""
+"""`rado provision create | request | sign | add | install | renew | replace-key | remove | roster`.
+
+Keys are made at home, by their owners.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
     from radofed.joining.requests import ReceivedRequest
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+MOST_TRIES = 3
+"""How often a terminal is asked for digits."""
 
 Operator = Annotated[Path, typer.Argument(help="The operator's directory, with federation.key.", show_default=False)]
 Days = Annotated[int, typer.Option("--roster-days", help="The roster expires after so many days.")]
@@ -81,6 +87,18 @@ def sign(
     renews its certificate.
     """
     return _admit(operator, requests, fingerprint, coordinator, roster_days, replaced=False)
+
+
+def add(
+    _output: Output,
+    operator: Operator,
+    requests: Annotated[list[Path], typer.Argument(help="Requests of members.", show_default=False)],
+    fingerprint: Fingerprints = None,
+    coordinator: CoordinatorAddress = "",
+    roster_days: Days = 90,
+) -> Result:
+    """Add members: another name of `rado provision sign`, which writes the next roster, too."""
+    return sign(_output, operator, requests, fingerprint, coordinator, roster_days)
 
 
 def replace_key(
@@ -191,22 +209,29 @@ def _by_name(given: Sequence[str], received: "Sequence[ReceivedRequest]") -> dic
 
 
 def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
-    """Raise ConfigurationError unless the other side read out the same digits. A terminal is asked for them."""
+    """Raise ConfigurationError unless the other side read out the same digits.
+
+    A terminal is asked for them, again after a typing error. No message has the right digits: they would be copied.
+    """
     from dpcore.errors import ConfigurationError
     from wire.envelopes import same_digits
 
-    if given is None and sys.stdin.isatty():
-        given = str(typer.prompt(f"Digits that {reader} reads out", err=True))
-    if given is None:
+    asks = given is None and sys.stdin.isatty()
+    if given is None and not asks:
         raise ConfigurationError(
             f"compare the fingerprint of {whose}: call {reader}, and give the digits that are read out with "
             "--fingerprint"
         )
-    if not same_digits(given, expected):
-        raise ConfigurationError(
-            f"{whose} has another fingerprint than {given}: ask {reader} to read it out again; if it still differs, "
-            "the file was changed on its way, so ask for it over another channel"
-        )
+    for more_tries in reversed(range(MOST_TRIES if asks else 1)):
+        digits = str(typer.prompt(f"Digits that {reader} reads out", err=True)) if asks else given
+        if same_digits(str(digits), expected):
+            return
+        differs = f"{whose} has another fingerprint than {digits}: ask {reader} to read it out again"
+        if more_tries:
+            typer.echo(differs, err=True)
+    raise ConfigurationError(
+        f"{differs}; if it still differs, the file was changed on its way, so ask for it over another channel"
+    )
 
 
 def passphrase(
@@ -226,6 +251,6 @@ def passphrase(
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to a group."""
-    for function in (create, request, sign, install, renew, remove, roster, passphrase):
+    for function in (create, request, sign, add, install, renew, remove, roster, passphrase):
         command(app, function.__name__)(function)
     command(app, "replace-key")(replace_key)

@@ -29,7 +29,10 @@ def infer(
     ] = None,
     label: Annotated[str | None, typer.Option(help="The label's column. Default: the last one.")] = None,
     positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; repeatable.")] = None,
-    name: Annotated[str | None, typer.Option(help="The schema's name. Default: the file's or database's.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The schema's name, which its digest covers. Default: records, for every table."),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the schema to this new file. Default: print it.")
     ] = None,
@@ -39,12 +42,13 @@ def infer(
     Numbers are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend on the
     data and are not private: correct them before the parties agree on the draft.
     """
+    from parties.data.schema_draft import DRAFT_NAME
     from parties.data.schema_draft import infer as draft
 
     if to is not None:
         check_new(to)
     table, left_out = _table(file, config)
-    schema, notes = draft(table, label, positive, name=name or table.name.split(".")[0], left_out=left_out)
+    schema, notes = draft(table, label, positive, name=name or DRAFT_NAME, left_out=left_out)
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
     if to is None:

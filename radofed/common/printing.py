@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dpcore.errors import ConfigurationError
 
 _MOST_NAMES = 6
+DIGEST_DIGITS = 16
+"""Digits of a digest that people read."""
 
 
 def printable(text: str) -> str:

@@ -123,8 +123,7 @@ class Installed:
             "roster_expires": self.roster.expiry_date,
             "own_fingerprint": self.own_spoken,
             "members": [
-                {"role": other.role.value, "name": other.name, "fingerprint": spoken(other.signing_key)}
-                for other in self.others
+                {"role": other.role.value, "name": other.name, "fingerprint": other.digits} for other in self.others
             ],
         }
 

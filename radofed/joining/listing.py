@@ -10,7 +10,7 @@ from dpcore.errors import ConfigurationError
 from radofed.joining.installing import Admission
 from radofed.joining.operator import ADMISSION_SUFFIX, ADMISSIONS
 from radofed.provision_roster import ROSTER_FILE, signed_roster
-from wire.envelopes import SigningKey, spoken
+from wire.envelopes import SigningKey
 from wire.identity import Certificate
 from wire.roster import Roster
 
@@ -28,7 +28,7 @@ class Listing:
         roster = self.roster
         lines = [f"version {roster.version} of federation {roster.federation}, expires: {roster.expiry_date}"]
         for member in roster.members:
-            digits = spoken(member.signing_key) if member.signing_key else "signs nothing"
+            digits = member.digits or "signs nothing"
             certificate = self.certificates.get(member.name)
             until = "was not signed here" if certificate is None else f"until {certificate.not_after:%Y-%m-%d}"
             lines.append(f"{member.role.value} {member.name}: {digits}; certificate {until}")
@@ -58,7 +58,7 @@ class Listing:
                 {
                     "role": member.role.value,
                     "name": member.name,
-                    "fingerprint": spoken(member.signing_key) if member.signing_key else None,
+                    "fingerprint": member.digits or None,
                     "certificate_not_after": ends.get(member.name),
                     "is_due": member.name in self.due,
                 }

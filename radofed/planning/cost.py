@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any
 
 from dpcore.accounting.protection import Scope
+from dpcore.numbers.decimals import least_decimal
 from radofed.planning.limits import MOST_LOOKED_FOR
 from radofed.planning.request import PlanRequest
 from radofed.planning.signal import Signal
@@ -255,12 +255,11 @@ def up(epsilon: float) -> str:
     """Round up to a thousandth, or a smaller figure to two digits: a printed bound must not be below the exact one."""
     if 0 < epsilon < _THOUSANDTH:
         return two_digits_up(epsilon)
-    return f"{math.ceil(Fraction(epsilon) * 1000) / 1000:.3f}"
+    return f"{float(least_decimal(epsilon, -3)):.3f}"
 
 
 def two_digits_up(epsilon: float) -> str:
     """Round up to two significant digits."""
     if epsilon <= 0:
         return "any size"
-    unit = Fraction(10) ** (math.floor(math.log10(epsilon)) - 1)
-    return f"{float(math.ceil(Fraction(epsilon) / unit) * unit):.2g}"
+    return f"{float(least_decimal(epsilon, math.floor(math.log10(epsilon)) - 1)):.2g}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +67,7 @@ def inferred_schema(
 
     It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
-    name = Path(source).name.split(".")[0] if isinstance(source, str | Path) else "table"
-    draft, notes = infer(source, label, positive, name=name, left_out=left_out)
+    draft, notes = infer(source, label, positive, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells: " not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import errno
 import os
+import shutil
 import threading
 from types import SimpleNamespace
 
@@ -198,6 +199,49 @@ async def test_a_crash_while_adding_makes_the_total_again_from_the_spool(bench):
     await bench.settled()
     assert bench.phase(opened) is Phase.ADDING
     await bench.crash()
+    await bench.settled()
+    await bench.check_total(opened, PARTIES)
+
+
+async def restored(bench, opened, *uploaded):
+    """The coordinator after a restore: its backup has receipts, and no uploads."""
+    await bench.settled()
+    cursor = bench.core.revision
+    shutil.rmtree(bench.config.spool_directory)
+    await bench.turn(50)
+    await bench.crash()
+    round_ = bench.live(opened).round
+    assert (round_.phase, round_.attempt, set(round_.receipts)) == (Phase.UPLOADING, 1, set())
+    assert not bench.live(opened).receipts
+    assert round_.remaining_s(bench.now) == round_.rules.upload_within_s
+    for name in uploaded:
+        ((work, _),) = (await bench.views.work(bench.world.member(name), cursor, 0))[0]
+        assert (work.state, work.chunks_held) == (PartyState.UPLOADING, frozenset())
+
+
+@on_bench
+async def test_uploads_that_a_backup_lacks_are_asked_for_again(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    await bench.contribute(opened, *THREE)
+    await restored(bench, opened, *THREE)
+    await bench.contribute(opened, *PARTIES)
+    await bench.crash()
+    await bench.settled()
+    await bench.check_total(opened, PARTIES)
+
+
+@on_bench
+async def test_uploads_that_a_backup_lacks_are_asked_for_again_while_they_were_added(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    await bench.contribute(opened, *THREE)
+    await bench.upload(opened, "dan")
+    bench.core.draining = True
+    await bench.receipt(opened, "dan")
+    assert bench.phase(opened) is Phase.ADDING
+    await restored(bench, opened, *PARTIES)
+    await bench.contribute(opened, *PARTIES)
     await bench.settled()
     await bench.check_total(opened, PARTIES)
 

@@ -7,8 +7,8 @@ ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True, un
 PARTIES = ("ada", "bo", "cy")
 
 
-def run(federation, **options):
-    findings = preflight(federation.member("ada").config, **options)
+def run(federation, name="ada", **options):
+    findings = preflight(federation.member(name).config, **options)
     names = [finding.name for finding in findings]
     assert len(set(names)) == len(names)
     return {finding.name: finding for finding in findings}

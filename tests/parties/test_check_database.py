@@ -60,7 +60,7 @@ def test_a_schema_is_drafted_from_the_configuration_s_table(with_database, capsy
     to = with_database / "drafted.toml"
     assert rado(["schema", "infer", "--config", str(with_database / "party.toml"), "--output", str(to)]) == 0
     drafted = to.read_text()
-    assert 'name = "rows"' in drafted
+    assert 'name = "records"' in drafted
     assert '"own"' not in drafted
     capsys.readouterr()
     for arguments in ([], ["data.csv", "--config", "party.toml"]):

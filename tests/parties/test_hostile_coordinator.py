@@ -5,6 +5,7 @@ import secrets
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ from parties.polling import LONGEST_UNREADABLE_PAUSE_S, POLL_EVERY_S, POLLS_AT_O
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from radofed.common.logs import BoundedLines
 from tests.certificates import server_credentials
+from tests.federation import wait_until
 from wire.envelopes import Envelope
 from wire.identity import TlsFiles
 from wire.status import PartyState, Phase, Work
@@ -52,11 +54,14 @@ def strangers() -> list[party_service_pb2.Work]:
 
 
 class Hostile(party_service_pb2_grpc.PartyServiceServicer, member_service_pb2_grpc.MemberServiceServicer):
-    """Answers every poll at once. calls: their number by name."""
+    """Answers every poll at once. calls: their number by name. fails_at: the number of a poll that fails."""
+
+    fails_at = 0
 
     def __init__(self, roster: Envelope, entries) -> None:
         self.roster, self.entries = roster, entries
         self.cursor = 0
+        self.asked_from: list[int] = []
         self.calls: dict[str, int] = {}
         self.lock = threading.Lock()
 
@@ -83,6 +88,9 @@ class Hostile(party_service_pb2_grpc.PartyServiceServicer, member_service_pb2_gr
 
     def FetchWork(self, request, context):  # noqa: N802
         self.count("FetchWork")
+        self.asked_from.append(request.cursor)
+        if len(self.asked_from) == self.fails_at:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
         self.cursor += 1
         return party_service_pb2.FetchWorkResponse(work=self.entries(), cursor=self.cursor)
 
@@ -102,14 +110,16 @@ def log(tmp_path):
         root.setLevel(level)
 
 
-@pytest.mark.parametrize("entries", [junk, one_junk, pytest.param(strangers, marks=pytest.mark.slow)])
-def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_polls_nor_by_logs(offline, log, entries):
+@contextmanager
+def answered_by_ada(offline, entries, *, fails_at=0):
+    """A node of ada, whose coordinator shows it these entries."""
     home = offline.directory("coordinator")
     # No other party runs, and this one shall act on what it is shown.
     policy = offline.directory("ada") / "policy.toml"
     policy.write_text(policy.read_text().replace("required_witnesses = 1", "required_witnesses = 0"))
     roster = Envelope.from_bytes((home / "roster.signed").read_bytes())
     hostile = Hostile(roster, entries)  # type: ignore[abstract]  # only the calls that a party makes
+    hostile.fails_at = fails_at
     server = grpc.server(ThreadPoolExecutor(8))
     party_service_pb2_grpc.add_PartyServiceServicer_to_server(hostile, server)
     member_service_pb2_grpc.add_MemberServiceServicer_to_server(hostile, server)
@@ -118,10 +128,23 @@ def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_poll
     server.start()
     try:
         with PartyNode(PartyConfig.load(offline.member("ada").config)):
-            time.sleep(RUN_S)
-            polls = hostile.calls["FetchWork"]
+            yield hostile
     finally:
         server.stop(0).wait()
+
+
+def test_after_a_failed_poll_a_party_looks_at_all_open_queries_again(offline):
+    """A coordinator that was restored from a backup counts changes again, perhaps up to the party's own cursor."""
+    with answered_by_ada(offline, list, fails_at=3) as coordinator:
+        wait_until(lambda: len(coordinator.asked_from) >= 4, what="a poll after the failure")
+    assert coordinator.asked_from[:4] == [0, 0, 2, 0]
+
+
+@pytest.mark.parametrize("entries", [junk, one_junk, pytest.param(strangers, marks=pytest.mark.slow)])
+def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_polls_nor_by_logs(offline, log, entries):
+    with answered_by_ada(offline, entries) as hostile:
+        time.sleep(RUN_S)
+        polls = hostile.calls["FetchWork"]
     assert 1 < polls <= MOST_POLLS
     if entries is not strangers:
         # The pauses double.

@@ -177,6 +177,13 @@ class TestSchema:
         assert code == 0
         assert Schema.from_toml(out).name == "trial"
 
+    def test_drafts_from_files_with_other_names_have_one_digest(self, capsys, table, tmp_path):
+        other = tmp_path / "st-marys-2024.csv"
+        other.write_bytes(table.read_bytes())
+        drafts = [rado_json(capsys, "schema", "infer", str(file))[1]["data"] for file in (table, other)]
+        assert len({draft["digest"] for draft in drafts}) == 1
+        assert Schema.from_toml(drafts[0]["schema"]).name == "records"
+
     def test_a_draft_overwrites_nothing(self, capsys, table, tmp_path):
         (tmp_path / "mine.toml").write_text("precious")
         code, _, err = rado(capsys, "schema", "infer", str(table), "--output", str(tmp_path / "mine.toml"))

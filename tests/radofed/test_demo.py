@@ -288,7 +288,7 @@ def test_without_a_schema_one_is_drafted_by_the_rule_of_schema_infer(tmp_path, c
     said = capsys.readouterr().err
     # The draft reads; only the rows are too few to go on.
     assert "rows are too few for 4 parties" in said
-    schema, notes = infer(data, name="own")
+    schema, notes = infer(data)
     assert notes
     assert all(note in said for note in notes)
     assert _schema(Output(as_json=False, debug=False), data, None, None, None) == schema

@@ -106,7 +106,7 @@ def test_a_release_is_of_the_training_part_and_what_has_no_weights_is_named(tabl
     assert [(type(each), each.rows) for each in OfRados.given] == [(RadoSample, 240)] * 2
     assert result.evaluated == {}
     assert result.to_dict()["results"]["mine"]["evaluated_error_mean"] is None
-    assert any("no weights theta_: mine." in note for note in result.notes)
+    assert any("no weight for each coordinate: mine." in note for note in result.notes)
 
 
 COMMAND = ["--label", "y", "--positive", "in", "--parties", "4", "--folds", "2", "--workers", "0", "--format", "json"]

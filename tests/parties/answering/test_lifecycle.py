@@ -52,6 +52,25 @@ def test_a_query_from_start_to_end(ada):
     assert ada.spools.used_bytes() == 0
 
 
+def test_a_restored_coordinator_gets_the_same_statements_and_bytes_again_for_one_charge(ada):
+    """Its backup is of before the acceptance. It may form the same cohort again, and no other."""
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, cohort)
+    before, (receipt,) = spent(ada), ada.hub.receipts
+    ada.go(envelope)
+    ada.go(envelope, phase=Phase.PREPARING, state=PartyState.ACCEPTED)
+    assert ada.hub.answers == [cohort.acceptances[0]] * 2
+    assert len(set(ada.hub.readies)) == 1 < len(ada.hub.readies)
+    other = ada.world.cohort(ada.hub.answers[0])
+    assert other.digest != cohort.digest
+    ada.upload(envelope, other)
+    assert ada.hub.receipts == [receipt]
+    ada.upload(envelope, cohort)
+    assert ada.hub.receipts == [receipt] * 2
+    assert all(len(set(chunks)) == 1 for chunks in ada.hub.chunks.values())
+    assert (spent(ada), ada.state(envelope)) == (before, S.UPLOADED)
+
+
 def test_plain_rados_are_recorded_as_without_a_bound(ada):
     envelope, cohort = ready(ada, ada.world.plain_query())
     ada.upload(envelope, cohort)
@@ -69,10 +88,14 @@ def test_a_repeated_answer_is_the_same_bytes_after_a_restart(ada):
         ada.lifecycle.advance(ada.work(envelope))
     held = ada.attempts.find(envelope.payload_hash, 1)
     ada.restart()
-    assert ada.lifecycle.advance(ada.work(envelope))
+    work = ada.work(envelope)
+    assert ada.lifecycle.advance(work)
     assert ada.hub.answers == [held.answer]
-    ada.lifecycle.advance(ada.work(envelope))
+    ada.lifecycle.advance(work)
     assert len(ada.hub.answers) == 1
+    # Newer work that awaits the answer is of a coordinator that has lost it.
+    ada.lifecycle.advance(ada.work(envelope))
+    assert ada.hub.answers == [held.answer] * 2
 
 
 def test_a_party_that_said_that_a_person_decides_still_answers(ada):

@@ -10,7 +10,7 @@ import pytest
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
-from parties.answering.witnesses import ASK_AGAIN_S, LedgerGuard
+from parties.answering.witnesses import ASK_AGAIN_S, LOOK_EVERY_S, USUAL_WAIT_S, LedgerGuard
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
 from radofed.common.logs import Log
@@ -246,6 +246,20 @@ def test_a_coordinator_that_withholds_answers_keeps_it_silent_and_is_asked_again
     # An answer to an earlier nonce does not count.
     board.say("bo", nonce=board.asked[0].nonce)
     waiting.look(board)
+    assert not waiting.may_answer
+
+
+def test_waiting_is_a_warning_only_after_the_usual_time(ada, board, caplog):
+    caplog.set_level("INFO")
+    clock = Clock()
+    waiting = guard(ada, clock)
+    # The coordinator starts an hour after the party: only then can others answer.
+    clock.now += 3600
+    for _ in range(8):
+        waiting.look(board)
+        clock.now += LOOK_EVERY_S
+    said = [record.levelname for record in caplog.records if record.message == "waiting for witnesses"]
+    assert said == ["INFO"] * int(USUAL_WAIT_S / LOOK_EVERY_S) + ["WARNING"] * 3
     assert not waiting.may_answer
 
 

@@ -177,7 +177,7 @@ def test_members_with_the_fingerprints_of_the_check(federation, page, access):
     assert "280" in rows
     found = rado("party", "members", *at(federation, "a"))["data"]["members"]
     assert page.locator("tbody th").all_inner_texts() == [each["name"] for each in found]
-    assert all(each["trust"] in main(page) and each["fingerprint"] in main(page) for each in found)
+    assert all(each[what] in main(page) for each in found for what in ("trust", "fingerprint", "digits"))
 
 
 def test_the_checks_are_those_of_the_command(federation, page, access):

@@ -1,6 +1,7 @@
 """Requests and admissions: what is refused, and that nothing is signed or installed then."""
 
 import datetime as dt
+import os
 from dataclasses import replace
 
 import pytest
@@ -358,6 +359,66 @@ def test_without_digits_nothing_is_signed_or_installed(home):
     asked = rado("provision", "install", answer, "--directory", str(home.root / "north"), code=4)["error"]["message"]
     assert home.founded.spoken not in asked
     assert not (home.root / "north/ca.pem").exists()
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal in which the lines are typed that a test gives. Returns what is left of them at the end."""
+    opened = []
+
+    def types(*lines):
+        theirs, ours = os.openpty()
+        os.write(theirs, "".join(f"{line}\n" for line in lines).encode())
+        opened.extend([os.fdopen(ours, "r"), os.fdopen(theirs, "r+b", buffering=0)])
+        monkeypatch.setattr("sys.stdin", opened[-2])
+
+    yield types
+    for file in opened:
+        file.close()
+
+
+WRONG = "12345 67890 12345 67890 12345 67890"
+
+
+def test_a_terminal_is_asked_again_after_a_typing_error(tmp_path, terminal):
+    operator = tmp_path / "operator"
+    federation = rado("provision", "create", str(operator), "--federation", "clinics")["data"]["federation_fingerprint"]
+    digits, files = {}, []
+    for name, more in {"hub": ("coordinator", "--address", ADDRESS), "east": ("party",)}.items():
+        made = (
+            "provision",
+            "request",
+            str(tmp_path / name),
+            "--federation",
+            "clinics",
+            "--name",
+            name,
+            "--role",
+            *more,
+        )
+        found = rado(*made)["data"]
+        digits[name] = found["fingerprint"]
+        files.append(found["file"])
+
+    terminal(WRONG, "7", digits["hub"], WRONG, "12", WRONG, digits["east"])
+    refused = rado("provision", "sign", str(operator), *files, code=4)["error"]["message"]
+    assert "party east has another fingerprint" in refused
+    assert "over another channel" in refused
+    assert digits["east"] not in refused
+    assert not (operator / "roster.signed").exists(), "one request with other digits, and none is signed"
+
+    terminal(WRONG, digits["hub"], digits["east"].replace(" ", ""))
+    signed = rado("provision", "add", str(operator), *files)["data"]
+    assert [each["name"] for each in signed["admissions"]] == ["hub", "east"]
+    listed = rado("provision", "roster", str(operator))["data"]["members"]
+    assert [each["name"] for each in listed] == ["hub", "east"]
+
+    # At the member. Digits that are given are not asked for.
+    installs = ("provision", "install", signed["admissions"][1]["file"], "--directory", str(tmp_path / "east"))
+    terminal(federation)
+    rado(*installs, "--fingerprint", WRONG, code=4)
+    terminal(WRONG, federation)
+    assert rado(*installs)["data"]["roster_version"] == 1
 
 
 def test_a_request_is_what_was_signed_and_nothing_else(home):

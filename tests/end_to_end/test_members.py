@@ -1,0 +1,40 @@
+"""The digits of a member's key are the same wherever people read them: at its own node, and at every other member."""
+
+import pytest
+
+from tests.federation import ProcessFederation, rado, wait_until
+from tests.parties.check_world import ALLOWED, PARTIES
+from tests.parties.test_node import ROWS, SCHEMA
+
+
+@pytest.fixture
+def federation(tmp_path):
+    with ProcessFederation(
+        tmp_path, parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED, rows_at_least={"bo": 3}
+    ) as made:
+        made.start_all("coordinator", "ada")
+        wait_until(lambda: '"roster accepted"' in made.log("ada"), what="the roster")
+        yield made
+
+
+def test_members_read_the_same_digits(federation):
+    bo, ada = (["--config", str(federation.member(name).config)] for name in ("bo", "ada"))
+    checked = rado("party", "check", *bo)["data"]["findings"]
+    own = next(each["detail"] for each in checked if each["name"] == "signing-key").rpartition(": ")[2]
+    assert sorted(map(len, own.split())) == [5] * 6
+
+    at_party = {each["name"]: each for each in rado("party", "members", *ada)["data"]["members"]}
+    assert at_party["bo"]["digits"] == own
+    rado("party", "accept", "bo", *ada, "--fingerprint", at_party["bo"]["digits"])
+    listed = rado("learner", "members", "--config", str(federation.learner.config))["data"]
+    assert listed["roster_version"] == 1
+    at_learner = {each["name"]: each for each in listed["members"]}
+    signed = rado("provision", "roster", str(federation.root / "federation" / "federation"))["data"]["members"]
+    assert {name: each["digits"] for name, each in at_party.items()} == {
+        name: each["digits"] for name, each in at_learner.items()
+    }
+    assert {name: each["digits"] or None for name, each in at_learner.items()} == {
+        each["name"]: each["fingerprint"] for each in signed
+    }
+    assert len({each["digits"] for each in at_learner.values()} - {""}) == len(PARTIES) + 1
+    assert (at_learner["bo"]["rows_at_least"], at_learner["ada"]["rows_at_least"]) == (3, None)

@@ -1,0 +1,59 @@
+"""The preflight's check of what the running node holds: the digest, and whether the files have other data by now."""
+
+import pytest
+
+from parties.config import PartyConfig
+from parties.node import PartyNode
+from tests.federation import wait_until
+from tests.parties.check_world import run
+from tests.parties.test_node import ROWS
+
+
+@pytest.fixture
+def config(offline):
+    return PartyConfig.load(offline.member("ada").config)
+
+
+def test_a_party_without_a_node_has_nothing_to_compare(offline, config):
+    found = run(offline)["held-data"]
+    assert (found.status, "no node runs" in found.detail) == ("ok", True)
+    assert not (config.state_directory / "secret").exists(), "the check makes no secret"
+
+
+def test_the_digest_of_the_running_node_and_of_the_files(offline, config):
+    data, schema = (offline.directory("ada") / name for name in ("data.csv", "schema.toml"))
+    with PartyNode(config) as node:
+        first = node.data.status()["digest"][:16]
+        found = run(offline)["held-data"]
+        assert (found.status, "3 rows, loaded 20" in found.detail) == ("ok", True)
+        assert found.detail.endswith(f"digest {first}: those of the files")
+
+        data.write_text(ROWS.replace("20,", "21,", 1))
+        found = run(offline)["held-data"]
+        assert (found.status, "rado party reload" in found.fix) == ("advice", True)
+        assert f"digest {first}; the files have digest" in found.detail
+        node.data.ask()
+        wait_until(lambda: node.data.status()["digest"][:16] != first, what="the reload")
+        second = node.data.status()["digest"][:16]
+        assert f"the files have digest {second}" in found.detail, "the check computes what the node will say"
+        assert run(offline)["held-data"].status == "ok"
+
+        # Another schema encodes the same table as other rows.
+        before = schema.read_text()
+        schema.write_text(before.replace("100", "120"))
+        assert schema.read_text() != before
+        assert "rado party reload" in run(offline)["held-data"].fix
+
+
+def test_files_that_cannot_be_read_leave_the_digest_and_the_reason_of_the_last_reload(offline, config):
+    data = offline.directory("ada") / "data.csv"
+    with PartyNode(config) as node:
+        digest = node.data.status()["digest"][:16]
+        data.write_text(f"{ROWS}old,yes,no\n")
+        found = run(offline)
+        assert (found["data"].status, found["held-data"].status) == ("failed", "ok")
+        assert f"digest {digest}; the files could not be compared" in found["held-data"].detail
+        node.data.ask()
+        wait_until(lambda: node.data.status()["refused"], what="the reload")
+        data.write_text(ROWS.replace("20,", "21,", 1))
+        assert "The last reload failed" in run(offline)["held-data"].fix
