@@ -102,5 +102,6 @@ def notes_if_held_back(hold_back: HoldBack, folds: int, unmeasured: Sequence[str
         f"{epsilon:g}. Parties charge it beside the training. The composition of both costs at most the sum of both "
         "figures, at the sum of both deltas."
     )
-    without = f"Not evaluated on rows that are held back, because they have no weight for each coordinate: {', '.join(unmeasured)}."
+    names = ", ".join(unmeasured)
+    without = f"Not evaluated on rows that are held back, as they have no weight for each coordinate: {names}."
     return [rows, cost, *([without] if unmeasured else [])]
