@@ -162,3 +162,10 @@ def test_options_are_checked_by_themselves():
         HoldBack.of(Fraction(3, 2), None, Fraction(1), Fraction(0))
     with pytest.raises(ConfigurationError):
         HoldBack.of(FIFTH, None, None, Fraction(0))
+
+
+def test_a_model_of_curves_is_not_evaluated_as_if_it_were_linear(table):
+    options = {"folds": 2, "hold_back": FIFTH, "parties": 3, "epsilon": 20}
+    result = simulate(table, schema=SCHEMA, estimators="additive,newton", **options)
+    assert set(result.evaluated) == {"newton"}
+    assert any("no weight for each coordinate: additive." in note for note in result.notes)
