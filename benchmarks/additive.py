@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.datasets import RULES, SHARED, DataSet, read
-from benchmarks.measuring import Measure, Report, Table, ratio, require
+from benchmarks.measuring import Report, Table, require
 from benchmarks.private_erm import PartiesOracle, made, parties_of, schema_of
 from benchmarks.private_peers import Comparison, Split
 from benchmarks.record_level import DELTA, PARTIES, splits_of, without_privacy
@@ -104,13 +104,6 @@ class Compared(Comparison):
             for i, epsilon in enumerate(EPSILONS)
         ]
 
-    def ratios(self) -> list[Measure]:
-        """Our error over newton's, fold by fold."""
-        return [
-            ratio(f"{self.name}, epsilon {epsilon:g}: {OURS} / {NEWTON}", list(ours), list(theirs))
-            for epsilon, ours, theirs in zip(EPSILONS, self.errors[OURS], self.errors[NEWTON], strict=True)
-        ]
-
     def finding(self) -> str:
         """Paired over folds at the stated epsilon, and the goals."""
         i = EPSILONS.index(STATED_EPSILON)
@@ -156,7 +149,7 @@ def run(*, everything: bool = False) -> Report:
             "sets": [one.as_setting() for one in compared],
         },
         [measure for one in compared for measure in one.measures()],
-        [times for one in compared for times in one.ratios()],
+        [],
         [
             Table(
                 f"Private classifiers, delta = {DELTA:g}, {folds} folds",

@@ -179,6 +179,30 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     assert "another run" in capsys.readouterr().err
 
 
+def test_curves_are_asked_for_and_go_on_where_they_were_interrupted(federation):
+    """The terms follow the first answer, so a run that is repeated asks for the same ones."""
+    model, held_out = federation.root / "additive.json", federation.root / "held_out.csv"
+    held_out.write_text(table(500, 99))
+    options = ("--estimator", "additive", *asking(federation), "--epsilon", "4", "--rounds", "3", "-o", str(model))
+    asked_before = queries(federation)
+    made = rado("learner", "train", *options)["data"]
+    assert (made["answers"], made["privacy"]["scope"]) == (3, "record")
+    assert made["privacy"]["epsilon_if_others_collude"] <= 4
+    first = json.loads(model.read_text())
+    functions = [term["function"] for term in first["feature_map"]]
+    assert {"column", "hat", "product"} <= set(functions)
+    assert rado("learner", "predict", str(model), str(held_out))["data"]["error_rate"] < 0.4
+    shown = rado("ledger", "history", "--config", str(federation.member("a").config))["data"]["queries"]
+    assert sum("of records mapped to" in json.dumps(query) for query in shown) == 2
+    journal = Path(f"{model}.journal")
+    content = json.loads(journal.read_text())
+    journal.write_text(json.dumps({**content, "rounds": content["rounds"][:2]}))
+    model.unlink()
+    rado("learner", "train", *options)
+    assert queries(federation) == asked_before + 4
+    assert json.loads(model.read_text())["feature_map"] == first["feature_map"]
+
+
 def test_evaluation(federation, rows):
     model = federation.root / "bayes.json"
     rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))
@@ -231,8 +255,10 @@ def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation):
     model = federation.root / "stopped.json"
     policy = federation.directory("c") / "policy.toml"
     text = policy.read_text()
-    already = spent(federation, "c")
-    policy.write_text(text.replace('epsilon = "120"', f'epsilon = "{already + 1.2:.3f}"'))
+    shown = rado("ledger", "show", "--config", str(federation.member("c").config))["data"]
+    # Of the composition, which is less than the sum of all charges.
+    (already,) = (scope["spent_epsilon"] for scope in shown["scopes"] if scope["scope"] == "record")
+    policy.write_text(text.replace('epsilon = "120"', f'epsilon = "{already + 0.1:.3f}"'))
     federation.stop("c")
     federation.start("c")
     made = rado(
