@@ -28,10 +28,11 @@ from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
 CELLS = 32
+"""Cells of a histogram: enough for five quantiles, and few enough for the noise on their sums."""
 
-ROOMY = 0.8
-"""R^2 of the moments over the mean squared length of a record, as the histograms suggest it: most are shorter."""
-
+NORM_SHARE = 0.8
+"""R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
+tables, clipping longer records costs less than the noise of a larger R."""
 
 MOST_TERMS = 256
 """A basis of more coordinates would not fit a query, and more terms cost more noise than they explain."""
@@ -76,9 +77,11 @@ class PrivateAdditive(LinearClassifier):
         """
         self._check()
         first, second = (Fraction(part).limit_denominator(10**6) for part in (self.knots_part, self.moments_part))
+        if not _real_features(oracle.schema):
+            first = Fraction(0)
         terms = self._terms(oracle, first)
         self.feature_map_ = terms.feature_map
-        norm = Fraction(float(np.sqrt(ROOMY * terms.mean_square + 1.0))).limit_denominator(100)
+        norm = Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
         moments = oracle.moments(part=second, norm_bound=norm, feature_map=terms.feature_map)
         whitening = Whitening.of(moments, self.shrinkage)
         prior = Prior.of(terms.groups, whitening.basis.matrix)
@@ -86,6 +89,7 @@ class PrivateAdditive(LinearClassifier):
         phi: Vector = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
         seen: list[Seen] = []
         self.warning_: str | None = None
+        self.groups_: dict[str, float] = {}
         for _ in range(self.rounds - 2):
             part = (1 - first - second) / (self.rounds - 2)
             try:
@@ -120,7 +124,7 @@ class PrivateAdditive(LinearClassifier):
 
     def _terms(self, oracle: Oracle, part: Fraction) -> AdditiveTerms:
         schema: Schema = oracle.schema
-        real = [feature for feature in schema.features if isinstance(feature, RealFeature)]
+        real = _real_features(schema)
         found = histograms(oracle, real, part=part, cells=CELLS) if real else []
         by_coordinate = {
             schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
@@ -158,3 +162,7 @@ class PrivateAdditive(LinearClassifier):
         for name in ("clip", "shrinkage"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be finite and positive")
+
+
+def _real_features(schema: Schema) -> list[RealFeature]:
+    return [feature for feature in schema.features if isinstance(feature, RealFeature)]

@@ -114,6 +114,8 @@ def test_a_refusal_keeps_what_was_learned():
     assert fitted.rounds_done_ == 4
     assert "received 4 of 8 releases" in fitted.warning_
     assert error(fitted, RowOracle(made)) < 0.25
+    after_moments = PrivateAdditive().fit_queries(Recorded(RowOracle(made), answers=2))
+    assert (after_moments.rounds_done_, after_moments.groups_) == (2, {})
     for answers in (0, 1):
         with pytest.raises(OracleRefusedError):
             PrivateAdditive().fit_queries(Recorded(RowOracle(made), answers=answers))
@@ -129,8 +131,11 @@ def test_columns_that_have_no_shape():
     assert error(fitted, oracle) < 0.05
     assert not any(isinstance(term.function, Product) for term in fitted.feature_map_.terms[:3])
     flags = np.where(uniform(2) > 0, 1.0, -1.0)
-    without = RowOracle(edges(flags, flags[:, 0] > 0))
+    without = Recorded(RowOracle(edges(flags, flags[:, 0] > 0)))
     assert error(PrivateAdditive().fit_queries(without), without) == 0.0
+    # No histogram is asked, and its part goes to the gradients.
+    assert {kind for kind, _ in without.asked} == {"moments", "gradient"}
+    assert sum(part for _, part in without.asked) == 1
 
 
 def test_many_columns_have_fewer_terms_each():
