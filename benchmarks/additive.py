@@ -1,4 +1,4 @@
-"""Claim: at epsilon 1, federated curves with pairs err less than pooled logistic regression without privacy.
+"""Claim: where columns bend, federated curves at epsilon 1 err less than pooled logistic regression without privacy.
 
 Unit of privacy: one record, replaced. Ours: `PrivateAdditive`, whose histograms, moments and gradients ten parties send
 as integer sums with their shares of the noise; all of them are counted in composition, against the learner alone.

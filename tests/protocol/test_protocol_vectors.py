@@ -94,7 +94,8 @@ def test_other_kinds_of_query(roster, name):
     assert opened.query.to_bytes() == opened.envelope.payload
     assert opened.query.quorum_wait_s == (30 if "quorum" in name else 0)
     lengths = {"moments": 4, "statistic": 2, "statistic, Laplace": 1, "gradient": 2, "gradient, in a basis": 2}
-    lengths["moments, of the training part"] = 4
+    lengths["moments, of the training part"] = lengths["moments, mapped"] = 4
+    assert (opened.query.feature_map is not None) == ("mapped" in name)
     assert opened.query.length == lengths.get(name, 20)
     assert (opened.query.held_back is not None) == (" part" in name)
 

@@ -158,6 +158,7 @@ def trust_statements(query_id):
     features = [
         "bound-totals",
         "decisions",
+        "feature-maps",
         "fresh-rosters",
         "held-back",
         "ledger-heads",
@@ -294,6 +295,12 @@ KINDS = {
         "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
         "features": ["held-back"],
         "held_back": query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING),
+    },
+    "moments, mapped": {
+        "moments": query_pb2.MomentsQuery(norm_bound=NORM_BOUND, edge_multiplier=640, share_sigma=900),
+        "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
+        "features": ["feature-maps"],
+        "feature_map": query_pb2.FeatureMap(terms=[query_pb2.MapTerm(column=0, halvings=1)]),
     },
     "gaussian, of the held-back part": {
         "rados": query_pb2.RadosQuery(

@@ -175,4 +175,5 @@ def test_a_threshold_of_the_same_column_reveals_a_feature():
     schema = Schema.from_toml(text)
     with pytest.raises(PlanError, match="would reveal 'smoker'"):
         read_kind(written(KINDS[1]), schema, schema.d)
-    assert read_kind(written(RadosQuery(3, joint_design(schema, "smoker", 5))), schema).design.coordinates == (1, 5)
+    joint = read_kind(written(RadosQuery(3, joint_design(schema, "smoker", 5))), schema, schema.d)
+    assert joint.design.coordinates == (1, 5)

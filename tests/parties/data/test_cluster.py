@@ -174,7 +174,7 @@ def test_a_small_table_never_touches_the_cluster(records, caplog):
 def test_a_worker_maps_the_rows_that_it_gets(records):
     """What `ClusterRowSums` sends for a run of rows."""
     feature_map = FeatureMap((Term(Hat(0, None, 0, ONE)), Term(Column(1))), bias=SCHEMA.bias)
-    part = MomentsPart(feature_map.d, 10, Clip(Fraction(1), bias=SCHEMA.bias))
+    part = MomentsPart(feature_map.d, 10, Clip(Fraction(2), bias=SCHEMA.bias))
     run = records.mapped(feature_map).between(0, 500).zeroed()
     found = sum_of_run(part, (0, run.features, run.labels, run.usable, run.feature_map))
     assert np.array_equal(found, sum_on_threads(part, records.mapped(feature_map).between(0, 500)))

@@ -80,7 +80,7 @@ def test_a_federation_and_predictions_take_frames(frame):
     found = federation.statistic([radofed.x["member"]], epsilon=Fraction(5))
     members = np.mean([cell == "yes" for cell in frame["member"].to_pylist()])
     assert abs(found.values[0] - members) <= found.noise
-    assert federation.schema.name == "table"
+    assert federation.schema.name == "records"
     by_column = radofed.simulated_federation(frame, label="y", positive="in", parties=3, partition="by-column:site")
     assert by_column.source.rows == frame.num_rows
 

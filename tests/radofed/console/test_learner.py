@@ -83,7 +83,7 @@ def test_from_a_plan_to_a_model(federation, learner, coordinator):
     before = len(asked(federation))
     confirmation(federation, learner)
     text = page.inner_text("main")
-    for words in ("Nothing was sent yet", "moments with records clipped", "epsilon 1.00 under collusion", "a\t300"):
+    for words in ("Nothing was sent yet", "moments with records clipped", "epsilon 1.0000 under collusion", "a\t300"):
         assert words in text
     check_page(page)
     # Looking asks nothing, nor does a form without the console's token.
