@@ -35,7 +35,7 @@ NORM_SHARE = 0.8
 tables, clipping longer records costs less than the noise of a larger R."""
 
 MOST_TERMS = 256
-"""A basis of more coordinates would not fit a query, and more terms cost more noise than they explain."""
+"""A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""
 
 
 class PrivateAdditive(LinearClassifier):

@@ -176,7 +176,7 @@ class FeatureMap:
         return schema.sources(schema.coordinates[function.coordinate])
 
     def of(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mapped rows in real units, for predictions: (rows, self.d) within 2^-29 of the integers of a record.
+        """The mapped rows in real units, for predictions: (rows, self.d) within 2^-28 of the integers of a record.
 
         x: (rows, d), as the schema encodes rows, in [-1, 1].
         """

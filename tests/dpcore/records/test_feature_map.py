@@ -195,6 +195,13 @@ def test_runs_of_rows_and_parts_keep_the_map():
         np.testing.assert_array_equal(found, np.where(kept[:, None], whole, 0))
 
 
+def test_values_for_predictions_are_those_of_records():
+    rows = records(500, seed=7)
+    ((_, exact),) = edges(Records(rows.features, np.ones(500, np.int8), rows.usable).mapped(MAP), 30)
+    found = MAP.of(rows.features / ONE)
+    np.testing.assert_allclose(found[rows.usable], exact[rows.usable] / ONE, rtol=0, atol=2.0**-28)
+
+
 def test_it_has_no_sensitive_coordinates():
     with pytest.raises(PlanError, match="no sensitive coordinates"):
         next(edges(records().mapped(MAP), 8, sensitive=[2]))
