@@ -44,6 +44,11 @@ COMMANDS = [
 ]
 
 
+@functools.cache
+def rado_commands():
+    return typer.main.get_command(app)
+
+
 def test_there_are_commands_to_check():
     assert len(COMMANDS) > 15
 
@@ -51,7 +56,7 @@ def test_there_are_commands_to_check():
 @pytest.mark.parametrize(("document", "line"), COMMANDS, ids=lambda value: value[:60])
 def test_every_command_of_the_documents_exists(document, line):
     words = shlex.split(line.split("&&")[-1].split("  #")[0], comments=True)[1:]
-    command = typer.main.get_command(app)
+    command = rado_commands()
     path = ["rado"]
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         assert words[0] in command.commands, f"{document}: {' '.join(path)} has no command {words[0]!r}"

@@ -93,9 +93,9 @@ def events(caplog):
 @pytest.mark.parametrize(
     "loss",
     [
-        pytest.param("none", marks=pytest.mark.slow),
+        "none",
         pytest.param("remove_busy_node", marks=pytest.mark.slow),
-        "kill_busy_worker",
+        pytest.param("kill_busy_worker", marks=pytest.mark.slow),
     ],
 )
 def test_the_total_has_the_same_bytes_after_any_loss(

@@ -102,6 +102,11 @@ def test_a_lost_receipt_is_sent_again_with_the_same_bytes(ada):
     assert len(ada.hub.chunks[1, 0]) == 1
 
 
+def flip_last_byte(path):
+    held = path.read_bytes()
+    path.write_bytes(held[:-1] + bytes([held[-1] ^ 1]))
+
+
 @pytest.mark.parametrize("charged", [False, True])
 @pytest.mark.parametrize("damage", ["lost", "changed"])
 def test_a_lost_or_changed_spool_is_never_sent(ada, charged, damage):
@@ -114,7 +119,7 @@ def test_a_lost_or_changed_spool_is_never_sent(ada, charged, damage):
         ada.spools.remove(envelope.payload_hash, 1)
     else:
         path = ada.spools.open(envelope.payload_hash, 1, masked=charged).path / "chunk-000000.bin"
-        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        flip_last_byte(path)
     ada.restart()
     ada.upload(envelope, cohort)
     assert not ada.hub.chunks
@@ -269,7 +274,7 @@ def test_no_chunk_of_a_contribution_is_sent_if_a_later_one_was_changed(ada):
     spool = ada.spools.open(envelope.payload_hash, 1, masked=True)
     assert len(spool.hashes) > 1
     path = spool.path / f"chunk-{len(spool.hashes) - 1:06d}.bin"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    flip_last_byte(path)
     ada.restart()
     ada.upload(envelope, cohort)
     assert ada.hub.chunks == {}

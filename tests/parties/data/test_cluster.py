@@ -143,9 +143,8 @@ def test_a_plausible_wrong_sum_is_added_as_the_party_cannot_notice(sums, records
 
 
 @needs_ray
-@pytest.mark.parametrize(
-    "ends", ["driver", pytest.param("cluster", marks=[pytest.mark.slow, pytest.mark.ends_cluster])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["driver", pytest.param("cluster", marks=pytest.mark.ends_cluster)])
 def test_a_cluster_that_is_gone_leaves_the_sums_to_this_machine(nodes, sums, records, monkeypatch, caplog, ends):
     """Ray ends the process that connects to the cluster if the cluster is gone."""
     # Ray's own patience with a head that does not answer is a minute.

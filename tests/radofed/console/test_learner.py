@@ -180,6 +180,7 @@ def test_the_coordinator_s_pages(federation, learner, coordinator):
     assert "no such query" in page.inner_text("[role=alert]")
 
 
+@pytest.mark.slow
 def test_a_query_is_cancelled(federation, learner):
     page, _ = learner
     query_id = ask(federation, learner)
@@ -226,6 +227,7 @@ def test_a_coordinator_that_does_not_run(federation, learner, coordinator):
     federation.start("coordinator")
 
 
+@pytest.mark.slow
 def test_a_query_that_was_not_sent_is_sent_when_a_person_says_so(federation, browser, tmp_path):
     config = federation.learner.config
     with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:

@@ -126,6 +126,7 @@ def test_the_report_of_a_period_is_stored_by_the_browser(page, access, approved)
     assert approved[:12] in text
 
 
+@pytest.mark.slow
 def test_a_refusal_reaches_the_learner(federation, learner, page, access):
     query_id = ask(learner)
     waiting(federation, query_id)
