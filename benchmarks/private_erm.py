@@ -97,6 +97,11 @@ class PartiesOracle:
     distributions: list[ShiftDistribution] = field(default_factory=list)
 
     @property
+    def delta(self) -> float:
+        """Of all answers."""
+        return DELTA
+
+    @property
     def rows(self) -> int:
         """Of all parties."""
         return sum(party.rows for party in self.parties)

@@ -7,6 +7,9 @@
 The rounds are those of dpcore.estimators.private_newton, which says why they converge; only the terms, and the
 shrinking after each round, are added. A curve is straight where noise rules, because its bends share one variance that
 is estimated from the answers. All parts of the budget, histograms included, add up to one.
+
+Noise on the weights grows with the number of terms. If the budget and the rows are too small for that many, which is
+known before anything is asked, the model is straight: `PrivateNewton` asks, with the whole budget.
 """
 
 from fractions import Fraction
@@ -17,13 +20,23 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
+from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
-from dpcore.estimators.base import LinearClassifier, Vector
+from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.empirical_bayes import Prior
 from dpcore.estimators.oracle import Oracle
 from dpcore.estimators.private_histograms import histograms
-from dpcore.estimators.private_newton import CURVATURE, Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.private_newton import (
+    CURVATURE,
+    PrivateNewton,
+    Seen,
+    Whitening,
+    bounded_step,
+    clip_of,
+    root,
+)
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
@@ -34,6 +47,15 @@ NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
 tables, clipping longer records costs less than the noise of a larger R."""
 
+_SAMPLING = 0.5
+"""Mean square of a coordinate of w z over clip^2, which bounds it: what records of a population vary by."""
+
+_CURVATURES = 1.5
+"""Mean of 1 / (1 + D)^2 over directions, by which curvatures other than `CURVATURE` widen the errors of weights."""
+
+LEAST_INFORMATION = 5.0
+"""mu times rows, for each term, from which on terms are worth their noise, on the measured tables."""
+
 MOST_TERMS = 256
 """A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""
 
@@ -43,11 +65,15 @@ class PrivateAdditive(LinearClassifier):
 
     knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: whether it has
     products of all pairs of real features; None if there are then at most `MOST_TERMS` terms. rounds: at least 3.
+    information: mu of the budget times rows over the number of terms; with less, the model is straight; 0 for never.
     knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip, shrinkage: as in
     `PrivateNewton`.
 
-    After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `groups_`, the names of groups
-    of terms with the variance that each was given; `rounds_done_`, `warning_` as in `PrivateNewton`.
+    After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), the
+    noise's and the sampling's, without shrinkage, which lowers it; None without an answer to a gradient; `groups_`,
+    the names of groups of terms with the variance that each was given; `rounds_done_`, `warning_` as in
+    `PrivateNewton`. For a straight model theta_ is over the schema's coordinates, feature_map_ and covariance_ are
+    None, and warning_ says why.
     """
 
     def __init__(
@@ -60,6 +86,7 @@ class PrivateAdditive(LinearClassifier):
         moments_part: float = 0.25,
         clip: float = 0.32,
         shrinkage: float = 0.2,
+        information: float = LEAST_INFORMATION,
     ) -> None:
         self.knots = knots
         self.pairs = pairs
@@ -68,6 +95,7 @@ class PrivateAdditive(LinearClassifier):
         self.moments_part = moments_part
         self.clip = clip
         self.shrinkage = shrinkage
+        self.information = information
 
     def fit_queries(self, oracle: Oracle) -> Self:
         """Fit by querying; returns self. If an answer after the moments is refused, the result so far is kept.
@@ -76,6 +104,21 @@ class PrivateAdditive(LinearClassifier):
         does not answer the histograms or the moments.
         """
         self._check()
+        reason = self._too_little(oracle)
+        return self._fit_curves(oracle) if reason is None else self._fit_straight(oracle, reason)
+
+    def _fit_straight(self, oracle: Oracle, reason: str) -> Self:
+        straight = PrivateNewton(rounds=self.rounds).fit_queries(oracle)
+        self.feature_map_: FeatureMap | None = None
+        self.covariance_: Matrix | None = None
+        self.groups_: dict[str, float] = {}
+        self.rounds_done_ = straight.rounds_done_
+        self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
+        self._keep_encoded(straight.theta_)
+        self.n_features_in_ = oracle.schema.d
+        return self
+
+    def _fit_curves(self, oracle: Oracle) -> Self:
         first, second = (Fraction(part).limit_denominator(10**6) for part in (self.knots_part, self.moments_part))
         if not _real_features(oracle.schema):
             first = Fraction(0)
@@ -88,8 +131,9 @@ class PrivateAdditive(LinearClassifier):
         clip = clip_of(self.clip, whitening)
         phi: Vector = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
         seen: list[Seen] = []
-        self.warning_: str | None = None
-        self.groups_: dict[str, float] = {}
+        self.warning_ = None
+        self.groups_ = {}
+        variance: float | None = None
         for _ in range(self.rounds - 2):
             part = (1 - first - second) / (self.rounds - 2)
             try:
@@ -100,13 +144,14 @@ class PrivateAdditive(LinearClassifier):
                 self.warning_ = f"received {2 + len(seen)} of {self.rounds} releases: {error}"
                 break
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
-            variance = 1.0 / sum(1.0 / one.noise**2 for one in seen) if answer.deviation else 0.0
-            # What rows of the same population would vary by, beside the noise.
-            sampling = 1.0 / (2.0 * CURVATURE * moments.rows)
-            found, sizes = prior.shrunk(root(seen), variance + sampling)
+            noise = 1.0 / sum(1.0 / one.noise**2 for one in seen) if answer.deviation else 0.0
+            variance = noise + _SAMPLING * (self.clip / CURVATURE) ** 2 / moments.rows
+            found, sizes = prior.shrunk(root(seen), variance)
             self.groups_ = {group.name: float(size) for group, size in zip(terms.groups, sizes, strict=True)}
             phi = bounded_step(phi, found)
         self.rounds_done_ = 2 + len(seen)
+        basis = whitening.basis.matrix
+        self.covariance_ = None if variance is None else _CURVATURES * variance * (basis.T @ basis)
         self._keep_encoded(np.asarray(whitening.basis.matrix.T @ phi))
         self.n_features_in_ = oracle.schema.d
         return self
@@ -119,8 +164,23 @@ class PrivateAdditive(LinearClassifier):
         if not hasattr(self, "theta_"):
             raise NotFittedError("this PrivateAdditive has no theta_: fit it to answers first")
         rows = validate_data(self, X, dtype=np.float64, reset=False)
-        margins: Vector = self.feature_map_.of(rows) @ self.theta_
+        margins: Vector = (rows if self.feature_map_ is None else self.feature_map_.of(rows)) @ self.theta_
         return margins
+
+    def _too_little(self, oracle: Oracle) -> str | None:
+        """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
+        real = len(_real_features(oracle.schema))
+        if not (real and oracle.rows and oracle.delta):
+            return None
+        knots, pairs = self._sizes(real, oracle.schema.d - real)
+        terms = _count(real, oracle.schema.d - real, knots, pairs=pairs)
+        least = self.information * terms / oracle.rows
+        if gaussian_mu(oracle.epsilon, oracle.delta) >= least:
+            return None
+        return (
+            f"the model is straight: for curves with {terms} terms, epsilon {float(oracle.epsilon):g} is too "
+            f"little for {oracle.rows} rows; give more of either, or fewer knots"
+        )
 
     def _terms(self, oracle: Oracle, part: Fraction) -> AdditiveTerms:
         schema: Schema = oracle.schema
@@ -135,13 +195,11 @@ class PrivateAdditive(LinearClassifier):
 
     def _sizes(self, real: int, others: int) -> tuple[int, bool]:
         """How many knots, and whether there are pairs, for this many real features and other coordinates."""
-
-        def terms(knots: int, *, pairs: bool) -> int:
-            return others + real * (1 + knots) + pairs * (real + real * (real - 1) // 2)
-
-        pairs = terms(self.knots, pairs=True) <= MOST_TERMS if self.pairs is None else self.pairs
+        pairs = self.pairs
+        if pairs is None:
+            pairs = _count(real, others, self.knots, pairs=True) <= MOST_TERMS
         knots = self.knots
-        while knots and terms(knots, pairs=pairs) > MOST_TERMS:
+        while knots and _count(real, others, knots, pairs=pairs) > MOST_TERMS:
             knots -= 1
         return knots, pairs
 
@@ -159,9 +217,16 @@ class PrivateAdditive(LinearClassifier):
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: give a number from 0.001 to 0.999")
         if self.knots_part + self.moments_part > 1 - 1e-3:
             raise ConfigurationError("knots_part and moments_part leave nothing for gradients: lower one of them")
+        if not self.information >= 0:
+            raise ConfigurationError(f"information is {self.information}: give a number from 0 on")
         for name in ("clip", "shrinkage"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be finite and positive")
+
+
+def _count(real: int, others: int, knots: int, *, pairs: bool) -> int:
+    """Terms of a model, point masses left out. others: coordinates that are not of real features."""
+    return others + real * (1 + knots) + pairs * (real + real * (real - 1) // 2)
 
 
 def _real_features(schema: Schema) -> list[RealFeature]:

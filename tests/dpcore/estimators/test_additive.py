@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.private_newton import PrivateNewton
@@ -96,6 +97,49 @@ def test_where_noise_rules_a_line_stays_a_line():
     bends = [size for name, size in fitted.groups_.items() if name.endswith("bends")]
     assert min(slopes) > 20 * max(bends)
     assert error(fitted, noisy) < error(PrivateNewton().fit_queries(noisy), noisy) + 0.01
+
+
+class Little(Recorded):
+    """As few rows and as small a budget as a federation may have."""
+
+    epsilon, delta = Fraction(1, 20), Fraction(1, 10**6)
+
+
+def test_with_too_little_information_it_is_the_straight_model_and_says_so():
+    made = edges(uniform(3), uniform(3)[:, 0] > 0)
+    oracle, straight = Little(RowOracle(made), noise=0.01), Little(RowOracle(made), noise=0.01)
+    fitted = PrivateAdditive().fit_queries(oracle)
+    assert np.array_equal(fitted.theta_, PrivateNewton().fit_queries(straight).theta_)
+    assert oracle.asked == straight.asked
+    assert (fitted.feature_map_, fitted.covariance_, fitted.groups_) == (None, None, {})
+    assert "the model is straight: for curves with 22 terms, epsilon 0.05 is too little for 4000" in fitted.warning_
+    x = oracle.edges * oracle.edges[:, -1:]
+    np.testing.assert_allclose(fitted.decision_function(x), x @ fitted.theta_)
+    assert PrivateAdditive(information=0.0).fit_queries(Little(RowOracle(made))).feature_map_ is not None
+
+
+def test_enough_is_counted_in_terms_rows_and_budget():
+    made = edges(uniform(2), uniform(2)[:, 0] > 0)
+    mu = gaussian_mu(Little.epsilon, Little.delta)
+    for pairs, terms in ((False, 11), (True, 14)):
+        for share, is_straight in ((0.999, False), (1.001, True)):
+            least = share * mu * ROWS / terms
+            fitted = PrivateAdditive(pairs=pairs, information=least).fit_queries(Little(RowOracle(made)))
+            assert (fitted.feature_map_ is None) == is_straight
+
+
+def test_errors_of_the_weights_fall_with_the_rows_and_rise_with_the_noise():
+    def covariance(rows, noise):
+        x = uniform(2)[:rows]
+        oracle = Recorded(RowOracle(edges(x, x[:, 0] + x[:, 1] ** 2 > 0.3)), noise=noise)
+        return PrivateAdditive(pairs=False).fit_queries(oracle).covariance_
+
+    few, many, noisy = covariance(ROWS // 4, 0.0), covariance(ROWS, 0.0), covariance(ROWS, 0.01)
+    np.testing.assert_allclose(np.trace(few), 4 * np.trace(many), rtol=0.2)
+    assert np.trace(noisy) > 2 * np.trace(many)
+    assert np.linalg.eigvalsh(noisy).min() > 0
+    with pytest.raises(ConfigurationError, match="from 0 on"):
+        PrivateAdditive(information=float("nan")).fit_queries(RowOracle(edges(uniform(2), uniform(2)[:, 0] > 0)))
 
 
 def test_all_parts_add_up_to_the_budget():
