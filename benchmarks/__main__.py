@@ -24,6 +24,7 @@ from benchmarks import (
     parity,
     predicates,
     privacy_audit,
+    private_curves,
     private_erm,
     processes,
     rado_kernel,
@@ -57,6 +58,7 @@ BENCHMARKS = {
     "record_level": record_level,
     "private_erm": private_erm,
     "additive": additive,
+    "private_curves": private_curves,
 }
 QUICK = (
     "encryption",
@@ -82,6 +84,7 @@ SCIENCE = (
     "record_level",
     "private_erm",
     "additive",
+    "private_curves",
     "predicates",
     "parity",
 )
