@@ -34,7 +34,9 @@ from dpcore.estimators.private_newton import (
     Whitening,
     bounded_step,
     clip_of,
+    covariance_of,
     root,
+    variance_of,
 )
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import RealFeature
@@ -46,12 +48,6 @@ CELLS = 32
 NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
 tables, clipping longer records costs less than the noise of a larger R."""
-
-_SAMPLING = 0.5
-"""Mean square of a coordinate of w z over clip^2, which bounds it: what records of a population vary by."""
-
-_CURVATURES = 1.5
-"""Mean of 1 / (1 + D)^2 over directions, by which curvatures other than `CURVATURE` widen the errors of weights."""
 
 LEAST_INFORMATION = 5.0
 """mu times rows, for each term, from which on terms are worth their noise, on the measured tables."""
@@ -72,7 +68,7 @@ class PrivateAdditive(LinearClassifier):
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), the
     noise's and the sampling's, without shrinkage, which lowers it; None without an answer to a gradient; `groups_`,
     the names of groups of terms with the variance that each was given; `rounds_done_`, `warning_` as in
-    `PrivateNewton`. For a straight model theta_ is over the schema's coordinates, feature_map_ and covariance_ are
+    `PrivateNewton`. For a straight model theta_ and covariance_ are over the schema's coordinates, feature_map_ is
     None, and warning_ says why.
     """
 
@@ -110,7 +106,7 @@ class PrivateAdditive(LinearClassifier):
     def _fit_straight(self, oracle: Oracle, reason: str) -> Self:
         straight = PrivateNewton(rounds=self.rounds).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
-        self.covariance_: Matrix | None = None
+        self.covariance_: Matrix | None = straight.covariance_
         self.groups_: dict[str, float] = {}
         self.rounds_done_ = straight.rounds_done_
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
@@ -144,14 +140,12 @@ class PrivateAdditive(LinearClassifier):
                 self.warning_ = f"received {2 + len(seen)} of {self.rounds} releases: {error}"
                 break
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
-            noise = 1.0 / sum(1.0 / one.noise**2 for one in seen) if answer.deviation else 0.0
-            variance = noise + _SAMPLING * (self.clip / CURVATURE) ** 2 / moments.rows
+            variance = variance_of(seen, self.clip, moments.rows)
             found, sizes = prior.shrunk(root(seen), variance)
             self.groups_ = {group.name: float(size) for group, size in zip(terms.groups, sizes, strict=True)}
             phi = bounded_step(phi, found)
         self.rounds_done_ = 2 + len(seen)
-        basis = whitening.basis.matrix
-        self.covariance_ = None if variance is None else _CURVATURES * variance * (basis.T @ basis)
+        self.covariance_ = None if variance is None else covariance_of(variance, whitening)
         self._keep_encoded(np.asarray(whitening.basis.matrix.T @ phi))
         self.n_features_in_ = oracle.schema.d
         return self

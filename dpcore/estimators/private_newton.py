@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError, OracleRefusedError
-from dpcore.estimators.base import LinearClassifier, Vector
+from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import MomentsAndGradients
 from dpcore.estimators.row_oracle import RowOracle
@@ -64,6 +64,12 @@ _LEAST_CURVATURE, _LARGEST_CURVATURE = 0.2, 10.0
 _LEAST_NOISE = 1e-4
 """Noise on a step's coordinate that is assumed for a release without noise, since the affine model is never exact."""
 
+_SAMPLING = 0.5
+"""Mean square of a coordinate of w z over that of C / |z|, which bounds it."""
+
+_CURVATURES = 2.25
+"""By how much curvatures other than `CURVATURE` raise the variance of weights, so that bands cover what they say."""
+
 _LEAST_EIGENVALUE = 2.0**-16
 """Lower bound on A's eigenvalues over their mean: weaker directions would make entries of P too large to be exact."""
 
@@ -79,8 +85,9 @@ class PrivateNewton(LinearClassifier):
     for values up to 1.4 times larger or smaller.
 
     After `fit_queries`: `theta_` (d,) over the schema's coordinates, `coef_` = theta_ as (1, d), `intercept_` zero,
-    `classes_` [-1, 1]; `rounds_done_`, the number of releases used; `warning_`, why there were fewer than `rounds`,
-    else None. After `fit`: `coef_` (1, features), `intercept_` the bias.
+    `classes_` [-1, 1]; `covariance_` (d, d), theta_'s for noise and sampling (`covariance_of`), None after moments
+    alone; `rounds_done_`, the number of releases used; `warning_`, why there were fewer than `rounds`, else None. After
+    `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
     """
 
     def __init__(
@@ -118,6 +125,7 @@ class PrivateNewton(LinearClassifier):
         rows = RowOracle(self._edges(X, y))
         self._check()
         self._keep(rows.in_given_units(self._learn(rows, self.norm_bound)))
+        self.covariance_: Matrix | None = None
         return self
 
     def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None) -> Vector:
@@ -139,9 +147,11 @@ class PrivateNewton(LinearClassifier):
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
             phi = bounded_step(phi, root(seen))
         self.rounds_done_ = 1 + len(seen)
+        self.covariance_ = None
         if not seen:
             theta: Vector = MomentsDiscriminant(shrinkage=self.shrinkage).fit_moments(moments).theta_
             return theta
+        self.covariance_ = covariance_of(variance_of(seen, self.clip, moments.rows), whitening)
         learned: Vector = whitening.basis.matrix.T @ phi
         return learned
 
@@ -187,6 +197,21 @@ class Whitening:
 def clip_of(relative: float, whitening: Whitening) -> Fraction:
     """C, from its ratio to the root mean square of |z|."""
     return max(Fraction(1, _CLIP_UNITS), Fraction(relative * whitening.size).limit_denominator(_CLIP_UNITS))
+
+
+def variance_of(seen: Sequence["Seen"], relative_clip: float, rows: int) -> float:
+    """The variance of each coordinate of phi, for the noise of all releases and for the sampling of rows."""
+    noise = 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
+    return noise + _SAMPLING * (relative_clip / CURVATURE) ** 2 / rows
+
+
+def covariance_of(variance: float, whitening: Whitening) -> Matrix:
+    """The covariance of P^T phi, (d, d), for this `variance_of` phi.
+
+    The error is that from the best model of the population for the loss with clipped weights, not the logistic one.
+    """
+    basis = whitening.basis.matrix
+    return np.asarray(_CURVATURES * variance * (basis.T @ basis))
 
 
 def bounded_step(phi: Vector, found: Vector) -> Vector:
