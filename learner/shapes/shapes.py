@@ -96,7 +96,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Curve(Shape):
-    """The shape of a number. line: at ascending values; points: at its point masses, which the line leaves out.
+    """The shape of a number. line: at ascending values; points: at its point masses; there the line is what it adds beside.
 
     lower, upper: the schema's bounds. deciles: of the values that are no point masses, as the model's map states them;
     empty if they are taken to be uniform.
@@ -175,28 +175,30 @@ class Shapes:
         """Whether the covariance of the model is known."""
         return self.intercept_band is not None
 
-    def only(self, columns: Sequence[str], top: int | None) -> "Shapes":
+    def chosen(self, columns: Sequence[str] = (), top: int | None = None) -> tuple[Shape, ...]:
         """The shapes of these columns, all if none is given, and their pairs; of them the `top` largest.
 
-        A column may also be called by its feature's name. Raises ConfigurationError if there is none of that name.
+        A column may also be called by its feature's name. Raises ConfigurationError if there is none of that name, or
+        top is less than 1.
         """
         known = {name for shape in self.ranked for name in (*shape.columns, *shape.features)}
         for column in columns:
             if column not in known:
                 raise ConfigurationError(f"the model has no column {column!r}; {nearest(column, known)}")
+        if top is not None and top < 1:
+            raise ConfigurationError(f"--top is {top}: give a number of at least 1, or leave it out")
         wanted = set(columns) or known
-        found = [shape for shape in self.ranked if wanted & {*shape.columns, *shape.features}]
-        return replace(self, ranked=tuple(found[:top]))
+        return tuple(shape for shape in self.ranked if wanted & {*shape.columns, *shape.features})[:top]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+    def to_dict(self, shapes: Sequence[Shape]) -> dict[str, Any]:
+        """JSON values: the whole ranking, and the values of these shapes."""
         ranking = [
             {"features": list(shape.features), "columns": list(shape.columns), "size": shape.size, "noise": shape.noise}
             for shape in self.ranked
         ]
         start = {"positive": self.label, "intercept": self.intercept, "intercept_band": self.intercept_band}
         measure = {"spread": "stated by the feature map" if self.is_stated else "uniform", "bands": self.has_bands}
-        return {**start, **measure, "ranking": ranking, "shapes": [shape.to_dict() for shape in self.ranked]}
+        return {**start, **measure, "ranking": ranking, "shapes": [shape.to_dict() for shape in shapes]}
 
 
 def _at(at: At) -> dict[str, Any]:
@@ -265,19 +267,20 @@ def _curve(
     deciles = spread.quantiles(DECILES) if spread.is_stated else []
     grid = {*(-ONE + 2 * ONE * number // GRID for number in range(GRID + 1)), *part.knots[0], *deciles}
     # One step beside a point mass, whose own value is apart.
-    places = [at if at not in part.points[0] else at - 1 if at == ONE else at + 1 for at in sorted(grid)]
+    drawn = sorted(grid)
+    beside = [at if at not in part.points[0] else at - 1 if at == ONE else at + 1 for at in drawn]
     shares = dict(spread.points) if spread.is_stated else {}
     points = sorted(part.points[0])
 
     def units(at: Sequence[int]) -> list[float | str]:
         return [in_units(model.schema, source.start, each) for each in at]
 
-    def ats(at: Sequence[int]) -> list[At]:
-        return _ats(model, part, units(at), (np.array(at, dtype=np.float64)[:, np.newaxis] / ONE,))
+    def ats(shown: Sequence[int], at: Sequence[int]) -> list[At]:
+        return _ats(model, part, units(shown), (np.array(at, dtype=np.float64)[:, np.newaxis] / ONE,))
 
-    masses = [replace(found, share=shares.get(at)) for found, at in zip(ats(points), points, strict=True)]
+    masses = [replace(found, share=shares.get(at)) for found, at in zip(ats(points, points), points, strict=True)]
     marks = tuple(in_units(model.schema, source.start, each) for each in deciles)
-    return Curve(*shape, tuple(ats(places)), tuple(masses), feature.lower, feature.upper, marks)
+    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), feature.lower, feature.upper, marks)
 
 
 def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:

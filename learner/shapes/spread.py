@@ -18,7 +18,7 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Term
 from dpcore.records.features import CategoryFeature, Feature, RealFeature
 
-# Of the demand that neighbouring knots enclose equal shares, against that of a hat's mean: it decides what means leave open.
+# Weight of the demand for equal shares between knots against that for a hat's mean: it decides what means leave open.
 _EQUAL = 0.03
 
 # Nodes of Gauss and Legendre, which are exact for cubic polynomials: so for squares of what is linear between knots.
