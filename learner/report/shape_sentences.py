@@ -42,3 +42,8 @@ _OTHERS = (
 def spread(shapes: Shapes) -> str:
     """What shapes are centred and ranked under."""
     return f"{_STATED if shapes.is_stated else _UNIFORM} {_OTHERS}"
+
+
+def all_of(shapes: Shapes) -> list[str]:
+    """What a page says beside shapes."""
+    return [SIZES, spread(shapes), *(BANDS if shapes.has_bands else [NO_BANDS])]

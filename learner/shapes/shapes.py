@@ -96,7 +96,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Curve(Shape):
-    """The shape of a number. line: at ascending values; points: at its point masses; there the line is what it adds beside.
+    """The shape of a number. line: at ascending values, beside a point mass if there is one; points: at point masses.
 
     lower, upper: the schema's bounds. deciles: of the values that are no point masses, as the model's map states them;
     empty if they are taken to be uniform.
