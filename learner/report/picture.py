@@ -69,7 +69,7 @@ def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
     across = min(_ACROSS, len(shown))
     down = -(-len(shown) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
-    bands = "grey: 95 % band at each value" if shapes.has_bands else "bands are not known for this model"
+    bands = "grey, or thin lines: 1.96 standard deviations" if shapes.has_bands else "bands are not known for this model"
     figure.suptitle(f"What columns add to the score of {shapes.label!r}; {bands}", fontsize=10, parse_math=False)
     for place, shape in enumerate(shown, 1):
         axes = figure.add_subplot(down, across, place)
