@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from learner.report import shape_sentences
 from learner.report.shape_plots import plot_of, value_text
 from learner.shapes.shapes import Curve, Shape, Shapes, Surface, Values
-from radofed.common.pages import environment
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -29,6 +28,8 @@ def usual(shapes: Shapes) -> tuple[Shape, ...]:
 
 def render(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shape], version: str) -> str:
     """The page. file: the model's name. Raises ModuleNotFoundError without the extra `report`."""
+    from radofed.common.pages import environment  # noqa: PLC0415  (of an extra that the ranking does not need)
+
     columns = [plot_of(shape) for shape in drawn if not isinstance(shape, Surface)]
     pairs = [plot_of(shape) for shape in drawn if isinstance(shape, Surface)]
     sections = [("columns", "Columns", columns), ("pairs", "Pairs of columns", pairs)]
@@ -69,7 +70,9 @@ def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
     across = min(_ACROSS, len(shown))
     down = -(-len(shown) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
-    bands = "grey, or thin lines: 1.96 standard deviations" if shapes.has_bands else "bands are not known for this model"
+    bands = (
+        "grey, or thin lines: 1.96 standard deviations" if shapes.has_bands else "bands are not known for this model"
+    )
     figure.suptitle(f"What columns add to the score of {shapes.label!r}; {bands}", fontsize=10, parse_math=False)
     for place, shape in enumerate(shown, 1):
         axes = figure.add_subplot(down, across, place)

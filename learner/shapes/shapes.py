@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
 from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, nearest
@@ -206,10 +206,16 @@ def _at(at: At) -> dict[str, Any]:
 
 
 def shapes_of(model: "Model") -> Shapes:
-    """The shapes of a model, linear or with a feature map. Needs no rows."""
+    """The shapes of a model, linear or with a feature map. Needs no rows.
+
+    Raises ModelError if what a value adds, or its band, is too large for a double.
+    """
     parts = parts_of(model)
-    intercept, weights = intercept_of(model, parts)
-    found = [_shape(model, part) for part in parts]
+    with np.errstate(over="ignore", invalid="ignore"):
+        intercept, weights = intercept_of(model, parts)
+        found = [_shape(model, part) for part in parts]
+    if not all(np.isfinite([intercept, *(end for each in found for end in (each.size, each.noise or 0.0))])):
+        raise ModelError("the model's weights are too large for its shapes to be computed; train again")
     return Shapes(
         intercept=intercept,
         intercept_band=None if model.covariance is None else _bands(weights[np.newaxis], model.covariance)[0],

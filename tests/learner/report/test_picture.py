@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 from learner.report.picture import MOST_PAIRS, render, usual
 from learner.report.shape_plots import MOST_SIDE, plot_of, value_text
@@ -17,7 +18,7 @@ from learner.report.shape_sentences import BANDS, NO_BANDS
 from learner.shapes.shapes import Surface, shapes_of
 from radofed.cli.entry_point import run
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
-from tests.learner.shapes.mapped import HTML, model
+from tests.learner.shapes.mapped import HTML, model, models
 
 
 def page_of(made, **chosen) -> str:
@@ -38,6 +39,13 @@ def test_the_page_loads_nothing_and_can_be_followed(mapped, covariance):
     assert HTML in page.words
     for sentence in made.statement.sentences():
         assert sentence in page.words
+
+
+@given(made=models())
+def test_any_model_is_drawn(made):
+    shapes = shapes_of(made)
+    check_that_it_can_be_followed(render(made, "model.json", shapes, usual(shapes), "1.0"))
+    json.dumps(shapes.to_dict(shapes.ranked), allow_nan=False)
 
 
 def test_every_figure_is_there():

@@ -1,6 +1,7 @@
 """Models to draw, made without training: every sort of column, and a map with every sort of function."""
 
 import numpy as np
+from hypothesis import strategies as st
 
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import PrivacyStatement
@@ -66,3 +67,27 @@ def rows(count: int, seed: int) -> np.ndarray:
     ward = np.eye(4)[random.integers(0, 4, count)][:, :3]
     flags = random.choice([-1.0, 1.0], (count, 2))
     return np.column_stack([age, paid, flags[:, 0], ward, flags[:, 1], np.ones(count)])
+
+
+@st.composite
+def models(draw) -> Model:
+    """Models with any map that fits the schema: knots that touch, centres that no spread has, pairs of any columns."""
+    knot = st.one_of(st.integers(-ONE, ONE), st.sampled_from([-ONE, 1 - ONE, 0, 1, 2, ONE - 1, ONE]))
+    centre = st.integers(0, ONE)
+    terms = [Term(Column(place)) for place in draw(st.lists(st.integers(0, 6), unique=True))]
+    for _ in range(draw(st.integers(0, 5))):
+        left, peak, right = sorted(draw(st.lists(knot, min_size=3, max_size=3, unique=True)))
+        left, right = draw(st.sampled_from([(left, right), (None, right), (left, None)]))
+        terms.append(Term(Hat(draw(st.integers(0, 1)), left, peak, right), draw(centre), draw(st.integers(0, 8))))
+    terms += [Term(PointMass(draw(st.integers(0, 1)), at), draw(centre)) for at in draw(st.lists(knot, max_size=3))]
+    terms = list({term.function: term for term in terms}.values()) or [Term(Column(0))]
+    column = [SCHEMA.sources(SCHEMA.coordinates[term.function.coordinate]) for term in terms]
+    pairs = [(a, b) for b in range(len(terms)) for a in range(b) if column[a] != column[b]]
+    chosen = draw(st.lists(st.sampled_from(pairs), max_size=4, unique=True)) if pairs else []
+    feature_map = FeatureMap(
+        (*terms, *(Term(Product(*pair), 0, draw(st.integers(0, 2))) for pair in chosen)), bias=True
+    )
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = random.normal(size=(feature_map.d, feature_map.d))
+    theta, kept = random.normal(size=feature_map.d), draw(st.sampled_from([None, spread @ spread.T]))
+    return Model(theta, SCHEMA, "additive", bytes(32), STATEMENT, None, feature_map, kept)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.shapes.parts import intercept_of, parts_of
-from tests.learner.shapes.mapped import MAP, SCHEMA, model, rows
+from tests.learner.shapes.mapped import MAP, SCHEMA, model, models, rows
 
 
 @given(seed=st.integers(0, 2**32 - 1), mapped=st.booleans())
@@ -15,6 +15,18 @@ def test_shapes_and_intercept_add_up_to_the_score(seed, mapped):
     parts = parts_of(made)
     total = sum(part.basis(x) @ made.theta[list(part.places)] for part in parts) + intercept_of(made, parts)[0]
     np.testing.assert_allclose(total, made.scores(x), atol=1e-9)
+
+
+@given(made=models(), seed=st.integers(0, 2**32 - 1))
+def test_so_it_is_for_any_map(made, seed):
+    x = rows(20, seed)
+    parts = parts_of(made)
+    total = sum(part.basis(x) @ made.theta[list(part.places)] for part in parts) + intercept_of(made, parts)[0]
+    np.testing.assert_allclose(total, made.scores(x), atol=1e-9)
+    for part in parts:
+        nodes, shares = part.nodes
+        assert shares.min() >= 0
+        np.testing.assert_allclose(shares @ part.basis(nodes), 0.0, atol=1e-12)
 
 
 @given(seed=st.integers(0, 2**32 - 1))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, ModelError
 from learner.shapes.shapes import FACTOR, shapes_of
 from tests.learner.shapes.mapped import HTML, SCHEMA, model
 
@@ -139,6 +139,12 @@ def test_without_a_covariance_there_are_no_bands():
     content = json.loads(json.dumps(known.to_dict(known.ranked), allow_nan=False))
     first = next(each for each in content["shapes"] if each["kind"] == "curve")
     assert len(first["x"]) == len(first["y"]) == len(first["band"])
+
+
+def test_weights_too_large_to_draw_are_refused():
+    made = model()
+    with pytest.raises(ModelError, match="too large"):
+        shapes_of(replace(made, theta=made.theta * 1e307))
 
 
 def test_columns_are_chosen_by_their_name_or_their_features():
