@@ -83,5 +83,4 @@ def _ranking(shapes: "Shapes") -> list[str]:
     lines = [f"{shape.size:8.3f}  {shape.title}" for shape in shapes.ranked[:MOST_LINES]]
     if len(shapes.ranked) > MOST_LINES:
         lines.append(f"and {len(shapes.ranked) - MOST_LINES} smaller ones")
-    bands = "" if shapes.has_bands else "; bands are not known for this model"
-    return [f"standard deviation of what each adds to the score{bands}:", *lines]
+    return ["standard deviation of what each adds to the score:", *lines]
