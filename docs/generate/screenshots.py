@@ -113,7 +113,7 @@ def draw_shapes(directory: Path) -> None:
     (example,) = re.findall(r"^```python\n(import csv.*?)^```", page, re.MULTILINE | re.DOTALL)
     subprocess.run([sys.executable, "-c", example], cwd=directory, check=True)
     rado("rado learner picture doses.json --out shapes.html", directory)
-    draw_page(browser, directory / "shapes.html", "shapes", {"wide": "1200,1500"})
+    draw_page(browser, directory / "shapes.html", "shapes", {"wide": "1200,1740"})
 
 
 def chromium() -> str | None:

@@ -67,7 +67,7 @@ class Part:
         """phi_j - mean_j of the part's coordinates: (n, places). x: (n, width), rows as the schema encodes them."""
         return self._uncentred(x) - self.means
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Matrix, Matrix]:
         """Rows under the spread of the sources' values, (n, width), and their shares, (n,)."""
         first, *others = (source.spread for source in self.sources)
