@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Term
@@ -97,6 +96,8 @@ def _between(
     count = len(knots) - 1
     if not hats or rest <= 0.0:
         return np.diff(knots) / (2.0 * ONE) * max(rest, 0.0)
+    from scipy.optimize import nnls  # noqa: PLC0415  (slow to import, and no command that only predicts needs it)
+
     at_knots = np.array([_values(hat, knots) for hat, _ in hats])
     # A hat is linear between neighbouring knots.
     averages = (at_knots[:, 1:] + at_knots[:, :-1]) / 2.0

@@ -71,6 +71,9 @@ def test_bands_are_explained_and_never_claimed_without_a_covariance():
     assert "plus or minus" not in unknown.words
     assert known.named("polygon")
     assert not unknown.named("polygon")
+    # The first thing that is said.
+    assert [mark["class"] for mark in unknown.named("p") if "class" in mark] == ["warning"]
+    assert not [mark for mark in known.named("p") if "class" in mark]
 
 
 def test_a_cell_is_bold_where_its_band_leaves_out_zero():
@@ -80,6 +83,11 @@ def test_a_cell_is_bold_where_its_band_leaves_out_zero():
     plot = plot_of(pair)
     sure = [abs(at.adds) > at.band for row in pair.cells for at in row]
     assert [cell.is_sure for cell in plot.cells] == sure
+    # The first value of the first column is at the bottom.
+    assert {cell.y + plot.cell_height for cell in plot.cells[: len(pair.columns_at)]} == {plot.bottom}
+    assert min(cell.y for cell in plot.cells) == plot.bottom - len(pair.rows) * plot.cell_height > 14
+    assert [head.text for head in plot.rows] == [value_text(value) for value in pair.rows]
+    assert plot.rows[0].at > plot.rows[-1].at
     text = page_of(made, columns=["paid"])
     assert text.count('class="small b"') == sum(sure)
     assert 0 < sum(sure) < len(sure)

@@ -44,6 +44,15 @@ def test_a_heavy_tail_is_known_from_the_terms_of_the_additive_estimator():
     assert middle / ONE < -0.8
 
 
+def test_a_point_mass_below_a_hat_is_not_among_the_other_values():
+    """Half of the values are 0, below the peak of a hat; the others are uniform."""
+    points, edges = {0: 0.5}, np.linspace(-1, 1, 33)
+    made = additive_terms(SCHEMA, {0: Histogram(edges, np.full(32, 0.5 / 32), points)}, knots=3, pairs=False)
+    spread = spread_of(FEE, 0, made.feature_map)
+    assert dict(spread.points) == {0: pytest.approx(0.5, abs=1e-6)}
+    assert spread.quantiles([0.25, 0.5, 0.75]) == pytest.approx([-ONE / 2, 0, ONE / 2], abs=0.03 * ONE)
+
+
 def test_without_centres_values_are_uniform():
     for made in (None, FeatureMap((Term(Column(0)), Term(Hat(0, -ONE, -ONE // 2, ONE))), bias=True)):
         spread = spread_of(FEE, 0, made)
