@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +17,9 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import FeatureMap, Product
 from dpcore.records.schema import Schema
+from learner import covariance as covariances
 from learner import export
+from learner.shapes.explanation import Explanation, explain
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.tables.tables import as_source, encoded_blocks, open_table, read_observations
@@ -41,8 +44,9 @@ class Model:
     theta: (d,) float64, finite, read-only. learner: the estimator's name (learner.estimators). release_digest: 32
     bytes, of the release or releases it was trained on. statement: of these releases; training is post-processing
     and costs nothing. held_back: the share of rows that every query of the training left out; None if there was
-    none, or if they differ. feature_map: what rows are mapped by; d is then the map's. Raises ShapeError if theta
-    does not fit the schema, ModelError if a value is out of range.
+    none, or if they differ. feature_map: what rows are mapped by; d is then the map's. covariance: (d, d), of theta
+    given what was released: noise, sampling and shrinkage; None if it is not known. Raises ShapeError if theta or the
+    covariance does not fit the schema, ModelError if a value is out of range.
     """
 
     theta: NDArray[np.float64] = field(repr=False)
@@ -52,6 +56,7 @@ class Model:
     statement: PrivacyStatement
     held_back: Fraction | None = None
     feature_map: FeatureMap | None = None
+    covariance: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -69,6 +74,8 @@ class Model:
             )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
+        if self.covariance is not None:
+            object.__setattr__(self, "covariance", covariances.checked(self.covariance, len(theta)))
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Margins theta . x, (rows,); positive means the positive class. x: (rows, d), encoded by the schema."""
@@ -106,6 +113,13 @@ class Model:
             columns = self.columns_of(place)
             found[columns] = found.get(columns, 0.0) + coordinates[:, place] * weight
         return found
+
+    def explain(self, row: Mapping[str, Any]) -> Explanation:
+        """What each column and pair adds to the score of one row: `learner.shapes.explanation.explain`.
+
+        row: the value of each column, in the column's units; None for an empty cell.
+        """
+        return explain(self, row)
 
     def require_linear(self, what: str) -> None:
         """Raise ModelError if the model has a feature map: `what` then needs one weight for each column."""
@@ -181,6 +195,7 @@ class Model:
             # Only if rows were held back, as models of older versions lack it.
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
+            **({} if self.covariance is None else {"covariance": covariances.to_text(self.covariance)}),
         }
 
     @classmethod
@@ -198,6 +213,7 @@ class Model:
             statement=PrivacyStatement.from_dict(content["statement"]),
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
+            covariance=covariances.from_text(content["covariance"], len(names)) if "covariance" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")

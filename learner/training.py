@@ -9,10 +9,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.synthetic_rados import synthetic_rados as draw_synthetic
 from dpcore.records.held_back import Part
+from learner.covariance import MOST_COORDINATES
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import BudgetedOracle
 from learner.model import Model
@@ -51,8 +53,21 @@ def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
     left_out = held_back_from([release.query])
     feature_map = release.query.feature_map
     return Model(
-        estimator.theta_, release.schema, estimator_name, release.digest, release.statement, left_out, feature_map
+        estimator.theta_,
+        release.schema,
+        estimator_name,
+        release.digest,
+        release.statement,
+        left_out,
+        feature_map,
+        _covariance_of(estimator),
     )
+
+
+def _covariance_of(estimator: Any) -> NDArray[np.float64] | None:
+    """What the estimator knows of its weights' covariance, unless it is too large to be kept."""
+    found = getattr(estimator, "covariance_", None)
+    return None if found is None or len(found) > MOST_COORDINATES else found
 
 
 def held_back_from(queries: Sequence[Query]) -> Fraction | None:
@@ -95,7 +110,16 @@ def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str
     """
     statement, left_out = oracle.statement(), held_back_from([answer.query for answer in oracle.answers])
     feature_map = getattr(estimator, "feature_map_", None)
-    return Model(estimator.theta_, oracle.schema, estimator_name, digest_of(oracle), statement, left_out, feature_map)
+    return Model(
+        estimator.theta_,
+        oracle.schema,
+        estimator_name,
+        digest_of(oracle),
+        statement,
+        left_out,
+        feature_map,
+        _covariance_of(estimator),
+    )
 
 
 def digest_of(oracle: BudgetedOracle) -> bytes:

@@ -12,6 +12,7 @@ This module is the public API. Each name is imported on first use, so `import ra
     Release         the result of a query, with its privacy statement
     composed_privacy   the exact privacy cost of the composition of several releases
     train, Model, predict     from a release to a classifier, and to predictions on a table
+    shapes_of       what a model adds to the score for each value of a column, with bands where they are known
     RadoBoost, MeanVariance   scikit-learn estimators
     simulate        measures designs and estimators on a table, over a simulated federation
     simulated_federation    a Federation over a table, to query by hand
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from learner.release import Release
     from learner.requests import MomentsRequest, RadosRequest
     from learner.session import Session
+    from learner.shapes.shapes import shapes_of
     from learner.training import train
     from radofed import provision
     from radofed.simulation.asking import simulated_federation
@@ -63,6 +65,7 @@ _HOMES = {
     "evaluate": "dpcore.evaluation.evaluation",
     "composed_privacy": "learner.composition",
     "predict": "learner.model",
+    "shapes_of": "learner.shapes.shapes",
     "simulate": "radofed.simulation.run",
     "simulated_federation": "radofed.simulation.asking",
     "train": "learner.training",
@@ -94,6 +97,7 @@ __all__ = [
     "evaluate",
     "predict",
     "provision",
+    "shapes_of",
     "simulate",
     "simulated_federation",
     "train",

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,9 +91,8 @@ def draw_reports(directory: Path) -> None:
 
     Without Chromium the pictures stay.
     """
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    browser = chromium()
     if browser is None:
-        print("no Chromium: the pictures of the reports are not drawn", file=sys.stderr)  # noqa: T201  (a command)
         return
     rado("rado demo --keep kept", directory)
     kept = directory / "kept/whole-records"
@@ -105,9 +104,30 @@ def draw_reports(directory: Path) -> None:
     draw_page(browser, kept / "report.html", "learner-report")
 
 
-def draw_page(browser: str, page: Path, name: str) -> None:
-    """Pictures of the start of a page, at each of REPORT_SIZES."""
-    for width, size in REPORT_SIZES.items():
+def draw_shapes(directory: Path) -> None:
+    """The page that docs/how-to/look-at-shapes.md makes."""
+    browser = chromium()
+    if browser is None:
+        return
+    page = (PICTURES.parent / "how-to/look-at-shapes.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(import csv.*?)^```", page, re.MULTILINE | re.DOTALL)
+    subprocess.run([sys.executable, "-c", example], cwd=directory, check=True)
+    rado("rado learner picture doses.json --out shapes.html", directory)
+    draw_page(browser, directory / "shapes.html", "shapes", {"wide": "1200,1740"})
+
+
+def chromium() -> str | None:
+    """A browser that can draw pages; without one, their pictures stay, and a line says so."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        print("no Chromium: the pictures of pages are not drawn", file=sys.stderr)  # noqa: T201  (a command)
+    return found
+
+
+def draw_page(browser: str, page: Path, name: str, sizes: Mapping[str, str] = REPORT_SIZES) -> None:
+    """Pictures of the start of a page, at each of these sizes."""
+    for width, size in sizes.items():
         options: tuple[str, ...] = (
             "--headless",
             "--disable-gpu",
@@ -130,6 +150,7 @@ def main() -> None:
         rado(f"{PLAN} --picture {PICTURES / 'plan.png'}", directory)
         draw_party_check(directory)
         draw_reports(directory)
+        draw_shapes(directory)
         (directory / "console").mkdir()
         draw_consoles(directory / "console", PICTURES)
         draw_terminal("rado demo", rado("rado demo", directory, progress=False), "demo")

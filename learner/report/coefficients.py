@@ -80,7 +80,9 @@ def coefficients(
     options: of the estimator, as in the training. random: draws what the intervals are made of.
     """
     if model.feature_map is not None:
-        return Coefficients((), CONFIDENCE, "The model has curves and not one coefficient for each column.")
+        return Coefficients(
+            (), CONFIDENCE, "The model has curves and not one coefficient for each column: see its shapes."
+        )
     found = effects(model.schema)
     combinations = np.array([weights for _, _, weights in found])
     values = combinations @ model.theta

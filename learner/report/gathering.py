@@ -18,6 +18,7 @@ from learner.report.coefficients import Coefficients, coefficients
 from learner.report.curves import Curve, curves
 from learner.report.measured import Measured, measure, read_evaluation
 from learner.session import RELEASE_NAME_DIGITS
+from learner.shapes.shapes import Shapes, shapes_of
 from learner.training import digest_of_releases
 from wire.asked import Asked
 from wire.envelopes import fingerprint, load_public_key
@@ -92,7 +93,8 @@ class Report:
     subject_file, digest: of the model or release. model: None for a release. without_releases: why the model's releases
     are not here; empty if they are. is_verified: whether all signatures were verified against the federation's pinned
     key; None if that key was not given. roster_version: of the newest release. honest_parties: how many parties' noise
-    is counted under collusion. chances: None if nothing is bounded for a whole row. seed: of the intervals.
+    is counted under collusion. chances: None if nothing is bounded for a whole row. shapes: of a model with a feature
+    map, whose coefficients say nothing; None for others. seed: of the intervals.
     """
 
     subject_file: str
@@ -112,6 +114,7 @@ class Report:
     exceptions: float | None
     curves: tuple[Curve, ...]
     coefficients: Coefficients | None
+    shapes: Shapes | None
     measured: tuple[Measured, ...]
     options: dict[str, Any]
     schema_name: str
@@ -158,6 +161,7 @@ class Report:
             "exceptions": self.exceptions,
             "curves": [asdict(curve) for curve in self.curves],
             "coefficients": None if self.coefficients is None else asdict(self.coefficients),
+            "shapes": None if self.shapes is None else self.shapes.to_dict(self.shapes.ranked),
             "evaluations": [measured.to_dict() for measured in self.measured],
             "schema_digest": self.schema_digest,
             "seed": self.seed,
@@ -197,6 +201,7 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
         exceptions=None if statement.delta is None else exceptions(statement.delta),
         curves=curves(releases, statement),
         coefficients=None if model is None else coefficients(model, releases, options, random),
+        shapes=None if model is None or model.feature_map is None else shapes_of(model),
         measured=() if model is None else _measured(sources, model),
         options=options,
         schema_name=schema.name,

@@ -3,15 +3,22 @@
 import importlib.metadata
 import platform
 import shlex
+from typing import Any
 
 from dpcore.accounting.odds import EXCEPTIONS
 from learner.estimators import FROM_RELEASES
+from learner.report import shape_sentences
 from learner.report.gathering import MOST_PREDICATES, Report
+from learner.report.picture import MOST_RANKED
 from learner.report.plots import calibration_plot, epsilon_plot, roc_plot
 from learner.report.registry import registry_entry
 from learner.report.sentences import assumptions, not_protected
+from learner.report.shape_plots import plot_of
 from radofed.common.pages import environment
 from radofed.common.report.sentences import GUARANTEE, NO_PURPOSE, explained
+
+MOST_DRAWN = 6
+"""Shapes that a report draws; `rado learner picture` draws more."""
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 
@@ -26,6 +33,7 @@ def render(report: Report) -> str:
             statement=report.statement,
             plots=[epsilon_plot(curve) for curve in report.curves],
             measured=[(each, calibration_plot(each.figures), roc_plot(each.figures)) for each in report.measured],
+            **_shapes(report),
             sections=_sections(report),
             explained=explained((*(answer.asked.words for answer in report.answers), *report.statement.sentences())),
             assumptions=assumptions(report),
@@ -41,9 +49,21 @@ def render(report: Report) -> str:
     )
 
 
+def _shapes(report: Report) -> dict[str, Any]:
+    """The ranking of shapes and the largest of them; nothing for a model with coefficients."""
+    shapes = report.shapes
+    return {
+        "shapes": shapes,
+        "most_shapes": MOST_RANKED,
+        "shape_plots": [] if shapes is None else [plot_of(shape) for shape in shapes.ranked[:MOST_DRAWN]],
+        "shape_sentences": [] if shapes is None else shape_sentences.all_of(shapes),
+    }
+
+
 def _sections(report: Report) -> list[tuple[str, str]]:
     """The page's sections after the first: id and title."""
-    about_model = [("coefficients", "The model's coefficients"), ("evaluation", "How good the model is")]
+    shown = ("coefficients", "The model's coefficients") if report.shapes is None else ("shapes", "The model's shapes")
+    about_model = [shown, ("evaluation", "How good the model is")]
     return [
         ("asked", "Who took part, and what was asked"),
         ("privacy", "What it reveals"),

@@ -22,6 +22,7 @@ PARTIES = ("north", "south", "west")
 PYTHON, COMMANDS = examples_of("how-to/ask.md")
 SIMULATIONS = [(line, said) for line, said in COMMANDS if line.startswith("rado simulate ")]
 ASKING = [line for line, _ in COMMANDS if line.startswith("rado learner ")]
+SHAPES, SHAPES_COMMANDS = examples_of("how-to/look-at-shapes.md")
 FIRST_STEPS, FIRST_COMMANDS = examples_of("getting-started.md")
 
 
@@ -107,3 +108,14 @@ def test_commands_for_organisations(asked, tmp_path):
     assert 0.12 < evaluated["error"]["estimate"] < 0.3
     assert lower < evaluated["error"]["estimate"] < upper < lower + 0.1
     assert evaluated["rows"] == len(rows)
+
+
+def test_shapes_are_what_the_page_says(tmp_path):
+    (command, ranking), *others = SHAPES_COMMANDS
+    assert others == []
+    assert len(SHAPES) == 2
+    _, printed = run_blocks(SHAPES, tmp_path)
+    for found, (_, said) in zip(printed, SHAPES, strict=True):
+        assert_says(found, said)
+    assert_says(rado(command, tmp_path), ranking)
+    assert (tmp_path / "shapes.html").read_text().startswith("<!DOCTYPE html>")

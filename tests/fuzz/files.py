@@ -25,6 +25,7 @@ from learner.model import Model
 from learner.release import Release
 from learner.report.measured import read_evaluation
 from learner.report.plots import calibration_plot, roc_plot
+from learner.shapes.shapes import shapes_of
 from learner.state import LearnerState
 from parties.accepting import _ROSTER, accept
 from parties.answering.spool import Spools
@@ -47,6 +48,7 @@ from radofed.common.watching.readiness import Reason, readiness_to_dict
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, scratch, written
+from tests.learner.shapes.mapped import model as mapped_model
 from tests.wire.test_query_kinds import SCHEMA
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256
@@ -122,14 +124,19 @@ def read_array(data: bytes) -> None:
 def read_model(data: bytes) -> None:
     model = Model.load(written("model", "model.json", sealed(data, models._digest)))
     model.save(scratch("model") / "again.json")
-    assert Model.load(scratch("model") / "again.json").theta.tobytes() == model.theta.tobytes()
-    model.to_original_units()
+    again = Model.load(scratch("model") / "again.json")
+    assert again.theta.tobytes() == model.theta.tobytes()
+    assert again.digest == model.digest
+    shapes_of(model)
+    if model.feature_map is None:
+        model.to_original_units()
 
 
 @cache
 def model_json() -> dict:
     statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",))
-    return Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement)._to_json()
+    covariance = np.eye(SCHEMA.d) / 3
+    return Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement, covariance=covariance)._to_json()
 
 
 def evaluation_json() -> dict:
@@ -406,7 +413,7 @@ def targets() -> list[Target]:
                ("learner.release._FIELDS", "learner.release.Release.load", "radofed.common.files.reading.read_json")),
         Target("release-array", read_array, octets_near(arrays), 32 * MEBIBYTE,
                ("learner.release._ARRAY", "radofed.common.files.reading.read_array"), examples=40),
-        Target("model", read_model, json_octets([model_json()]), 32 * MEBIBYTE,
+        Target("model", read_model, json_octets([model_json(), mapped_model()._to_json()]), 32 * MEBIBYTE,
                ("learner.model._MODEL", "learner.model.Model.load")),
         Target("evaluation", read_an_evaluation, json_octets([evaluation_json()]), 4 * MEBIBYTE,
                ("learner.report.measured._EVALUATION",)),

@@ -96,6 +96,9 @@ def _summary(found: "Report") -> list[str]:
     lines += found.statement.sentences()[:2]
     if found.coefficients is not None and found.coefficients.without:
         lines.append(f"coefficients: {found.coefficients.without}")
+    if found.shapes is not None:
+        largest = ", ".join(f"{shape.title} ({shape.size:.2f})" for shape in found.shapes.ranked[:3])
+        lines.append(f"largest shapes: {largest}")
     for each in found.measured:
         low, high = each.figures.error.interval
         rows = "own rows" if each.own else "the parties' rows"

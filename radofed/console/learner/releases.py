@@ -12,10 +12,12 @@ from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.model import Model, content_of
 from learner.release import Release
+from learner.report import picture
 from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import render
 from learner.session import RELEASE_NAME_DIGITS
+from learner.shapes.shapes import shapes_of
 from learner.training import fitted, model_of
 from radofed import __version__
 from radofed.common.options import named_option
@@ -67,19 +69,23 @@ class Releases:
         return Shown("learner/models.html", "Models", values)
 
     def model(self, visit: Visit) -> Answer:
-        """The coefficients of a model in the units of the columns, and what it was trained on."""
+        """The coefficients of a model in the units of the columns, or the sizes of its shapes, and its privacy."""
         name = visit.path["model"]
         path = self._model_file(name)
         model = Model.load(path)
+        mapped = model.feature_map is not None
         weights = list(zip(model.names, model.theta.tolist(), strict=True))
+        if mapped:
+            weights = [(shape.title, shape.size) for shape in shapes_of(model).ranked]
         largest = sorted(weights, key=lambda each: -abs(each[1]))[:MOST_BARS]
         values = {
             "name": name,
             "file": path,
             "model": model,
             "rows": [(column, words, float(row @ model.theta)) for column, words, row in effects(model.schema)]
-            if model.feature_map is None
+            if not mapped
             else [],
+            "mapped": mapped,
             "bars": bars(largest),
             "hidden": len(weights) - len(largest),
             "sentences": model.statement.sentences(),
@@ -106,6 +112,14 @@ class Releases:
     def model_report(self, visit: Visit) -> Answer:
         """As `rado learner report MODEL`."""
         return self._report(self._model_file(visit.path["model"]))
+
+    def model_shapes(self, visit: Visit) -> Answer:
+        """As `rado learner picture MODEL`."""
+        path = self._model_file(visit.path["model"])
+        model = Model.load(path)
+        shapes = shapes_of(model)
+        page = picture.render(model, path.name, shapes, picture.usual(shapes), __version__)
+        return File(f"shapes-{path.stem}.html", page.encode(), "text/html")
 
     def _report(self, subject: Path) -> Answer:
         page = render(gather(Sources(subject, config=self._config), time.time(), __version__))

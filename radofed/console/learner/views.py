@@ -46,6 +46,7 @@ def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
             Page("models/{model}", releases.model),
             Page("models/{model}/file", releases.download),
             Page("models/{model}/report", releases.model_report),
+            Page("models/{model}/shapes", releases.model_shapes),
         ),
         actions=(
             Action("plan", planning.act),

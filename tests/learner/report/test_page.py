@@ -8,11 +8,14 @@ import pytest
 
 from dpcore.accounting.odds import chance_after
 from dpcore.queries.statement import PrivacyStatement
-from learner.report.page import render
+from learner.report.page import MOST_DRAWN, render
 from learner.report.registry import registry_entry
 from learner.report.sentences import assumptions, not_protected
+from learner.report.shape_sentences import BANDS, NO_BANDS
+from learner.shapes.shapes import shapes_of
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.learner.report.report_world import BACKWARDS, HTML, ROWS, table
+from tests.learner.shapes.mapped import model
 
 THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model.md"
 
@@ -169,3 +172,26 @@ def test_the_registry_has_the_figures_and_every_actor(report, newton):
     nothing = PrivacyStatement("one record", "none", None, None, None, None, (), ())
     bare = registry_entry(replace(report, statement=nothing, chances=()))["deployment"]
     assert (bare["dp_flavor"]["name"], bare["dp_flavor"]["output_measure"]) == ("None", None)
+
+
+def test_a_model_with_curves_has_shapes_in_place_of_coefficients(reported, tmp_path):
+    made = model(covariance=True)
+    made.save(tmp_path / "curves.json")
+    report = reported.report(tmp_path / "curves.json")
+    text = render(report)
+    check_that_it_loads_nothing(text)
+    page = check_that_it_can_be_followed(text)
+    assert "The model's shapes" in page.words
+    assert "The model's coefficients" not in page.words
+    assert "Columns and pairs, by size" in page.words
+    for shape in report.shapes.ranked:
+        assert f"{shape.title}{shape.size:.3f}" in page.words
+    assert [svg["aria-labelledby"] for svg in page.named("svg")] == [
+        f"shape-{place}-title shape-{place}-words" for place in range(1, MOST_DRAWN + 1)
+    ]
+    assert "These are the 6 largest shapes." in page.words
+    for sentence in BANDS:
+        assert sentence in page.words
+    assert NO_BANDS in words(replace(report, shapes=shapes_of(model())))
+    assert len(report.to_dict()["shapes"]["ranking"]) == 7
+    assert reported.report(reported.newton).to_dict()["shapes"] is None

@@ -7,6 +7,8 @@ import pytest
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import ProcessFederation, rado, wait_until
+from tests.html_page import Page, check_that_it_loads_nothing
+from tests.learner.shapes.mapped import model as mapped
 from tests.radofed.console.consoles import console, fill
 from tests.radofed.console.looking import check_page, open_page, press, visiting
 
@@ -254,3 +256,24 @@ def test_a_query_that_was_not_sent_is_sent_when_a_person_says_so(federation, bro
         page.click("text=Cancel the query")
         press(page, "Cancel it")
         wait_until(lambda: page.reload() and "CANCELLED" in page.inner_text("main"), what="the end")
+
+
+def test_a_model_with_curves_shows_its_shapes(federation, learner):
+    page, opening = learner
+    models = federation.learner.directory / "models"
+    models.mkdir(exist_ok=True)
+    mapped().save(models / "curves-1.json")
+    open_page(page, opening, "models/curves-1")
+    assert "Sizes of its shapes" in page.inner_text("main")
+    assert page.locator("svg rect").count() == 7
+    assert page.locator("table").count() == 0
+    check_page(page)
+    with page.expect_download() as download:
+        page.click("text=Draw its shapes")
+    shapes = download.value.path().read_text()
+    check_that_it_loads_nothing(shapes)
+    assert "age and paid" in Page(shapes).words
+    # The page itself, as a browser shows it.
+    with page.context.browser.new_page() as alone:
+        alone.set_content(shapes)
+        check_page(alone)

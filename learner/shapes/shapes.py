@@ -1,0 +1,323 @@
+"""The shapes of a model: what it adds to the score for each value of a column, or pair of columns, in their units.
+
+A shape is centred: its mean is 0 under the spread of the values that learner.shapes.spread states. The means are in the
+intercept, so that the shapes of a row's values and the intercept add up to its score.
+
+**Bands.** With the covariance C of theta, the half-width of the band at x is 1.96 sqrt(b(x)^T C b(x)), where b(x) are
+the centred coordinates of the shape. It holds for one value at a time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError, ModelError
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.feature_map import in_units
+from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, nearest
+from dpcore.records.schema import Schema
+from learner.shapes.parts import Part, Source, intercept_of, parts_of
+
+if TYPE_CHECKING:
+    from learner.model import Model
+
+FACTOR = 1.96
+"""Of a normal distribution: 95 % are within so many standard deviations."""
+
+GRID = 48
+"""Equal cells of a curve's grid, which has the knots too."""
+
+LEVELS = [level / 6 for level in range(7)]
+"""Of a pair's grid: quantiles of the column, beside the knots of the pair's functions."""
+
+DECILES = [level / 10 for level in range(1, 10)]
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class At:
+    """What a shape adds at one value. value: in the column's units, or its words. band: half-width, None if not known.
+
+    share: of the values that are exactly this one, as the model states it; None if it states none.
+    """
+
+    value: float | str
+    adds: float
+    band: float | None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a column, or a pair of columns, adds to the score.
+
+    features: names in the schema; columns: what they are read from. size: the standard deviation of what it adds,
+    under the spread of the values. noise: the root mean square of its band, None if not known.
+    """
+
+    features: tuple[str, ...]
+    columns: tuple[str, ...]
+    size: float
+    noise: float | None
+
+    @property
+    def title(self) -> str:
+        """The features' names."""
+        return " and ".join(self.features)
+
+    @property
+    def kind(self) -> str:
+        """curve, values or surface."""
+        return {Curve: "curve", Values: "values", Surface: "surface"}[type(self)]
+
+    @property
+    def low(self) -> float:
+        """The least that it adds at a value that is drawn."""
+        return min(self._drawn)
+
+    @property
+    def high(self) -> float:
+        """The most that it adds at a value that is drawn."""
+        return max(self._drawn)
+
+    @property
+    def _drawn(self) -> list[float]:
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        found = {"features": list(self.features), "columns": list(self.columns), "kind": self.kind}
+        return {**found, "size": self.size, "noise": self.noise, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Curve(Shape):
+    """The shape of a number. line: at ascending values, beside a point mass if there is one; points: at point masses.
+
+    lower, upper: the schema's bounds. deciles: of the values that are no point masses, as the model's map states them;
+    empty if they are taken to be uniform.
+    """
+
+    line: tuple[At, ...]
+    points: tuple[At, ...]
+    lower: float
+    upper: float
+    deciles: tuple[float, ...]
+
+    @property
+    def _drawn(self) -> list[float]:
+        return [at.adds for at in (*self.line, *self.points)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; band only if it is known."""
+        bands = {"band": [at.band for at in self.line]} if self.noise is not None else {}
+        grid = {"x": [at.value for at in self.line], "y": [at.adds for at in self.line], **bands}
+        points = [_at(at) for at in self.points]
+        bounds = {"lower": self.lower, "upper": self.upper, "deciles": list(self.deciles)}
+        return {**super().to_dict(), **bounds, **grid, "points": points}
+
+
+@dataclass(frozen=True)
+class Values(Shape):
+    """The shape of a category or a flag: what each of its values adds."""
+
+    values: tuple[At, ...]
+
+    @property
+    def _drawn(self) -> list[float]:
+        return [at.adds for at in self.values]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {**super().to_dict(), "values": [_at(at) for at in self.values]}
+
+
+@dataclass(frozen=True)
+class Surface(Shape):
+    """The shape of a pair. rows, columns_at: values of the first and the second; cells: of each row, at each column."""
+
+    rows: tuple[float | str, ...]
+    columns_at: tuple[float | str, ...]
+    cells: tuple[tuple[At, ...], ...]
+
+    @property
+    def _drawn(self) -> list[float]:
+        return [at.adds for row in self.cells for at in row]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; y has a list for each value of the first feature."""
+        bands = {} if self.noise is None else {"band": [[at.band for at in row] for row in self.cells]}
+        values = [[at.adds for at in row] for row in self.cells]
+        return {**super().to_dict(), "x": [list(self.rows), list(self.columns_at)], "y": values, **bands}
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """All shapes of a model, the largest first, and the intercept. label: what a score above 0 says.
+
+    intercept_band: its half-width. is_stated: whether the feature map states how values spread. mapped: whether the
+    model has a feature map.
+    """
+
+    intercept: float
+    intercept_band: float | None
+    ranked: tuple[Shape, ...]
+    label: str
+    is_stated: bool
+    mapped: bool
+
+    @property
+    def has_bands(self) -> bool:
+        """Whether the covariance of the model is known."""
+        return self.intercept_band is not None
+
+    def chosen(self, columns: Sequence[str] = (), top: int | None = None) -> tuple[Shape, ...]:
+        """The shapes of these columns, all if none is given, and their pairs; of them the `top` largest.
+
+        A column may also be called by its feature's name. Raises ConfigurationError if there is none of that name, or
+        top is less than 1.
+        """
+        known = {name for shape in self.ranked for name in (*shape.columns, *shape.features)}
+        for column in columns:
+            if column not in known:
+                raise ConfigurationError(f"the model has no column {column!r}; {nearest(column, known)}")
+        if top is not None and top < 1:
+            raise ConfigurationError(f"--top is {top}: give a number of at least 1, or leave it out")
+        wanted = set(columns) or known
+        return tuple(shape for shape in self.ranked if wanted & {*shape.columns, *shape.features})[:top]
+
+    def to_dict(self, shapes: Sequence[Shape]) -> dict[str, Any]:
+        """JSON values: the whole ranking, and the values of these shapes."""
+        ranking = [
+            {"features": list(shape.features), "columns": list(shape.columns), "size": shape.size, "noise": shape.noise}
+            for shape in self.ranked
+        ]
+        start = {"positive": self.label, "intercept": self.intercept, "intercept_band": self.intercept_band}
+        measure = {"spread": "stated by the feature map" if self.is_stated else "uniform", "bands": self.has_bands}
+        return {**start, **measure, "ranking": ranking, "shapes": [shape.to_dict() for shape in shapes]}
+
+
+def _at(at: At) -> dict[str, Any]:
+    return {"value": at.value, "adds": at.adds, "band": at.band, "share": at.share}
+
+
+def shapes_of(model: "Model") -> Shapes:
+    """The shapes of a model, linear or with a feature map. Needs no rows.
+
+    Raises ModelError if what a value adds, or its band, is too large for a double.
+    """
+    parts = parts_of(model)
+    with np.errstate(over="ignore", invalid="ignore"):
+        intercept, weights = intercept_of(model, parts)
+        found = [_shape(model, part) for part in parts]
+    if not all(np.isfinite([intercept, *(end for each in found for end in (each.size, each.noise or 0.0))])):
+        raise ModelError("the model's weights are too large for its shapes to be computed; train again")
+    return Shapes(
+        intercept=intercept,
+        intercept_band=None if model.covariance is None else _bands(weights[np.newaxis], model.covariance)[0],
+        ranked=tuple(sorted(found, key=lambda shape: (-shape.size, len(shape.features)))),
+        label=" or ".join(model.schema.label.positive),
+        is_stated=any(source.spread.is_stated for part in parts for source in part.sources),
+        mapped=model.feature_map is not None,
+    )
+
+
+def band_of(model: "Model", part: Part, x: Matrix) -> list[float | None]:
+    """The half-width of a part's band for each row of x as the schema encodes it; None if it is not known."""
+    if model.covariance is None:
+        return [None] * len(x)
+    own = model.covariance[np.ix_(part.places, part.places)]
+    return list(_bands(part.basis(x), own))
+
+
+def _bands(basis: Matrix, covariance: Matrix) -> list[float]:
+    variances = np.einsum("ij,jk,ik->i", basis, covariance, basis)
+    return [float(each) for each in FACTOR * np.sqrt(np.maximum(variances, 0.0))]
+
+
+def _shape(model: "Model", part: Part) -> Shape:
+    rows, shares = part.nodes
+    weights = model.theta[list(part.places)]
+    size = float(np.sqrt(shares @ np.square(part.basis(rows) @ weights)))
+    noise = None
+    if model.covariance is not None:
+        noise = float(np.sqrt(shares @ np.square(np.array(band_of(model, part, rows), dtype=np.float64))))
+    names = tuple(source.feature.name for source in part.sources)
+    shape = names, part.columns, size, noise
+    if len(part.sources) == 2:
+        first, second = (_axis(model.schema, part, number) for number in (0, 1))
+        cells = [
+            _ats(model, part, second[0], (np.repeat(row[np.newaxis], len(second[1]), axis=0), second[1]))
+            for row in first[1]
+        ]
+        return Surface(*shape, tuple(first[0]), tuple(second[0]), tuple(map(tuple, cells)))
+    (source,) = part.sources
+    if isinstance(source.feature, RealFeature):
+        return _curve(model, part, source, source.feature, shape)
+    words, coordinates = _values(source)
+    return Values(*shape, tuple(_ats(model, part, words, (coordinates,))))
+
+
+def _curve(
+    model: "Model",
+    part: Part,
+    source: Source,
+    feature: RealFeature,
+    shape: tuple[tuple[str, ...], tuple[str, ...], float, float | None],
+) -> Curve:
+    spread = source.spread
+    deciles = spread.quantiles(DECILES) if spread.is_stated else []
+    grid = {*(-ONE + 2 * ONE * number // GRID for number in range(GRID + 1)), *part.knots[0], *deciles}
+    # One step beside a point mass, whose own value is apart.
+    drawn = sorted(grid)
+    beside = [at if at not in part.points[0] else at - 1 if at == ONE else at + 1 for at in drawn]
+    shares = dict(spread.points) if spread.is_stated else {}
+    points = sorted(part.points[0])
+
+    def units(at: Sequence[int]) -> list[float | str]:
+        return [in_units(model.schema, source.start, each) for each in at]
+
+    def ats(shown: Sequence[int], at: Sequence[int]) -> list[At]:
+        return _ats(model, part, units(shown), (np.array(at, dtype=np.float64)[:, np.newaxis] / ONE,))
+
+    masses = [replace(found, share=shares.get(at)) for found, at in zip(ats(points, points), points, strict=True)]
+    marks = tuple(in_units(model.schema, source.start, each) for each in deciles)
+    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), feature.lower, feature.upper, marks)
+
+
+def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
+    if not values:
+        return []
+    x = part.rows(coordinates)
+    adds = part.basis(x) @ model.theta[list(part.places)]
+    found = zip(values, adds.tolist(), band_of(model, part, x), strict=True)
+    return [At(value, float(each), band) for value, each, band in found]
+
+
+def _values(source: Source) -> tuple[list[str], Matrix]:
+    """The words of each value of a category or a flag, and its coordinates, (values, width)."""
+    feature = source.feature
+    if isinstance(feature, CategoryFeature):
+        count = len(feature.values)
+        if feature.unknown != "zero":
+            return list(feature.values), np.eye(count)
+        return [*feature.values, "any other value"], np.vstack([np.eye(count), np.zeros((1, count))])
+    both = np.array([[1.0], [-1.0]])
+    if isinstance(feature, BooleanFeature):
+        return [" or ".join(feature.true), " or ".join(feature.false)], both
+    assert not isinstance(feature, RealFeature), "a number has a curve"
+    return [f"at least {feature.threshold:g}", f"below {feature.threshold:g}"], both
+
+
+def _axis(schema: Schema, part: Part, number: int) -> tuple[list[float | str], Matrix]:
+    """The values of one side of a pair's grid, and their coordinates, (values, width)."""
+    source = part.sources[number]
+    if not isinstance(source.feature, RealFeature):
+        words, coordinates = _values(source)
+        return list(words), coordinates
+    at = sorted({-ONE, ONE, *source.spread.quantiles(LEVELS), *part.knots[number], *part.points[number]})
+    return [in_units(schema, source.start, each) for each in at], np.array(at, dtype=np.float64)[:, np.newaxis] / ONE
