@@ -26,6 +26,7 @@ KNOWN = ("moments-discriminant", "linear-regression")
 MOST_COORDINATES = 256
 """Two thousand decompositions of a matrix of this width take about a minute."""
 _SAME = 1e-6
+_DEVIATIONS = 1.96
 _NOT_BOTH = (
     "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, more "
     "rows than coordinates, and at least 30."
@@ -50,11 +51,15 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All coefficients, the intercept first if there is a bias. without: why there are no intervals, or not both."""
+    """All coefficients, the intercept first if there is a bias. without: why there are no intervals, or not both.
+
+    is_stated: the intervals are of the covariance that the estimator states in the model's file.
+    """
 
     rows: tuple[Coefficient, ...]
     confidence: float
     without: str = ""
+    is_stated: bool = False
 
     @property
     def is_computed(self) -> bool:
@@ -87,6 +92,8 @@ def coefficients(
     combinations = np.array([weights for _, _, weights in found])
     values = combinations @ model.theta
     bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
+    if model.covariance is not None:
+        return Coefficients(_stated(bare, combinations, model.covariance), CONFIDENCE, is_stated=True)
     reason = _why_not(model, releases, options)
     if reason:
         return Coefficients(bare, CONFIDENCE, reason)
@@ -102,6 +109,17 @@ def coefficients(
         for place, row in enumerate(bare)
     )
     return Coefficients(rows, CONFIDENCE, "" if made.both is not None else _NOT_BOTH)
+
+
+def _stated(
+    rows: tuple[Coefficient, ...], combinations: NDArray[np.float64], covariance: NDArray[np.float64]
+) -> tuple[Coefficient, ...]:
+    """With intervals for noise and sampling, as the estimator states them."""
+    variances = np.einsum("ij,jk,ik->i", combinations, covariance, combinations)
+    widths = _DEVIATIONS * np.sqrt(np.maximum(variances, 0.0))
+    return tuple(
+        replace(row, both=(row.value - width, row.value + width)) for row, width in zip(rows, widths, strict=True)
+    )
 
 
 def _ends(found: NDArray[np.float64]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one column, or a pair, adds to the score of a row, in log odds if the scores are."""
+    """What one column, or a pair, adds to the score of a row."""
 
     columns: tuple[str, ...]
     adds: float

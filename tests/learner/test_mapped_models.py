@@ -100,7 +100,7 @@ def test_contributions_add_up_to_the_scores(fitted):
     moved = x.copy()
     moved[:, 1] = -moved[:, 1]
     np.testing.assert_array_equal(model.contributions(moved)["age",], found["age",])
-    straight = replace(model, theta=np.array([2.0, -1.0, 0.5]), feature_map=None)
+    straight = replace(model, theta=np.array([2.0, -1.0, 0.5]), feature_map=None, covariance=None)
     assert [float(value[0]) for value in straight.contributions(np.array([[0.5, 1.0, 1.0]])).values()] == [1, -1, 0.5]
 
 

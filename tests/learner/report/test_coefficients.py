@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.records.features import CategoryFeature, Label, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
-from learner.model import predict
+from learner.model import Model, predict
 from learner.release import Release
 from learner.report.coefficients import coefficients, effects, known_null
 from learner.training import model_of
@@ -17,8 +18,6 @@ from tests.learner.report.report_world import HTML, SCHEMA, stays, table
 
 
 def made(reported, path, places, **options):
-    from learner.model import Model
-
     releases = tuple(Release.load(place) for place in places)
     return coefficients(Model.load(path), releases, options, np.random.default_rng(1))
 
@@ -75,6 +74,16 @@ def test_a_release_of_moments_gives_both_intervals(reported):
     assert ward.both[0] < 0 < ward.both[1]
 
 
+def test_a_model_that_states_its_errors_has_intervals_of_them(reported):
+    found = made(reported, reported.newton, [])
+    assert (found.is_stated, found.is_computed, found.has_both, found.without) == (True, False, True, "")
+    model = Model.load(reported.newton)
+    for (_, _, weights), row in zip(effects(model.schema), found.rows, strict=True):
+        width = 1.96 * np.sqrt(weights @ model.covariance @ weights)
+        assert row.both == pytest.approx((row.value - width, row.value + width))
+        assert row.noise is None
+
+
 def test_the_same_seed_gives_the_same_intervals(reported):
     assert made(reported, reported.model, reported.releases) == made(reported, reported.model, reported.releases)
 
@@ -83,7 +92,9 @@ def test_without_what_is_needed_no_interval_is_stated(reported, tmp_path, monkey
     from learner.report import coefficients as module
 
     assert "give --release or --config" in made(reported, reported.model, []).without
-    assert "on 3 answers there is no interval" in made(reported, reported.newton, reported.answers).without
+    bare = tmp_path / "newton.json"
+    replace(Model.load(reported.newton), covariance=None).save(bare)
+    assert "on 3 answers there is no interval" in made(reported, bare, reported.answers).without
     other = made(reported, reported.model, reported.releases, shrinkage=3.0)
     assert "gives another model" in other.without
     assert "cannot be repeated: moments-discriminant has no option" in (

@@ -112,7 +112,7 @@ def test_a_model_without_its_releases_says_what_is_missing(reported):
     found = words(report)
     assert "no --release and no --config was given" in found
     assert "Give them with --release DIRECTORY" in found
-    assert "Intervals are not computed. What the model was trained on is not here" in found
+    assert "is the value plus and minus 1.96 standard deviations" in found
     assert "No plot of epsilon is drawn: the releases are not here." in found
     for sentence in report.statement.sentences():
         assert sentence in found
