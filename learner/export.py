@@ -8,11 +8,14 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
 from dpcore.records.schema import Label, Schema
+from learner.pipelines import pipeline_of
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
 
 FORMAT = "radofed-original-units"
 FORMAT_VERSION = 1
@@ -32,8 +35,8 @@ _RULES = (
 )
 
 
-class LinearModel(Protocol):
-    """The model to export: sign(theta . x) over rows encoded by `schema` (learner.model.Model)."""
+class ExportedModel(Protocol):
+    """The model to export: sign(theta . x) over encoded rows, mapped if there is a map (learner.model.Model)."""
 
     @property
     def theta(self) -> NDArray[np.float64]:
@@ -60,13 +63,24 @@ class LinearModel(Protocol):
         """The privacy statement of those releases."""
         ...
 
+    @property
+    def feature_map(self) -> FeatureMap | None:
+        """What rows are mapped by; theta is then over its coordinates."""
+        ...
 
-def to_sklearn(model: LinearModel, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
-    """The model as a fitted `sklearn.linear_model.LogisticRegression`.
+
+def to_sklearn(
+    model: ExportedModel, *, classes: Literal["signs", "label"] = "signs"
+) -> "LogisticRegression | Pipeline":
+    """The model as a fitted `sklearn.linear_model.LogisticRegression`, or a fitted pipeline that ends with one.
 
     It takes rows encoded by the schema, without the bias: (rows, d - 1), or (rows, d) if the schema has no bias.
     `feature_names_in_` are the coordinates' names, `coef_` their weights, and `intercept_` the weight of the bias, or
     0. `radofed.common.tables.tables.read_observations` encodes a file (its last column is the bias).
+
+    A model with a feature map becomes a `sklearn.pipeline.Pipeline` of scikit-learn's own transformers, with the
+    `LogisticRegression` as its last step (learner.pipelines). It takes the same rows. A refitted `clone` keeps the
+    knots, point masses and pairs, and learns the rest from the rows that it is given.
 
     classes: "signs" sets `classes_` to [-1, 1], the labels of `learner.model.predict`; "label" sets it to the schema's
     texts, [negative, positive], and needs exactly one of each.
@@ -90,15 +104,20 @@ def to_sklearn(model: LinearModel, *, classes: Literal["signs", "label"] = "sign
     width = model.schema.d - int(model.schema.bias)
     estimator = LogisticRegression()
     estimator.classes_ = np.array([-1, 1] if classes == "signs" else _texts(model.schema.label))
+    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
+    names = np.array(model.schema.coordinates[:width], dtype=object)
+    if model.feature_map is not None:
+        pipeline = pipeline_of(model.feature_map, model.theta, width, estimator)
+        pipeline[0].feature_names_in_ = names
+        return pipeline
     estimator.coef_ = model.theta[np.newaxis, :width].copy()
     estimator.intercept_ = model.theta[width:].copy() if model.schema.bias else np.zeros(1)
     estimator.n_features_in_ = width
-    estimator.feature_names_in_ = np.array(model.schema.coordinates[:width], dtype=object)
-    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
+    estimator.feature_names_in_ = names
     return estimator
 
 
-def to_original_units(model: LinearModel) -> dict[str, Any]:
+def to_original_units(model: ExportedModel) -> dict[str, Any]:
     """The model in the units of the original columns, as JSON values. Using it does not require the encoding.
 
     A real feature's coordinate is 2 (v - lower) / (upper - lower) - 1, so its weight per unit is 2 theta /

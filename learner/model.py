@@ -23,6 +23,7 @@ from radofed.common.tables.tables import as_source, encoded_blocks, open_table, 
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
 
 FORMAT = "radofed-model"
 FORMAT_VERSION = 1
@@ -120,12 +121,8 @@ class Model:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
 
-    def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
-        """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`.
-
-        Raises ModelError if the model has a feature map.
-        """
-        self.require_linear("to_sklearn")
+    def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression | Pipeline":
+        """The model as a fitted scikit-learn estimator: `learner.export.to_sklearn`."""
         return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
