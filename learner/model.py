@@ -126,11 +126,7 @@ class Model:
         return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
-        """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`.
-
-        Raises ModelError if the model has a feature map.
-        """
-        self.require_linear("an export in the columns' units")
+        """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
         return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
