@@ -66,9 +66,7 @@ def _column(name: str, features: dict[str, Feature]) -> dict[str, Any]:
 
 def _knots(hat: Hat, schema: Schema) -> dict[str, float | None]:
     units = {"left": hat.left, "peak": hat.peak, "right": hat.right}
-    knots = {
-        name: None if unit is None else in_units(schema, hat.coordinate, unit) for name, unit in units.items()
-    }
+    knots = {name: None if unit is None else in_units(schema, hat.coordinate, unit) for name, unit in units.items()}
     ordered = [knot for knot in knots.values() if knot is not None]
     if sorted(set(ordered)) != ordered:
         raise ModelError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.feature_map import FeatureMap, Product
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner import export
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
@@ -87,14 +87,10 @@ class Model:
 
     def columns_of(self, place: int) -> tuple[str, ...]:
         """The source columns that a coordinate of theta is a function of: none for the bias, two for a product."""
-        if self.feature_map is None:
-            return _columns(self.schema, place)
-        if place == len(self.feature_map.terms):
-            return ()
-        function = self.feature_map.terms[place].function
-        if isinstance(function, Product):
-            return self.columns_of(function.first) + self.columns_of(function.second)
-        return _columns(self.schema, function.coordinate)
+        if self.feature_map is not None:
+            return self.feature_map.columns(place, self.schema)
+        column = self.schema.sources(self.schema.coordinates[place])
+        return () if column is None else (column,)
 
     def contributions(self, x: NDArray[np.float64]) -> dict[tuple[str, ...], NDArray[np.float64]]:
         """What each column, and each pair of columns of a product, adds to the scores: (rows,), by source columns.
@@ -107,14 +103,6 @@ class Model:
             columns = self.columns_of(place)
             found[columns] = found.get(columns, 0.0) + coordinates[:, place] * weight
         return found
-
-    def require_linear(self, what: str) -> None:
-        """Raise ModelError if the model has a feature map: `what` then needs one weight for each column."""
-        if self.feature_map is not None:
-            raise ModelError(
-                f"{what} needs a model that is linear in the columns, and this one has curves: use `predict`, or train "
-                "an estimator such as newton"
-            )
 
     @property
     def digest(self) -> bytes:
@@ -195,11 +183,6 @@ class Model:
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
         return model
-
-
-def _columns(schema: Schema, coordinate: int) -> tuple[str, ...]:
-    column = schema.sources(schema.coordinates[coordinate])
-    return () if column is None else (column,)
 
 
 @dataclass(frozen=True, eq=False)

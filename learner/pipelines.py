@@ -134,7 +134,7 @@ class _Shape:
 
     def coefficients(self) -> Weights:
         weighted = (self._basis.weights(term.function) * weight for term, weight in self._terms)
-        return np.sum(list(weighted), axis=0)
+        return sum(weighted, np.zeros(self._basis.size))
 
     @property
     def constant(self) -> float:

@@ -29,7 +29,7 @@ def margin():
     (code,) = re.findall(r"```python\n(def margin.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(code.strip().splitlines()) <= 17
     names: dict = {}
-    exec(compile(code, PAGE.name, "exec"), names)  # noqa: S102  (what the page tells people to use)
+    exec(compile(code, PAGE.name, "exec"), names)
     return names["margin"]
 
 

@@ -22,7 +22,6 @@ from learner.model import Model, error_rate, predict
 from learner.release import Release
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import model_of_answers, train
-from radofed.cli.entry_point import run
 from radofed.common.tables.tables import encoded_blocks
 from radofed.simulation.asking import simulated_federation
 from tests.learner.totals import SCHEMA as FLAGS
@@ -144,16 +143,6 @@ def release_of(world: World, opened, rows: Records) -> Release:
     statement = statement_for(query.kind, sizes, query.delta, schema=SCHEMA, setting=setting_of(query))
     made = (opened.envelope, world.roster_envelope, total.cohort, total.receipts, statement, 1_800_000_000)
     return Release(*made, values.reshape(query.kind.shape(query.d)))
-
-
-def test_what_needs_one_weight_for_each_column_says_so(fitted, tmp_path, capsys):
-    model = fitted[0]
-    for use in (model.to_sklearn, model.to_original_units):
-        with pytest.raises(ModelError, match="needs a model that is linear in the columns"):
-            use()
-    model.save(tmp_path / "model.json")
-    assert run(["learner", "evaluate", str(tmp_path / "model.json"), "--epsilon", "1", "--config", "none.toml"]) != 0
-    assert "an evaluation by statistics needs a model that is linear" in capsys.readouterr().err
 
 
 def test_a_model_whose_parts_do_not_fit(fitted):

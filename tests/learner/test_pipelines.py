@@ -90,7 +90,7 @@ def test_what_estimators_have():
     stored = pickle.dumps(pipeline)
     assert b"learner" not in stored
     assert b"dpcore" not in stored
-    assert np.array_equal(pickle.loads(stored).predict_proba(rows), chances)  # noqa: S301  (written above)
+    assert np.array_equal(pickle.loads(stored).predict_proba(rows), chances)
     labels = fitted.to_sklearn(classes="label")
     assert set(labels.predict(rows)) == {"well", "sick"}
     with pytest.raises(ConfigurationError, match="choose 'signs' or 'label'"):
