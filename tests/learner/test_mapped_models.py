@@ -9,6 +9,7 @@ import pytest
 
 from dpcore.errors import ModelError, SchemaError, ShapeError
 from dpcore.estimators.additive import PrivateAdditive
+from dpcore.evaluation.evaluation import evaluate
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import statement_for
 from dpcore.randomness.sources import SeededRandom
@@ -20,9 +21,10 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.model import Model, error_rate, predict
 from learner.release import Release
+from learner.report.measured import measure
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import model_of_answers, train
-from radofed.common.tables.tables import encoded_blocks
+from radofed.common.tables.tables import encoded_blocks, read_observations
 from radofed.simulation.asking import simulated_federation
 from tests.learner.totals import SCHEMA as FLAGS
 from tests.learner.totals import World
@@ -143,6 +145,36 @@ def release_of(world: World, opened, rows: Records) -> Release:
     statement = statement_for(query.kind, sizes, query.delta, schema=SCHEMA, setting=setting_of(query))
     made = (opened.envelope, world.roster_envelope, total.cohort, total.receipts, statement, 1_800_000_000)
     return Release(*made, values.reshape(query.kind.shape(query.d)))
+
+
+def test_its_evaluation_by_encrypted_statistics_is_that_of_its_scores(fitted, federation, table):
+    """And not that of the same weights on other coordinates: the parties map their rows by the model's map."""
+    model = fitted[0]
+    oracle = federation.within(Fraction(8), DELTA)
+    found = evaluate(model.theta, oracle, confidence=0.9999, feature_map=model.feature_map)
+    (answer,) = oracle.answers
+    assert (answer.query.kind.name, answer.query.feature_map) == ("statistic", model.feature_map)
+    assert answer.query.kind.sensitivity.l1 == 4
+    low, high = found.error.on_rows.lower, found.error.on_rows.upper
+    assert low <= error_rate(model, table) <= high < low + 0.02
+    assert not found.unseen
+    assert oracle.statement().scope == "record"
+    assert oracle.statement().epsilon_if_others_collude <= 8
+
+
+def test_own_rows_are_measured_by_its_scores(fitted, table):
+    found = measure(fitted[0], table).figures
+    assert found.error.estimate == pytest.approx(error_rate(fitted[0], table))
+    assert found.auc.estimate > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_an_exported_model_decides_as_the_model(fitted, table):
+    """As scikit-learn pipeline: every map that the estimator makes."""
+    model, (x, usable) = fitted[0], read_observations(table, SCHEMA)
+    margins = model.to_sklearn().decision_function(x[usable, :-1])
+    np.testing.assert_allclose(margins, model.scores(x[usable]), atol=2.0**-20)
+    assert len(model.to_original_units()["terms"]) == len(model.feature_map.terms)
 
 
 def test_a_model_whose_parts_do_not_fit(fitted):
