@@ -1,7 +1,8 @@
 """The coordinates that affine forms are sums of: the schema's, or with a feature map those of mapped records.
 
 Forms name coordinates. A mapped record's have names such as "3: age~40": their place, so that no two are the same, and
-what they are. Other atoms are about features of the schema, with or without a map.
+what they are. Long names of columns are cut in them, because a short query can have thousands of terms of one column.
+Other atoms are about features of the schema, with or without a map.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from dpcore.predicates.expressions import PredicateError
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import nearest
 from dpcore.records.schema import BIAS, Schema
+
+LONGEST_NAME = 60
+"""Characters of a schema's coordinate that the names of a map's coordinates have."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class FormCoordinates:
         """The names, in the order of their places; the bias, if there is one, is the last and has its usual name."""
         if self.feature_map is None:
             return self.schema.coordinates
-        terms = self.feature_map.names(self.schema)[: len(self.feature_map.terms)]
+        terms = self.feature_map.names(self.schema, LONGEST_NAME)[: len(self.feature_map.terms)]
         named = tuple(f"{place}: {name}" for place, name in enumerate(terms))
         return (*named, BIAS) if self.feature_map.bias else named
 

@@ -1,6 +1,7 @@
 """Predicates over mapped records: exact values, names, bounds of memory, and that no map changes a sensitivity."""
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -93,6 +94,15 @@ def test_names_are_distinct_and_say_what_a_coordinate_is():
     assert FORMS.columns("bias") == ()
     assert FormCoordinates(SCHEMA).names == SCHEMA.coordinates
     assert FormCoordinates(SCHEMA).columns("city=a") == ("city",)
+
+
+def test_names_of_columns_are_cut_so_that_a_short_query_makes_no_large_names():
+    long = replace(SCHEMA, features=tuple(replace(f, name=f.name * 30_000, column=f.name) for f in SCHEMA.features))
+    names = FormCoordinates(long, MAP).names
+    assert max(map(len, names)) < 200
+    assert len(set(names)) == MAP.d
+    assert names[0] == f"0: {'age' * 20}..."
+    assert FormCoordinates(long, MAP).columns(names[9]) == ("age", "dose")
 
 
 def test_what_a_map_lacks_is_refused():
