@@ -8,22 +8,30 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
 from dpcore.records.schema import Label, Schema
+from learner.exported_terms import RULES, exported_terms
+from learner.pipelines import pipeline_of
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
 
 FORMAT = "radofed-original-units"
 FORMAT_VERSION = 1
+TERMS_FORMAT_VERSION = 2
+"""With `terms`, of a model over a feature map, in place of a weight for each feature."""
 
 # How cells are compared and what each policy does, so that the file can be used without this program.
-_RULES = (
+_LINEAR_RULES = (
     "margin = intercept + the sum of what each feature adds; positive if margin > 0, else negative",
     "a real feature adds weight * value, in the units of its column; the value must be within lower and upper",
     "a boolean feature adds if_true if the cell is one of `true`, if_false if it is one of `false`",
     "a category adds the weight listed with its value, and 0 for an unlisted value if unknown is 'zero'",
     "a threshold adds if_at_least if the value is >= threshold, else if_below",
+)
+_CELL_RULES = (
     "out_of_bounds 'clip': replace the value by the nearest bound",
     "missing is an empty cell, unknown a text that is in no list; 'impute': replace the cell by `impute`",
     "'zero-vector' in any policy: the row has no prediction; 'refuse': the row is an error and has no prediction",
@@ -32,8 +40,8 @@ _RULES = (
 )
 
 
-class LinearModel(Protocol):
-    """The model to export: sign(theta . x) over rows encoded by `schema` (learner.model.Model)."""
+class ExportedModel(Protocol):
+    """The model to export: sign(theta . x) over encoded rows, mapped if there is a map (learner.model.Model)."""
 
     @property
     def theta(self) -> NDArray[np.float64]:
@@ -60,13 +68,24 @@ class LinearModel(Protocol):
         """The privacy statement of those releases."""
         ...
 
+    @property
+    def feature_map(self) -> FeatureMap | None:
+        """What rows are mapped by; theta is then over its coordinates."""
+        ...
 
-def to_sklearn(model: LinearModel, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
-    """The model as a fitted `sklearn.linear_model.LogisticRegression`.
+
+def to_sklearn(
+    model: ExportedModel, *, classes: Literal["signs", "label"] = "signs"
+) -> "LogisticRegression | Pipeline":
+    """The model as a fitted `sklearn.linear_model.LogisticRegression`, or a fitted pipeline that ends with one.
 
     It takes rows encoded by the schema, without the bias: (rows, d - 1), or (rows, d) if the schema has no bias.
     `feature_names_in_` are the coordinates' names, `coef_` their weights, and `intercept_` the weight of the bias, or
     0. `radofed.common.tables.tables.read_observations` encodes a file (its last column is the bias).
+
+    A model with a feature map becomes a `sklearn.pipeline.Pipeline` of scikit-learn's own transformers, with the
+    `LogisticRegression` as its last step (learner.pipelines). It takes the same rows. A refitted `clone` keeps the
+    knots, point masses and pairs, and learns the rest from the rows that it is given.
 
     classes: "signs" sets `classes_` to [-1, 1], the labels of `learner.model.predict`; "label" sets it to the schema's
     texts, [negative, positive], and needs exactly one of each.
@@ -90,15 +109,20 @@ def to_sklearn(model: LinearModel, *, classes: Literal["signs", "label"] = "sign
     width = model.schema.d - int(model.schema.bias)
     estimator = LogisticRegression()
     estimator.classes_ = np.array([-1, 1] if classes == "signs" else _texts(model.schema.label))
+    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
+    names = np.array(model.schema.coordinates[:width], dtype=object)
+    if model.feature_map is not None:
+        pipeline = pipeline_of(model.feature_map, model.theta, width, estimator)
+        pipeline[0].feature_names_in_ = names
+        return pipeline
     estimator.coef_ = model.theta[np.newaxis, :width].copy()
     estimator.intercept_ = model.theta[width:].copy() if model.schema.bias else np.zeros(1)
     estimator.n_features_in_ = width
-    estimator.feature_names_in_ = np.array(model.schema.coordinates[:width], dtype=object)
-    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
+    estimator.feature_names_in_ = names
     return estimator
 
 
-def to_original_units(model: LinearModel) -> dict[str, Any]:
+def to_original_units(model: ExportedModel) -> dict[str, Any]:
     """The model in the units of the original columns, as JSON values. Using it does not require the encoding.
 
     A real feature's coordinate is 2 (v - lower) / (upper - lower) - 1, so its weight per unit is 2 theta /
@@ -107,8 +131,28 @@ def to_original_units(model: LinearModel) -> dict[str, Any]:
     the features add is the margin of `Model.scores`, up to rounding of terms of the size weight * value. `rules` says
     what each kind of feature adds and how every other cell is handled.
 
-    Raises ModelError if a weight per unit exceeds the range of a double.
+    A model with a feature map has `terms`: its functions with knots in the units of the columns, and a weight for each
+    (learner.exported_terms). The format version is then 2.
+
+    Raises ModelError if a weight per unit exceeds the range of a double, or knots coincide in the units of a column.
     """
+    schema = model.schema
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION if model.feature_map is None else TERMS_FORMAT_VERSION,
+        "learner": model.learner,
+        "schema": schema.name,
+        "schema_digest": schema.digest.hex(),
+        "release_digest": model.release_digest.hex(),
+        "label": plain(schema.label),
+        **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
+        "privacy": model.statement.to_dict(),
+        "privacy_in_words": model.statement.sentences(),
+    }
+
+
+def _linear(model: ExportedModel) -> dict[str, Any]:
+    """The intercept and what each feature adds."""
     schema, theta = model.schema, [float(value) for value in model.theta]
     weights = dict(zip(schema.coordinates, theta, strict=True))
     intercept = Fraction(theta[-1]) if schema.bias else Fraction(0)
@@ -118,19 +162,19 @@ def to_original_units(model: LinearModel) -> dict[str, Any]:
         if isinstance(feature, RealFeature):
             lower, upper = Fraction(feature.lower), Fraction(feature.upper)
             intercept -= Fraction(weights[feature.name]) * (upper + lower) / (upper - lower)
+    found = _double(intercept, "the intercept")
+    return {"intercept": found, "features": features, "rules": [*_LINEAR_RULES, *_CELL_RULES]}
+
+
+def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
+    """The intercept, the features' rules for cells, and the terms."""
+    theta = [float(value) for value in model.theta]
+    terms = exported_terms(feature_map, theta[: len(feature_map.terms)], model.schema)
     return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "learner": model.learner,
-        "schema": schema.name,
-        "schema_digest": schema.digest.hex(),
-        "release_digest": model.release_digest.hex(),
-        "label": plain(schema.label),
-        "intercept": _double(intercept, "the intercept"),
-        "features": features,
-        "rules": list(_RULES),
-        "privacy": model.statement.to_dict(),
-        "privacy_in_words": model.statement.sentences(),
+        "intercept": theta[-1] if feature_map.bias else 0.0,
+        "features": [plain(feature) for feature in model.schema.features],
+        "terms": terms,
+        "rules": [*RULES, *_CELL_RULES],
     }
 
 

@@ -299,6 +299,7 @@ class BudgetedOracle:
         tolerance: float | None = None,
         confidence: float = 0.95,
         noise_rate: float = 0.0,
+        feature_map: FeatureMap | None = None,
     ) -> Estimates:
         """See dpcore.estimators.oracle.Oracle; texts are parsed."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
@@ -309,7 +310,8 @@ class BudgetedOracle:
         wanted = tuple(parse(text) if isinstance(text, str) else as_predicate(text) for text in predicates)
         asked, correction = corrected_batch(wanted, noise_rate)
         pure = self._delta == 0
-        request = StatisticRequest(self.schema, asked, pure=pure, **self._options(part))
+        options = {**self._options(part), "feature_map": feature_map}
+        request = StatisticRequest(self.schema, asked, pure=pure, **options)
         plan = self._plan(request)
         failure = 1 - confidence
         stated = len(plan.party_rows or ()) or plan.query.honest_parties

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.feature_map import FeatureMap, Product
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner import covariance as covariances
 from learner import export
@@ -26,6 +26,7 @@ from radofed.common.tables.tables import as_source, encoded_blocks, open_table, 
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
 
 FORMAT = "radofed-model"
 FORMAT_VERSION = 1
@@ -93,14 +94,10 @@ class Model:
 
     def columns_of(self, place: int) -> tuple[str, ...]:
         """The source columns that a coordinate of theta is a function of: none for the bias, two for a product."""
-        if self.feature_map is None:
-            return _columns(self.schema, place)
-        if place == len(self.feature_map.terms):
-            return ()
-        function = self.feature_map.terms[place].function
-        if isinstance(function, Product):
-            return self.columns_of(function.first) + self.columns_of(function.second)
-        return _columns(self.schema, function.coordinate)
+        if self.feature_map is not None:
+            return self.feature_map.columns(place, self.schema)
+        column = self.schema.sources(self.schema.coordinates[place])
+        return () if column is None else (column,)
 
     def contributions(self, x: NDArray[np.float64]) -> dict[tuple[str, ...], NDArray[np.float64]]:
         """What each column, and each pair of columns of a product, adds to the scores: (rows,), by source columns.
@@ -121,33 +118,17 @@ class Model:
         """
         return explain(self, row)
 
-    def require_linear(self, what: str) -> None:
-        """Raise ModelError if the model has a feature map: `what` then needs one weight for each column."""
-        if self.feature_map is not None:
-            raise ModelError(
-                f"{what} needs a model that is linear in the columns, and this one has curves: use `predict`, or train "
-                "an estimator such as newton"
-            )
-
     @property
     def digest(self) -> bytes:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
 
-    def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
-        """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`.
-
-        Raises ModelError if the model has a feature map.
-        """
-        self.require_linear("to_sklearn")
+    def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression | Pipeline":
+        """The model as a fitted scikit-learn estimator: `learner.export.to_sklearn`."""
         return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
-        """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`.
-
-        Raises ModelError if the model has a feature map.
-        """
-        self.require_linear("an export in the columns' units")
+        """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
         return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
@@ -218,11 +199,6 @@ class Model:
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
         return model
-
-
-def _columns(schema: Schema, coordinate: int) -> tuple[str, ...]:
-    column = schema.sources(schema.coordinates[coordinate])
-    return () if column is None else (column,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -238,7 +238,7 @@ def _check_map(request: Request, kind: QueryKind) -> None:
     if request.feature_map is not None and not kind.takes_maps:
         raise PlanError(
             f"{kind.name} takes no feature map, as its bound is about values of the schema's coordinates: ask moments, "
-            "gaussian, fixed-support with an epsilon, or gradients"
+            "gaussian, fixed-support with an epsilon, statistics or gradients"
         )
 
 

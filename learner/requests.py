@@ -328,7 +328,7 @@ class StatisticRequest(NoisyTerms):
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> StatisticQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
-        least = StatisticQuery(self.predicates, self.schema, GaussianShares(SMALLEST_SHARE_SIGMA))
+        least = StatisticQuery(self.predicates, self.schema, GaussianShares(SMALLEST_SHARE_SIGMA), self.feature_map)
         l1 = least.sensitivity.l1 << self.noise_fraction_bits
         laplace = LaplaceShares(smallest_scale(l1, self.epsilon * self.counted_part), honest_parties)
         if self.pure:

@@ -5,8 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpcore.predicates.expressions import Above, AtLeast, Clipped, Equals, Flag, NonNegative, Predicate
+from dpcore.predicates.forms import FormCoordinates
 from dpcore.predicates.notation import described
 from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from radofed.common.printing import local_time
 from wire.query import Query
@@ -44,7 +46,7 @@ class Asked:
             learner=query.learner,
             kind=query.kind.name,
             words=query.words,
-            columns=columns(query.schema, None if statistic is None else statistic.predicates),
+            columns=columns(query.schema) if statistic is None else _columns_of(statistic),
             predicates=() if statistic is None else tuple(described(predicate) for predicate in statistic.predicates),
             values=query.length,
             cohort_min=query.cohort_min,
@@ -75,11 +77,18 @@ class Asked:
         ]
 
 
-def columns(schema: Schema, predicates: Iterable[Predicate] | None = None) -> tuple[str, ...]:
+def _columns_of(statistic: StatisticQuery) -> tuple[str, ...]:
+    return columns(statistic.schema, statistic.predicates, statistic.feature_map)
+
+
+def columns(
+    schema: Schema, predicates: Iterable[Predicate] | None = None, feature_map: FeatureMap | None = None
+) -> tuple[str, ...]:
     """The source columns of the schema that these predicates read; all columns if there are no predicates.
 
-    The label's column is among them where a predicate reads the label.
+    The label's column is among them where a predicate reads the label. feature_map: whose coordinates forms are of.
     """
+    coordinates = FormCoordinates(schema, feature_map)
     own = {feature.name: feature.column for feature in schema.features}
     if predicates is None:
         return tuple(dict.fromkeys((*own.values(), schema.label.column)))
@@ -95,7 +104,7 @@ def columns(schema: Schema, predicates: Iterable[Predicate] | None = None) -> tu
         if isinstance(node, Flag | Equals | AtLeast | Above):
             found.add(own[node.feature])
         elif isinstance(node, NonNegative | Clipped):
-            found |= {schema.sources(name) or "" for name, _ in node.form.weights}
+            found.update(*(coordinates.columns(name) for name, _ in node.form.weights))
         elif node.labelled and not node.children():
             found.add(schema.label.column)
     return tuple(column for column in dict.fromkeys((*own.values(), schema.label.column)) if column in found)

@@ -23,29 +23,34 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
+from dpcore.predicates.forms import FormCoordinates
 from dpcore.records.features import CategoryFeature
-from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError
 from wire.rationals import rational_from_proto, rational_to_proto
 
 
-def write_predicates(predicates: Sequence[Predicate], schema: Schema, message: query_pb2.StatisticQuery) -> None:
-    """Fill in `nodes` and `predicates` of the message. The predicates must be checked against the schema already."""
-    writer = _Writer(schema, message)
+def write_predicates(
+    predicates: Sequence[Predicate], coordinates: FormCoordinates, message: query_pb2.StatisticQuery
+) -> None:
+    """Fill in `nodes` and `predicates` of the message. The predicates must be checked already.
+
+    coordinates: of forms, by whose places they travel.
+    """
+    writer = _Writer(coordinates, message)
     message.predicates.extend([writer.place(predicate) for predicate in predicates])
 
 
-def read_predicates(message: query_pb2.StatisticQuery, schema: Schema) -> tuple[Predicate, ...]:
+def read_predicates(message: query_pb2.StatisticQuery, coordinates: FormCoordinates) -> tuple[Predicate, ...]:
     """The predicates of a message. Types are not checked here: the query that contains them checks them.
 
-    Raises WireError(QUERY_INVALID) if the table is not in canonical form, is too deep or too large, or names a feature
-    or value that the schema does not have.
+    Raises WireError(QUERY_INVALID) if the table is not in canonical form, is too deep or too large, or names a feature,
+    value or coordinate that is not there.
     """
     if len(message.nodes) > MOST_NODES:
         raise _invalid(f"A batch of predicates may have at most {MOST_NODES} nodes.")
     _check_form(message)
-    reader = _Reader(schema, [feature.name for feature in schema.features])
+    reader = _Reader(coordinates)
     nodes: list[Predicate] = []
     for node in message.nodes:
         nodes.append(reader.predicate(node, nodes))
@@ -57,15 +62,15 @@ def _invalid(detail: str) -> WireError:
 
 
 class _Writer:
-    def __init__(self, schema: Schema, message: query_pb2.StatisticQuery) -> None:
+    def __init__(self, coordinates: FormCoordinates, message: query_pb2.StatisticQuery) -> None:
         self._message, self._places = message, dict[Predicate, int]()
+        schema, self._coordinates = coordinates.schema, coordinates
         self._features = {feature.name: place for place, feature in enumerate(schema.features)}
         self._values = {
             feature.name: {value: place for place, value in enumerate(feature.values)}
             for feature in schema.features
             if isinstance(feature, CategoryFeature)
         }
-        self._coordinates = {name: place for place, name in enumerate(schema.coordinates)}
 
     def place(self, predicate: Predicate) -> int:
         """The index of a predicate in the table. Adds it if it is not there."""
@@ -116,15 +121,16 @@ class _Writer:
         test.bound.CopyFrom(rational_to_proto(bound))
 
     def _form(self, form: Affine, message: query_pb2.AffineForm) -> None:
-        by_place = sorted((self._coordinates[name], weight) for name, weight in form.weights)
+        by_place = sorted((self._coordinates.place(name), weight) for name, weight in form.weights)
         message.coordinates.extend([place for place, _ in by_place])
         message.weights.extend([weight for _, weight in by_place])
         message.constant = form.constant
 
 
 class _Reader:
-    def __init__(self, schema: Schema, features: Sequence[str]) -> None:
-        self._schema, self._features = schema, features
+    def __init__(self, coordinates: FormCoordinates) -> None:
+        self._schema, self._coordinates = coordinates.schema, coordinates.names
+        self._features = [feature.name for feature in self._schema.features]
         self._atoms: dict[str | None, Callable[[query_pb2.PredicateNode], Predicate]] = {
             "constant": lambda node: Constant(node.constant),
             "label_is_positive": lambda node: LabelIs(node.label_is_positive),
@@ -171,11 +177,11 @@ class _Reader:
         return Clipped(self._form(clipped.form), clipped.scale)
 
     def _form(self, form: query_pb2.AffineForm) -> Affine:
-        places, names = list(form.coordinates), self._schema.coordinates
+        places, names = list(form.coordinates), self._coordinates
         if len(places) != len(form.weights) or places != sorted(set(places)) or 0 in form.weights:
             raise _invalid("A form's coordinates must ascend, and each must have a non-zero weight.")
         if places and places[-1] >= len(names):
-            raise _invalid(f"A form names coordinate {places[-1]}, but the schema has {len(names)}.")
+            raise _invalid(f"A form names coordinate {places[-1]}, but there are {len(names)}.")
         return Affine(
             tuple((names[place], weight) for place, weight in zip(places, form.weights, strict=True)), form.constant
         )

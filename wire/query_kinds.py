@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError
+from dpcore.predicates.forms import FormCoordinates
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -19,6 +20,7 @@ from dpcore.rados.designs import (
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
@@ -47,7 +49,8 @@ def write_kind(kind: Kind, message: query_pb2.Query) -> None:
             message.rados.rados = kind.rados
             _write_design(kind.design, message.rados)
         case StatisticQuery():
-            write_predicates(kind.predicates, kind.schema, message.statistic)
+            coordinates = FormCoordinates(kind.schema, kind.feature_map)
+            write_predicates(kind.predicates, coordinates, message.statistic)
             _write_noise(kind.noise, message.statistic)
         case GradientQuery():
             message.gradient.loss = _LOSSES[kind.loss]
@@ -65,8 +68,8 @@ def kind_bytes(kind: Kind) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def read_kind(message: query_pb2.Query, schema: Schema, d: int) -> Kind:
-    """d: the number of coordinates of a record, which a feature map changes.
+def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap | None = None) -> Kind:
+    """feature_map: that of the query, which fits the schema.
 
     Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range.
     """
@@ -78,10 +81,11 @@ def read_kind(message: query_pb2.Query, schema: Schema, d: int) -> Kind:
         case "rados":
             return RadosQuery(message.rados.rados, _read_design(message.rados, schema))
         case "statistic":
-            predicates = read_predicates(message.statistic, schema)
-            return StatisticQuery(predicates, schema, _read_noise(message.statistic, message.honest_parties))
+            predicates = read_predicates(message.statistic, FormCoordinates(schema, feature_map))
+            noise = _read_noise(message.statistic, message.honest_parties)
+            return StatisticQuery(predicates, schema, noise, feature_map)
         case "gradient":
-            return _read_gradient(message.gradient, d)
+            return _read_gradient(message.gradient, schema.d if feature_map is None else feature_map.d)
         case _:
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's kind.")
 

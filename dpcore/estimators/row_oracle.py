@@ -83,11 +83,13 @@ class RowOracle:
         tolerance: float | None = None,  # noqa: ARG002  (there is no other answer)
         confidence: float = 0.95,
         noise_rate: float = 0.0,
+        feature_map: FeatureMap | None = None,
     ) -> Estimates:
         """Means over the rows, with the half-width for sampling."""
         asked, correction = corrected_batch(predicates, noise_rate)
         bits = 0 if all(map(is_boolean, asked)) else _BITS
-        means = np.ldexp(sums(asked, self.schema, self._records, bits).astype(np.float64), -bits) / self.rows
+        records = self._records if feature_map is None else self._records.mapped(feature_map)
+        means = np.ldexp(sums(asked, self.schema, records, bits).astype(np.float64), -bits) / self.rows
         widths = correction.batch(None, 2.0**-bits if bits else 0.0).half_widths(self.rows, 1.0 - confidence)
         return Estimates(
             correction.apply(means), self.rows, confidence, widths.sampling, widths.quantisation, widths.noise, 0.0

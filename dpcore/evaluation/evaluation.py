@@ -1,4 +1,6 @@
-"""Evaluation of a linear model on the parties' rows: errors, rates, calibration and ROC from one release of counts.
+"""Evaluation of a model on the parties' rows: errors, rates, calibration and ROC from one release of counts.
+
+The model is linear in the coordinates of a record, or in those of a record that a feature map mapped.
 
 The release has two histograms, of mutually exclusive predicates each: the four cells of the confusion matrix, and the
 rows of each label by score, in bins with fixed edges. Replacing a row moves two cells of either by 1, so the batch's
@@ -50,6 +52,7 @@ from dpcore.evaluation.intervals import (
     interval_on_rows,
 )
 from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 
 LEAST_BINS, MOST_BINS = 6, 256
@@ -237,10 +240,12 @@ def evaluate(
     scale: float = 1.0,
     part: Fraction = WHOLE,
     unseen: bool | None = None,
+    feature_map: FeatureMap | None = None,
 ) -> Evaluation:
     """Evaluate sign(theta . x) on the federation's rows; one release.
 
-    theta: (d,) over the coordinates of oracle.schema. bins: even, from 6 to 256; their edges are the scores at which
+    theta: (d,) over the coordinates of oracle.schema, or over those of the feature map, by which parties then map
+    their rows first. bins: even, from 6 to 256; their edges are the scores at which
     the probability 1 / (1 + exp(-score / scale)) is k / bins, so no edge depends on data. scale: 1 if theta . x is a
     log odds, like a logistic regression's; for other scores, about the size of a usual one. Calibration then measures
     how far score / scale is from a log odds. part: of the oracle's budget. unseen: whether theta was not trained on the
@@ -262,8 +267,9 @@ def evaluate(
     if not (math.isfinite(scale) and scale > 0.0):
         raise ConfigurationError(f"scale is {scale}: give a finite score above 0")
     edges = scale * _logits(bins)
-    scores = linear_scores(theta, oracle.schema, edges)
-    estimates = oracle.statistic((*scores.cells(), *scores.bins()), part=part, confidence=confidence)
+    scores = linear_scores(theta, oracle.schema, edges, feature_map)
+    asked = (*scores.cells(), *scores.bins())
+    estimates = oracle.statistic(asked, part=part, confidence=confidence, feature_map=feature_map)
     counts, every = estimates.values * estimates.rows, estimates.most_rows or estimates.rows
     about: HeldBack | None = getattr(oracle, "held_back", None)
     if unseen is None:

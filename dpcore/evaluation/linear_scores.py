@@ -9,12 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.predicates.expressions import MOST_FORM, Affine, And, LabelIs, NonNegative, Not, Predicate
+from dpcore.predicates.forms import FormCoordinates
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import BIAS, Schema
 
 
 @dataclass(frozen=True)
 class LinearScores:
     """The score sum_j w_j z_j + constant of a record, in units of 2^-exponent, z_j its coordinates except the bias.
+
+    With a feature map, z_j are the coordinates of the mapped record.
 
     edges: increasing integers in that unit, 0 among them. rounding: the most that a score may differ from theta . x,
     for any record: the rounding of theta, plus that of stored coordinates.
@@ -56,18 +60,22 @@ class LinearScores:
         return NonNegative(Affine(tuple((name, -weight) for name, weight in self.weights), edge - self.constant))
 
 
-def linear_scores(theta: ArrayLike, schema: Schema, edges: NDArray[np.float64]) -> LinearScores:
+def linear_scores(
+    theta: ArrayLike, schema: Schema, edges: NDArray[np.float64], feature_map: FeatureMap | None = None
+) -> LinearScores:
     """The scores theta . x with integer weights: theta times the largest power of two that fits, rounded to integers.
 
-    theta: (d,), the bias last if the schema has one. edges: increasing scores, 0 among them. A theta of few binary
-    digits, such as multiples of 1/2, is exact. Raises ShapeError if theta does not fit the schema, ConfigurationError
-    if it is not finite or too large compared with the edges.
+    theta: (d,), the bias last if the schema has one; with a feature map, over its coordinates. edges: increasing
+    scores, 0 among them. A theta of few binary digits, such as multiples of 1/2, is exact. Raises ShapeError if theta
+    does not fit the schema or the map, ConfigurationError if it is not finite or too large compared with the edges.
     """
     weights = np.asarray(theta, dtype=np.float64)
-    if weights.shape != (schema.d,):
-        raise ShapeError(f"theta has shape {weights.shape} and the schema {schema.d} coordinates: give (d,)")
+    names = FormCoordinates(schema, feature_map).names
+    if weights.shape != (len(names),):
+        whose = "schema" if feature_map is None else "feature map"
+        raise ShapeError(f"theta has shape {weights.shape} and the {whose} {len(names)} coordinates: give (d,)")
     # Half a unit of rounding for each coordinate, and room for the edge.
-    room = MOST_FORM - schema.d - 4
+    room = MOST_FORM - len(names) - 4
     with np.errstate(over="ignore"):
         size = float(np.abs(weights).sum() + np.abs(edges).max())
     if not math.isfinite(size):
@@ -81,13 +89,15 @@ def linear_scores(theta: ArrayLike, schema: Schema, edges: NDArray[np.float64]) 
             "scale theta down"
         )
     rounding = np.abs(np.ldexp(integers.astype(np.float64), -exponent) - weights).sum()
-    stored = np.abs(weights[: schema.d - schema.bias]).sum()
-    named = dict(zip(schema.coordinates, integers.tolist(), strict=True))
+    stored = np.abs(weights[: len(names) - schema.bias]).sum()
+    # Predictions compute mapped coordinates in doubles, within 2^-28 of the integers (`FeatureMap.of`).
+    stored_bits = STORED_FRACTION_BITS if feature_map is None else STORED_FRACTION_BITS - 2
+    named = dict(zip(names, integers.tolist(), strict=True))
     constant = named.pop(BIAS) if schema.bias else 0
     return LinearScores(
         weights=tuple(named.items()),
         constant=constant,
         edges=tuple(bounds.tolist()),
         exponent=exponent,
-        rounding=float(rounding + math.ldexp(float(stored), -STORED_FRACTION_BITS)),
+        rounding=float(rounding + math.ldexp(float(stored), -stored_bits)),
     )

@@ -28,7 +28,8 @@ Result = Bits | Values | Sums
 class Block:
     """Up to `rows` consecutive rows of records, starting at `first`.
 
-    columns: the needed coordinates, in the order by which the methods number them. fraction_bits: f, 0 to 30.
+    columns: the needed coordinates, in the order by which the methods number them: those of the schema by their places,
+    and those of the records' feature map by their places after all of the schema's. fraction_bits: f, 0 to 30.
     Bits beyond the last row are undefined, except in `usable_bits`, where they are 0. The results of a row that is not
     usable are undefined too: a caller that adds up must leave them out.
     """
@@ -36,7 +37,7 @@ class Block:
     def __init__(self, records: Records, first: int, rows: int, columns: Sequence[int], fraction_bits: int) -> None:
         self.part = slice(first, min(first + rows, records.rows))
         # One contiguous run for each coordinate: operations read whole columns.
-        self._columns = np.ascontiguousarray(records.features[self.part, list(columns)].T)
+        self._columns = np.ascontiguousarray(_coordinates(records, self.part, columns).T)
         self._labels = records.labels[self.part]
         self.usable = records.usable[self.part]
         self.rows = len(self._labels)
@@ -130,3 +131,18 @@ class Block:
     def unless(self, bits: Bits, values: Values) -> Values:
         """The maximum of bits and values: 2^f where the bit is 1, else the value."""
         return np.where(self.unpack(bits), np.int32(self.one), values)
+
+
+def _coordinates(records: Records, part: slice, columns: Sequence[int]) -> NDArray[np.int32]:
+    """These coordinates of some rows: (rows, len(columns)), in units of 2^-30."""
+    features, width = records.features[part], records.features.shape[1]
+    if all(column < width for column in columns):
+        return features[:, list(columns)]
+    assert records.feature_map is not None, "only a map has coordinates after the schema's"
+    from dpcore.records.compiled_map import mapped  # noqa: PLC0415 - imports Numba
+
+    terms = mapped(np.require(features, requirements=("C", "A")), records.feature_map)
+    found = np.empty((len(features), len(columns)), dtype=np.int32)
+    for place, column in enumerate(columns):
+        found[:, place] = features[:, column] if column < width else terms[:, column - width]
+    return found

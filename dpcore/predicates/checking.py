@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from types import UnionType
 
-from dpcore.errors import SchemaError
 from dpcore.predicates.expressions import (
     MOST_DEPTH,
     Above,
@@ -15,6 +14,8 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
+from dpcore.predicates.forms import FormCoordinates
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, ThresholdFeature, nearest
 from dpcore.records.schema import Schema
 
@@ -35,8 +36,10 @@ _HOW = {
 }
 
 
-def check(predicates: Sequence[Predicate], schema: Schema) -> None:
+def check(predicates: Sequence[Predicate], schema: Schema, feature_map: FeatureMap | None = None) -> None:
     """Check, before any evaluation, that `predicates` can be evaluated on records of the schema.
+
+    feature_map: what records are mapped by, so that forms are of its coordinates (dpcore.predicates.forms).
 
     Raises PredicateError if
 
@@ -56,7 +59,7 @@ def check(predicates: Sequence[Predicate], schema: Schema) -> None:
         first = places.setdefault(nodes.place(predicate), number)
         if first != number:
             raise PredicateError(f"predicates {first} and {number} are the same: remove one of them")
-    types = _Types(schema)
+    types = _Types(schema, feature_map)
     for atom in nodes.atoms:
         types.check(atom)
 
@@ -103,10 +106,11 @@ def _size(predicate: Predicate) -> int:
 
 
 class _Types:
-    """Checks the atoms of a batch against a schema."""
+    """Checks the atoms of a batch against a schema and a map."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, feature_map: FeatureMap | None) -> None:
         self._schema = schema
+        self._coordinates = FormCoordinates(schema, feature_map)
         self._features = {feature.name: feature for feature in schema.features}
         # Sets make the lookups fast: a category may have many values, and many predicates may each name one.
         self._values = {
@@ -130,7 +134,7 @@ class _Types:
                 self._check_type(name, RealFeature)
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
-                    self._check_coordinate(name)
+                    self._coordinates.place(name)
             case _:
                 pass
 
@@ -141,9 +145,3 @@ class _Types:
         feature = self._features[name]
         if not isinstance(feature, kinds):
             raise PredicateError(f"{name!r} is {_HOW[type(feature)]}")
-
-    def _check_coordinate(self, name: str) -> None:
-        try:
-            self._schema.sources(name)
-        except SchemaError as error:
-            raise PredicateError(str(error)) from None

@@ -10,7 +10,8 @@ the difference of two numbers in [0, 1]. A group of one has one sum. The square 
 magnitude. Predicates that are 0 for every record are in no group: their sums never change.
 
 Facts (dpcore.predicates.facts) prove that the predicates of a group exclude one another; they hold for records encoded
-by the schema. Predicates without such a proof count as overlapping, so M predicates have at most M and M.
+by the schema, also if a feature map maps them first: no fact is about the values that a coordinate can have. Predicates
+without such a proof count as overlapping, so M predicates have at most M and M.
 """
 
 import heapq

@@ -33,14 +33,15 @@ def sums(
 ) -> NDArray[np.int64]:
     """For each predicate, the sum of floor(value 2^f) over the records: exact int64 (M,), in units of 2^-fraction_bits.
 
-    Boolean values are 0 or 2^f, and a row that is not usable gives 0. progress: callback (rows done, rows). Uses one
+    Boolean values are 0 or 2^f, and a row that is not usable gives 0. If the records have a feature map, forms are of
+    its coordinates (dpcore.predicates.forms), in the map's integers. progress: callback (rows done, rows). Uses one
     thread: a step on a block takes microseconds, less than passing the interpreter's lock between threads costs.
 
     Raises PredicateError as `check` does, before anything is evaluated; ShapeError if the records do not have the
     schema's coordinates; PlanError if fraction_bits is not in 0..30.
     """
     program = _program(predicates, schema, records, fraction_bits)
-    size = block_rows(program)
+    size = block_rows(program, _mapped(records))
     total = np.zeros(len(predicates), dtype=np.int64)
     for first in range(0, records.rows, size):
         block = Block(records, first, size, program.columns, fraction_bits)
@@ -58,16 +59,20 @@ def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fr
     """
     program = _program(predicates, schema, records, fraction_bits)
     found = np.zeros((records.rows, len(predicates)), dtype=np.int64)
-    for first in range(0, records.rows, block_rows(program)):
-        block = Block(records, first, block_rows(program), program.columns, fraction_bits)
+    size = block_rows(program, _mapped(records))
+    for first in range(0, records.rows, size):
+        block = Block(records, first, size, program.columns, fraction_bits)
         for numbers, result in program.run(block):
             found[block.part, numbers] = block.each(result)[:, np.newaxis]
     return found
 
 
-def block_rows(program: Program) -> int:
-    """Rows of a block: fewer if many results or columns are kept at once, so that memory stays bounded."""
-    columns = _COLUMN_BITS * len(program.columns)
+def block_rows(program: Program, mapped: int = 0) -> int:
+    """Rows of a block: fewer if many results or columns are kept at once, so that memory stays bounded.
+
+    mapped: the coordinates of a feature map, all of which are computed.
+    """
+    columns = _COLUMN_BITS * (len(program.columns) + mapped)
     # While the columns are transposed there are two copies of them, and no results yet.
     bits = columns + max(columns, program.row_bits)
     fitting = _BLOCK_BITS // bits // WORD_ROWS * WORD_ROWS
@@ -75,9 +80,14 @@ def block_rows(program: Program) -> int:
 
 
 def _program(predicates: Sequence[Predicate], schema: Schema, records: Records, fraction_bits: int) -> Program:
-    check(predicates, schema)
-    if records.d != schema.d:
-        raise ShapeError(f"records have {records.d} coordinates and the schema {schema.d}: encode them by this schema")
+    check(predicates, schema, records.feature_map)
+    width = records.features.shape[1]
+    if width != schema.d:
+        raise ShapeError(f"records have {width} coordinates and the schema {schema.d}: encode them by this schema")
     if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
         raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
-    return compiled(predicates, schema)
+    return compiled(predicates, schema, records.feature_map)
+
+
+def _mapped(records: Records) -> int:
+    return 0 if records.feature_map is None else records.feature_map.d

@@ -169,7 +169,9 @@ class Above(_Compared):
 
 @dataclass(frozen=True, eq=False)
 class Affine(_Node):
-    """sum_j w_j z_j + constant, where z_j is the encoded coordinate of that name, in [-1, 1]. Not a predicate.
+    """sum_j w_j z_j + constant, where z_j is the coordinate of that name, in [-1, 1]. Not a predicate.
+
+    Coordinates are the schema's, or those of the query's feature map (dpcore.predicates.forms).
 
     weights: (name, w_j), distinct names, kept sorted and without zeros. Raises PredicateError if sum |w_j| + |constant|
     is 2^32 or more, so that every value in units of 2^-30 is exact in int64.

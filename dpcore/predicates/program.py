@@ -34,6 +34,8 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
+from dpcore.predicates.forms import FormCoordinates
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
@@ -56,7 +58,8 @@ class Step(NamedTuple):
 class Program:
     """Steps, each of which reads earlier ones only.
 
-    roots: for each predicate, the index of its step. columns: the schema's coordinates, in the steps' numbering.
+    roots: for each predicate, the index of its step. columns: the coordinates that are read, in the steps' numbering:
+    those of the schema by their places, and those of a feature map by their places after all of the schema's.
     """
 
     steps: tuple[Step, ...]
@@ -104,9 +107,9 @@ class Program:
         return dead
 
 
-def compiled(predicates: Sequence[Predicate], schema: Schema) -> Program:
+def compiled(predicates: Sequence[Predicate], schema: Schema, feature_map: FeatureMap | None = None) -> Program:
     """The program of predicates that have passed `check`."""
-    compiler = _Compiler(schema)
+    compiler = _Compiler(schema, feature_map)
     roots = tuple(compiler.root(predicate) for predicate in predicates)
     return _in_order_of_need(Program(tuple(compiler.places), roots, tuple(compiler.columns)))
 
@@ -129,8 +132,10 @@ def _in_order_of_need(program: Program) -> Program:
 
 
 class _Compiler:
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, feature_map: FeatureMap | None) -> None:
         self._schema = schema
+        self._of_forms = FormCoordinates(schema, feature_map)
+        self._first_of_forms = 0 if feature_map is None else schema.d
         self._reals = {feature.name: feature for feature in schema.features if isinstance(feature, RealFeature)}
         self._known: dict[tuple[int, bool], int] = {}
         self.places: dict[Step, int] = {}
@@ -146,6 +151,10 @@ class _Compiler:
 
     def _column(self, coordinate: str) -> int:
         return self.columns.setdefault(self._schema.coordinate(coordinate), len(self.columns))
+
+    def _column_of_form(self, coordinate: str) -> int:
+        place = self._first_of_forms + self._of_forms.place(coordinate)
+        return self.columns.setdefault(place, len(self.columns))
 
     def _bits(self, predicate: Predicate) -> int:
         """The step of a Boolean predicate."""
@@ -215,7 +224,7 @@ class _Compiler:
         return reduce(lambda a, b: self._place(operation, reads=(a, b)), sorted(set(places)))
 
     def _sum(self, form: Affine) -> int:
-        weights = tuple(number for name, weight in form.weights for number in (self._column(name), weight))
+        weights = tuple(number for name, weight in form.weights for number in (self._column_of_form(name), weight))
         return self._place(Block.weighted, weights)
 
     def _constant(self, *, value: bool) -> int:

@@ -48,8 +48,8 @@ class QueryKind(SumQuery[Any], ABC):
     def takes_maps(self) -> bool:
         """Whether records may be mapped first (dpcore.records.feature_map).
 
-        The kind clips records, so that its bound does not depend on their values, and names none of the schema's
-        coordinates.
+        The kind's bound does not depend on the values of records, because it clips them or what it computes of each
+        is in [0, 1], and it names no coordinates of the schema that a map would replace.
         """
         return False
 

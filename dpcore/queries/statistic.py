@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.accounting.protection import GaussianProtection, LaplaceProtection, NoiseProtection, Scope, Setting
-from dpcore.errors import PlanError
+from dpcore.errors import PlanError, ShapeError
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import sums
@@ -19,6 +19,7 @@ from dpcore.predicates.notation import described
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.records.computation import Computation
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -34,6 +35,8 @@ class StatisticQuery(QueryKind):
     """Sums of M predicates over the records, with noise on every sum.
 
     predicates: typed against `schema`. noise: each party's share of the noise on each sum, in integer units.
+    feature_map: what records are mapped by before forms are evaluated; None if they are not. A value stays in [0, 1]
+    whatever it is computed from, and equal forms are of equal coordinates, so the map changes no sensitivity.
 
     A contribution contains, for each predicate in order, the sum of floor(phi(x, y) 2^f). If all predicates are
     Boolean, nothing is rounded at any f, and f = 0 is best.
@@ -49,9 +52,10 @@ class StatisticQuery(QueryKind):
     predicates: tuple[Predicate, ...]
     schema: Schema = field(repr=False)
     noise: NoiseShares
+    feature_map: FeatureMap | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check(self.predicates, self.schema)
+        check(self.predicates, self.schema, self.feature_map)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
@@ -77,7 +81,12 @@ class StatisticQuery(QueryKind):
         return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
-        """This party's sums and its share of the noise: int64 (M,)."""
+        """This party's sums and its share of the noise: int64 (M,).
+
+        Raises ShapeError if the records have another feature map than the query.
+        """
+        if records.feature_map != self.feature_map:
+            raise ShapeError("the records have another feature map than the query: map them by the query's")
         # Predicates are fastest on a single thread.
         exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), computation.progress)
         return exact + self.noise.draw(len(exact), computation.random)
@@ -116,6 +125,11 @@ class StatisticQuery(QueryKind):
 
     @property
     def takes_parts(self) -> bool:
+        """See `QueryKind`."""
+        return True
+
+    @property
+    def takes_maps(self) -> bool:
         """See `QueryKind`."""
         return True
 

@@ -192,20 +192,40 @@ class FeatureMap:
             found[:, -1] = x[:, -1]
         return found
 
-    def names(self, schema: Schema) -> tuple[str, ...]:
-        """A name for each coordinate of a mapped record, in the columns' units, such as "age~40" or "age*income"."""
+    def names(self, schema: Schema, longest: int | None = None) -> tuple[str, ...]:
+        """A name for each coordinate of a mapped record, in the columns' units, such as "age~40" or "age*income".
+
+        longest: characters after which the name of a schema's coordinate is cut in them; None for no limit.
+        """
         names: list[str] = []
+        known = schema.coordinates if longest is None else tuple(_cut(name, longest) for name in schema.coordinates)
+        reals = {feature.name: feature for feature in schema.features if isinstance(feature, RealFeature)}
         for term in self.terms:
             match term.function:
                 case Column(coordinate):
-                    names.append(schema.coordinates[coordinate])
+                    names.append(known[coordinate])
                 case Hat(coordinate, _, peak, _):
-                    names.append(f"{schema.coordinates[coordinate]}~{in_units(schema, coordinate, peak):.6g}")
-                case PointMass(coordinate, at):
-                    names.append(f"{schema.coordinates[coordinate]}={in_units(schema, coordinate, at):.6g}")
+                    at = _in_units(reals[schema.coordinates[coordinate]], peak)
+                    names.append(f"{known[coordinate]}~{at:.6g}")
+                case PointMass(coordinate, value):
+                    at = _in_units(reals[schema.coordinates[coordinate]], value)
+                    names.append(f"{known[coordinate]}={at:.6g}")
                 case Product(first, second):
                     names.append(f"{names[first]}*{names[second]}")
         return (*names, BIAS) if self.bias else tuple(names)
+
+    def columns(self, place: int, schema: Schema) -> tuple[str, ...]:
+        """The source columns that a mapped record's coordinate is a function of.
+
+        None for the bias, two for a product.
+        """
+        if place == len(self.terms) and self.bias:
+            return ()
+        function = self.terms[place].function
+        if isinstance(function, Product):
+            return self.columns(function.first, schema) + self.columns(function.second, schema)
+        column = schema.sources(schema.coordinates[function.coordinate])
+        return () if column is None else (column,)
 
     def words(self, schema: Schema) -> str:
         """The map in words, such as "12 hats and 2 point masses of 3 features, 5 products"."""
@@ -232,6 +252,10 @@ class FeatureMap:
     def from_list(cls, terms: list[dict[str, Any]], *, bias: bool) -> "FeatureMap":
         """The map of `to_list`. Raises PlanError if a term is malformed."""
         return cls(tuple(map(_from_dict, terms)), bias)
+
+
+def _cut(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"{name[:longest]}..."
 
 
 def _values(function: Function, stored: NDArray[np.float64], centred: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -272,7 +296,10 @@ def _from_dict(content: dict[str, Any]) -> Term:
 
 def in_units(schema: Schema, coordinate: int, value: int) -> float:
     """A value of a real feature's coordinate, in units of 2^-30, in the column's units."""
-    feature = _real(schema, coordinate)
+    return _in_units(_real(schema, coordinate), value)
+
+
+def _in_units(feature: RealFeature, value: int) -> float:
     return feature.lower + (value / ONE + 1) / 2 * (feature.upper - feature.lower)
 
 

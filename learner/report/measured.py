@@ -17,6 +17,7 @@ from dpcore.evaluation.evaluation import evaluate
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
@@ -135,9 +136,8 @@ def measure(model: Model, table: Any) -> Measured:
     table: a path, an Arrow table or a data frame. Raises DataError as radofed.common.tables.tables does, and if no row
     is usable.
     """
-    model.require_linear("an evaluation")
     rows = OwnRows(model.schema, table)
-    found = evaluate(model.theta, rows, bins=OWN_BINS, unseen=True)
+    found = evaluate(model.theta, rows, bins=OWN_BINS, unseen=True, feature_map=model.feature_map)
     return Measured(figures=Figures.model_validate(found.to_dict()), own=True, privacy=None)
 
 
@@ -174,7 +174,9 @@ class OwnRows:
         tolerance: float | None = None,  # noqa: ARG002  (there is no other answer)
         confidence: float = 0.95,
         noise_rate: float = 0.0,  # noqa: ARG002  (labels are taken as they are)
+        feature_map: FeatureMap | None = None,
     ) -> Estimates:
         """Exact means over the rows."""
-        means = sums(predicates, self.schema, self._records, 0) / self.rows
+        records = self._records if feature_map is None else self._records.mapped(feature_map)
+        means = sums(predicates, self.schema, records, 0) / self.rows
         return Estimates(means, self.rows, confidence, 0.0, 0.0, 0.0, 0.0)

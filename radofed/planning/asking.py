@@ -195,7 +195,7 @@ class PlannedParties:
         query = plan.query
         kind, bits = query.kind, query.encoding.fraction_bits
         if isinstance(kind, StatisticQuery):
-            total = sums(kind.predicates, query.schema, self._records, bits)
+            total = sums(kind.predicates, query.schema, query.seen(self._records), bits)
         else:
             assert isinstance(kind, MomentsQuery | GradientQuery), "a budget has three kinds of queries"
             total = kind.sums(query.seen(self._records), bits)

@@ -199,10 +199,11 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
 
 
 def _on_held_back_rows(name: str, learner: Any, fold: Fold) -> Proportion | None:
-    """The error on rows that parties hold back; None if they hold none back, or it is no linear model."""
-    # Predicates of an evaluation are about linear scores; theta_ over a feature map is not linear in the columns.
-    theta = None if hasattr(learner, "feature_map_") else getattr(learner, "theta_", None)
-    return None if fold.evaluations is None or theta is None else fold.evaluations.of(name, theta).error
+    """The error on rows that parties hold back; None if they hold none back, or there are no weights to measure."""
+    theta = getattr(learner, "theta_", None)
+    if fold.evaluations is None or theta is None:
+        return None
+    return fold.evaluations.of(name, theta, getattr(learner, "feature_map_", None)).error
 
 
 def _train(name: str, learner: Any, fold: Fold) -> Sees:

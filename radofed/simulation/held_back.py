@@ -16,6 +16,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.evaluation.evaluation import Evaluation, evaluate
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
 from learner.federation import BudgetedOracle, Federation
@@ -73,13 +74,16 @@ class Evaluations:
         self._hold_back, self._progress = hold_back, progress
         self._asked: dict[str, tuple[SimulatedSource, BudgetedOracle]] = {}
 
-    def of(self, learner: str, theta: NDArray[np.float64]) -> Evaluation:
-        """Ask the parties for the evaluation of this estimator's weights, (d,). Raises what `evaluate` raises."""
+    def of(self, learner: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None) -> Evaluation:
+        """Ask the parties for the evaluation of this estimator's weights, (d,). Raises what `evaluate` raises.
+
+        feature_map: whose coordinates the weights are over; None for the schema's.
+        """
         source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress, "/evaluation")
         _, held_back = Federation(source, self._schema).hold_back(self._hold_back.share)
         oracle = held_back.within(self._hold_back.budget.epsilon, self._hold_back.budget.delta)
         self._asked[learner] = source, oracle
-        return evaluate(theta, oracle)
+        return evaluate(theta, oracle, feature_map=feature_map)
 
     def seconds(self) -> float:
         """Seconds that all answers took."""

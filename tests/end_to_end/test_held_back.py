@@ -1,6 +1,7 @@
 """Rows that parties hold back, over real processes: training without them, and evaluation on them alone."""
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.federation import Federation
 from learner.journal import SessionSource
+from learner.model import Model
 from learner.release import Release
 from learner.session import Session
 from parties.config import PartyConfig
@@ -171,6 +173,37 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     assert "the usable rows that the parties hold back" in printed
     assert "on new rows of the same kind" in printed
     assert "drawn as these were" in printed
+
+
+def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation, tmp_path):
+    path, units = tmp_path / "additive.json", tmp_path / "units.json"
+    rado(
+        "learner", "train", "--estimator", "additive", *asking(federation), "--epsilon", "20", "--rounds", "3",
+        "--hold-back", "0.2", "-o", str(path), "--cohort-min", "3",
+    )  # fmt: skip
+    options = ("--config", str(federation.learner.config), "--epsilon", "8", "--confidence", "0.9999")
+    found = rado("learner", "evaluate", str(path), *options, "--cohort-min", "3")["data"]
+    assert (found["unseen"], found["part"]) == (True, {"share": "1/5", "part": "held-back"})
+    assert found["privacy"]["epsilon_if_others_collude"] <= 8
+    model = Model.load(path)
+    wrong = []
+    for name in ROWS:
+        x, labels, held = divided(federation, name)
+        wrong.append((np.where(model.scores(x) > 0, 1, -1) != labels)[held])
+    lower, upper = found["error"]["on_rows"]
+    assert lower <= np.concatenate(wrong).mean() <= upper
+    # A party sees the functions of its columns, in its history and in the predicates.
+    shown = rado("ledger", "history", "--config", str(federation.member("a").config))["data"]["queries"]
+    (asked,) = (query["asked"] for query in shown if query["kind"] == "statistic" and "mapped" in query["asked"])
+    assert re.search(r'statistics with Laplace noise: .* \* z\["1: age~.* >= 0\).*of records mapped to .* hats', asked)
+    assert asked.endswith("about the part of the rows that each party holds back, a share of 0.2")
+    evaluation, page = tmp_path / "evaluation.json", tmp_path / "report.html"
+    evaluation.write_text(json.dumps({"schema_version": 1, "status": "ok", "data": found}))
+    report = ("learner", "report", str(path), "--config", str(federation.learner.config), "--output", str(page))
+    measured = rado(*report, "--evaluation", str(evaluation))["data"]["report"]["evaluations"]
+    assert [each["error"] for each in measured] == [found["error"]]
+    rado("learner", "export", str(path), "--output", str(units))
+    assert len(json.loads(units.read_text())["terms"]) == len(model.feature_map.terms)
 
 
 def test_a_release_about_the_training_part_makes_such_a_model(federation):

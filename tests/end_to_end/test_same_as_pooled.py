@@ -14,7 +14,7 @@ from dpcore.errors import TotalError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.secret import SecretKey
-from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs
+from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs, NonNegative
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -55,10 +55,13 @@ MAP = FeatureMap(
     (Term(Hat(0, None, -ONE // 4, ONE)), Term(Column(1), 0, 2), Term(Hat(0, -ONE, ONE // 3, None), ONE // 5, 1)),
     bias=True,
 )
+FORM = Affine((("0: x0~0.375", 3), ("2: x0~0.666667", -2), ("1: s", 4)), -1)
+MAPPED_PREDICATES = (NonNegative(FORM) & LabelIs(positive=True), AtLeast("x0", Fraction(1, 2)), Clipped(FORM, 4))
 MAPPED = {
     "moments, mapped": KINDS["moments"],
     "gradient, mapped": GradientQuery("logistic", (1 << 20, -(1 << 19), 7, -5), Fraction(1, 2), 500),
     "fixed-support, mapped": KINDS["fixed-support"],
+    "statistic, mapped": StatisticQuery(MAPPED_PREDICATES, SCHEMA, GaussianShares(40), MAP),
 }
 BITS = {MomentsQuery: 10, StatisticQuery: 8, GradientQuery: 12}
 
@@ -143,12 +146,16 @@ def pooled_moments(setting: CohortInMemory) -> np.ndarray:
 
 def pooled_statistics(setting: CohortInMemory) -> np.ndarray:
     """Row by row in exact arithmetic."""
-    kind, one = setting.opened.query.kind, 1 << 30
+    kind, one, feature_map = setting.opened.query.kind, 1 << 30, setting.feature_map
     values = np.zeros(len(PREDICATES), dtype=object)
     for name, part in setting.records.items():
         for i in np.flatnonzero(part.usable):
             x0, s = int(part.features[i, 0]), int(part.features[i, 1])
             form = Fraction(3 * x0 - s, one) + 1
+            if feature_map is not None:
+                hat, column, other, _ = by_definition(feature_map, part.features[i].tolist())
+                form = Fraction(3 * hat - 2 * other + 4 * column, one) - 1
+                s = one if form >= 0 else -one
             found = (s == one and part.labels[i] == 1, x0 >= 0, min(Fraction(1), max(Fraction(0), form / 4)))
             values += np.array([int(value * (1 << setting.fraction_bits)) for value in found], dtype=object)
         values += kind.noise.draw(len(values), SeededRandom(name.encode())).astype(object)

@@ -128,8 +128,7 @@ def read_model(data: bytes) -> None:
     assert again.theta.tobytes() == model.theta.tobytes()
     assert again.digest == model.digest
     shapes_of(model)
-    if model.feature_map is None:
-        model.to_original_units()
+    model.to_original_units()
 
 
 @cache

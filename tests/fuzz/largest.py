@@ -50,6 +50,7 @@ def inputs() -> Iterator[tuple[str, str, Callable[[], bytes]]]:
     yield "csv-gz", "a line of zeros", lambda: zipped(b"age\n" + bytes(128 * MEBIBYTE))
     yield "predicate-table", "many nodes", lambda: table(60_000)
     yield "payload-query", "a misspelt name among a thousand alike", alike
+    yield "payload-query", "a map of thousands of terms of a column with a long name", mapped
     yield "total", "an acceptance ten thousand times", repeated_acceptances
     yield (
         "release-array",
@@ -100,6 +101,26 @@ def alike() -> bytes:
     message.rados.dp_feat.sensitive_feature = "ab" * 20 + "ba" * 20 + "5555"
     message.rados.dp_feat.split = query_pb2.SPLIT_LOCAL
     return message.SerializeToString()
+
+
+def mapped() -> bytes:
+    """A statistic over point masses, each of which has the column's name in its own."""
+    from dpcore.records.features import Label, RealFeature
+    from dpcore.records.schema import Schema
+
+    feature = RealFeature(name="a" * 200_000, lower=0.0, upper=1.0)
+    schema = Schema(name="s", label=Label(column="y", positive=("1",)), features=(feature,))
+    queries = (query_pb2.Query.FromString(query.to_bytes()) for query in world.queries())
+    message = next(query for query in queries if query.HasField("statistic") and query.HasField("feature_map"))
+    message.schema, message.schema_digest = schema.canonical_bytes(), schema.digest
+    values = (query_pb2.PointMass(coordinate=0, at=at) for at in range(4096))
+    terms = [query_pb2.MapTerm(point_mass=value) for value in values]
+    message.feature_map.CopyFrom(query_pb2.FeatureMap(terms=terms))
+    form = query_pb2.AffineForm(coordinates=[7, 4000], weights=[3, -1])
+    del message.statistic.nodes[:], message.statistic.predicates[:]
+    message.statistic.nodes.append(query_pb2.PredicateNode(non_negative=form))
+    message.statistic.predicates.append(0)
+    return message.SerializeToString(deterministic=True)
 
 
 def repeated_acceptances() -> bytes:

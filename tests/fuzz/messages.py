@@ -8,6 +8,7 @@ from coordinator.admissions import Admissions
 from dpcore.errors import RadofedError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.checking import check
+from dpcore.predicates.forms import FormCoordinates
 from dpcore.records.compiled_map import mapped
 from learner.opening import open_total
 from rado.v1 import (
@@ -257,10 +258,10 @@ def read_chunk(data: bytes) -> None:
 
 
 def read_one_kind(data: bytes) -> None:
-    kind = read_kind(parse(query_pb2.Query, data), SCHEMA, SCHEMA.d)
+    kind = read_kind(parse(query_pb2.Query, data), SCHEMA)
     message = query_pb2.Query(honest_parties=2)
     write_kind(kind, message)
-    assert read_kind(message, SCHEMA, SCHEMA.d) == kind
+    assert read_kind(message, SCHEMA) == kind
 
 
 def read_feature_map(data: bytes) -> None:
@@ -273,14 +274,16 @@ def read_feature_map(data: bytes) -> None:
 
 
 def read_table(data: bytes) -> None:
-    """A table of predicates, in its one canonical form."""
+    """A table of predicates, in its one canonical form. Of tables with an odd number of bytes, forms are over a map."""
     from wire.predicates import read_predicates, write_predicates
 
+    feature_map = world.FEATURE_MAP if len(data) % 2 else None
+    coordinates = FormCoordinates(SCHEMA, feature_map)
     message = parse(query_pb2.StatisticQuery, data)
-    predicates = read_predicates(message, SCHEMA)
-    check(predicates, SCHEMA)
+    predicates = read_predicates(message, coordinates)
+    check(predicates, SCHEMA, feature_map)
     again = query_pb2.StatisticQuery()
-    write_predicates(predicates, SCHEMA, again)
+    write_predicates(predicates, coordinates, again)
     assert list(again.predicates) == list(message.predicates)
     assert list(again.nodes) == list(message.nodes)
 

@@ -9,10 +9,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.numbers.fixed_point import ONE, Encoding
 from dpcore.paillier.secret import SecretKey
+from dpcore.predicates.expressions import Affine, Clipped, Flag, LabelIs, NonNegative
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import PlainDesign
 from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
@@ -136,10 +139,17 @@ def queries() -> tuple[Query, ...]:
         feature_map=FEATURE_MAP,
         features=(Feature.FEATURE_MAPS.value,),
     )
+    form = Affine((("1: age~50", 4), ("5: age~50*smoker", -3)), 2)
+    about_map = (NonNegative(form) & LabelIs(positive=True), Clipped(form, 5), Flag("smoker"))
+    counted = _query(
+        StatisticQuery(about_map, SCHEMA, GaussianShares(1000), FEATURE_MAP),
+        feature_map=FEATURE_MAP,
+        features=(Feature.FEATURE_MAPS.value,),
+    )
     most = tuple(name for name in OWN_FEATURES if name not in (Feature.HELD_BACK, Feature.FEATURE_MAPS))
     uses = ({"features": CORPUS_FEATURES}, {"features": most, "quorum_wait_s": 5})
     bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
-    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped)
+    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
 
 
 def _fits(kind) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from dpcore.errors import ModelError, SchemaError, ShapeError
 from dpcore.estimators.additive import PrivateAdditive
+from dpcore.evaluation.evaluation import evaluate
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import statement_for
 from dpcore.randomness.sources import SeededRandom
@@ -20,10 +21,10 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.model import Model, error_rate, predict
 from learner.release import Release
+from learner.report.measured import measure
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import model_of_answers, train
-from radofed.cli.entry_point import run
-from radofed.common.tables.tables import encoded_blocks
+from radofed.common.tables.tables import encoded_blocks, read_observations
 from radofed.simulation.asking import simulated_federation
 from tests.learner.totals import SCHEMA as FLAGS
 from tests.learner.totals import World
@@ -146,14 +147,34 @@ def release_of(world: World, opened, rows: Records) -> Release:
     return Release(*made, values.reshape(query.kind.shape(query.d)))
 
 
-def test_what_needs_one_weight_for_each_column_says_so(fitted, tmp_path, capsys):
+def test_its_evaluation_by_encrypted_statistics_is_that_of_its_scores(fitted, federation, table):
+    """And not that of the same weights on other coordinates: the parties map their rows by the model's map."""
     model = fitted[0]
-    for use in (model.to_sklearn, model.to_original_units):
-        with pytest.raises(ModelError, match="needs a model that is linear in the columns"):
-            use()
-    model.save(tmp_path / "model.json")
-    assert run(["learner", "evaluate", str(tmp_path / "model.json"), "--epsilon", "1", "--config", "none.toml"]) != 0
-    assert "an evaluation by statistics needs a model that is linear" in capsys.readouterr().err
+    oracle = federation.within(Fraction(8), DELTA)
+    found = evaluate(model.theta, oracle, confidence=0.9999, feature_map=model.feature_map)
+    (answer,) = oracle.answers
+    assert (answer.query.kind.name, answer.query.feature_map) == ("statistic", model.feature_map)
+    assert answer.query.kind.sensitivity.l1 == 4
+    low, high = found.error.on_rows.lower, found.error.on_rows.upper
+    assert low <= error_rate(model, table) <= high < low + 0.02
+    assert not found.unseen
+    assert oracle.statement().scope == "record"
+    assert oracle.statement().epsilon_if_others_collude <= 8
+
+
+def test_own_rows_are_measured_by_its_scores(fitted, table):
+    found = measure(fitted[0], table).figures
+    assert found.error.estimate == pytest.approx(error_rate(fitted[0], table))
+    assert found.auc.estimate > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_an_exported_model_decides_as_the_model(fitted, table):
+    """As scikit-learn pipeline: every map that the estimator makes."""
+    model, (x, usable) = fitted[0], read_observations(table, SCHEMA)
+    margins = model.to_sklearn().decision_function(x[usable, :-1])
+    np.testing.assert_allclose(margins, model.scores(x[usable]), atol=2.0**-20)
+    assert len(model.to_original_units()["terms"]) == len(model.feature_map.terms)
 
 
 def test_a_model_whose_parts_do_not_fit(fitted):

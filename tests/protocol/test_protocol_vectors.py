@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.paillier.tag import PRIME, check_tag, coefficient, pad, polynomial, tag_mask
 from dpcore.predicates.evaluation import sums
+from dpcore.predicates.forms import FormCoordinates
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
@@ -21,6 +22,7 @@ from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from rado.v1 import query_pb2
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import (
     Acceptance,
@@ -35,7 +37,9 @@ from wire.cohort import (
 )
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.errors import Code, WireError
+from wire.feature_map import feature_map_from_proto
 from wire.features import OWN_FEATURES, open_features
+from wire.predicates import read_predicates
 from wire.query import open_query, open_retry
 from wire.roster import open_roster
 from wire.upload import upload_digest
@@ -95,6 +99,7 @@ def test_other_kinds_of_query(roster, name):
     assert opened.query.quorum_wait_s == (30 if "quorum" in name else 0)
     lengths = {"moments": 4, "statistic": 2, "statistic, Laplace": 1, "gradient": 2, "gradient, in a basis": 2}
     lengths["moments, of the training part"] = lengths["moments, mapped"] = 4
+    lengths["statistic, mapped"] = 2
     assert (opened.query.feature_map is not None) == ("mapped" in name)
     assert opened.query.length == lengths.get(name, 20)
     assert (opened.query.held_back is not None) == (" part" in name)
@@ -133,6 +138,21 @@ def test_statistic_of_records():
     predicates = tuple(map(parse, vector["predicates"]))
     found = sums(predicates, schema, records_of(vector), vector["fraction_bits"], None)
     assert found.tolist() == vector["sums"]
+
+
+def test_statistic_of_mapped_records():
+    vector = GOOD["statistic_mapped"]
+    schema = Schema.from_canonical(GOOD["schema"]["canonical"].encode())
+    mapped = query_pb2.FeatureMap.FromString(bytes.fromhex(vector["feature_map"]))
+    feature_map = feature_map_from_proto(mapped, schema)
+    message = query_pb2.StatisticQuery.FromString(bytes.fromhex(vector["statistic"]))
+    predicates = read_predicates(message, FormCoordinates(schema, feature_map))
+    usable = np.array(vector["usable"])
+    records = Records(np.array(vector["x"], dtype=np.int32), np.array(vector["y"], dtype=np.int8), usable)
+    assert sums(predicates, schema, records.mapped(feature_map), 0).tolist() == vector["sums"]
+    # Without the map the same places are the schema's coordinates, and the sums are others.
+    bare = read_predicates(message, FormCoordinates(schema))
+    assert sums(bare, schema, records, 0).tolist() != vector["sums"]
 
 
 def test_cohort_and_statements(roster):

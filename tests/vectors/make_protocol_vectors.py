@@ -268,6 +268,20 @@ def rational(numerator, denominator=1):
 
 
 NORM_BOUND = rational(5, 4)
+
+
+def mapped_nodes():
+    """4 t >= the bias and the label is positive; -4 t >= 1. t is the map's only term, and the bias its coordinate 1."""
+    form = query_pb2.AffineForm(coordinates=[0, 1], weights=[4, -1])
+    below = query_pb2.AffineForm(coordinates=[0], weights=[-4], constant=-1)
+    return [
+        query_pb2.PredicateNode(non_negative=form),
+        query_pb2.PredicateNode(label_is_positive=True),
+        query_pb2.PredicateNode(all_of=query_pb2.Operands(places=[0, 1])),
+        query_pb2.PredicateNode(non_negative=below),
+    ]
+
+
 KINDS = {
     "plain": {"rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign())},
     "joint": {
@@ -335,6 +349,12 @@ KINDS = {
             laplace=query_pb2.LaplaceShare(scale=rational(512, 3), shares=1),
         ),
         "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
+    },
+    "statistic, mapped": {
+        "statistic": query_pb2.StatisticQuery(nodes=mapped_nodes(), predicates=[2, 3], share_sigma=40),
+        "encoding": query_pb2.Encoding(fraction_bits=0, value_bits=38, slot_bits=40),
+        "features": ["feature-maps"],
+        "feature_map": query_pb2.FeatureMap(terms=[query_pb2.MapTerm(column=0, halvings=1)]),
     },
     "gradient": {
         "gradient": query_pb2.GradientQuery(
@@ -451,6 +471,29 @@ def statistic_of_records():
     }
 
 
+def statistic_of_mapped_records():
+    """Section 6: forms are over the map's coordinates, here halves of the column, truncated toward zero."""
+    one, half, quarter = 1 << 30, 1 << 29, 1 << 28
+    values = [quarter, half - 1, half, half + 1, one, -half - 1, -half, -half + 1, -one]
+    records = [(x, y, True) for x in values for y in (1, -1)] + [(0, 1, False)]
+
+    def term(x):
+        return abs(x) // 2 * (1 if x >= 0 else -1)
+
+    usable = [(term(x), y) for x, y, whole in records if whole]
+    above, below = [(4 * t - one >= 0, y) for t, y in usable], [-4 * t - one >= 0 for t, _ in usable]
+    return {
+        "fraction_bits": 0,
+        "feature_map": payload(query_pb2.FeatureMap(terms=[query_pb2.MapTerm(column=0, halvings=1)])).hex(),
+        "statistic": payload(query_pb2.StatisticQuery(nodes=mapped_nodes(), predicates=[2, 3])).hex(),
+        # In units of 2^-30.
+        "x": [[x, one if whole else 0] for x, _, whole in records],
+        "y": [y for _, y, _ in records],
+        "usable": [whole for _, _, whole in records],
+        "sums": [sum(fits and y == 1 for fits, y in above), sum(below)],
+    }
+
+
 def describe(kind, envelope, **more):
     return {
         "kind": kind,
@@ -508,6 +551,7 @@ def good():
         "moments": moments_of_records(),
         "gradient": gradient_of_records(),
         "statistic": statistic_of_records(),
+        "statistic_mapped": statistic_of_mapped_records(),
         "acceptances": [describe("Acceptance", a, payload_hash=sha(a.payload)) for a in acceptances],
         "cohort": {"query_id": query_id.hex(), "attempt": 2, "digest": cohort_digest.hex()},
         "masks": {

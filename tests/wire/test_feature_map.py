@@ -7,8 +7,10 @@ import pytest
 
 from dpcore.errors import PlanError, SchemaError
 from dpcore.numbers.fixed_point import ONE
+from dpcore.predicates.expressions import Affine, LabelIs, NonNegative
 from dpcore.predicates.notation import parse
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Clip
@@ -16,6 +18,7 @@ from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Produ
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
 from rado.v1 import query_pb2
 from tests.learner.totals import SCHEMA, World
+from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
@@ -33,12 +36,14 @@ MAP = FeatureMap(
     ),
     SCHEMA.bias,
 )
+MARGIN = NonNegative(Affine((("1: age~0", 5), ("6: age~0*smoker", -7), ("0: age", 2)), 3))
 BUDGET = {"epsilon": Fraction(1), "feature_map": MAP}
 REQUESTS = [
     MomentsRequest(SCHEMA, **BUDGET),
     GradientRequest(SCHEMA, (0.0,) * MAP.d, clip=Fraction(1), **BUDGET),
     RadosRequest(SCHEMA, 10, design="gaussian", **BUDGET),
     RadosRequest(SCHEMA, 10, design="fixed-support", **BUDGET),
+    StatisticRequest(SCHEMA, (MARGIN & LabelIs(positive=True), ~MARGIN, parse('x["smoker"]')), **BUDGET),
 ]
 CLIP = Clip(Fraction(2), SCHEMA.bias)
 
@@ -56,7 +61,8 @@ def test_a_map_survives_a_round_trip_and_is_signed(world, request_):
     assert (query.d, query.length) == (MAP.d, query.kind.length(MAP.d))
     assert Query.from_bytes(query.to_bytes()) == query
     other = FeatureMap((*MAP.terms[:-1], replace(MAP.terms[-1], halvings=3)), SCHEMA.bias)
-    assert replace(query, feature_map=other).to_bytes() != query.to_bytes()
+    kind = replace(query.kind, feature_map=other) if isinstance(query.kind, StatisticQuery) else query.kind
+    assert replace(query, feature_map=other, kind=kind).to_bytes() != query.to_bytes()
     assert "of records mapped to 2 coordinates, 3 hats, 1 point mass, 1 product (feature age)" in query.words
 
 
@@ -103,13 +109,43 @@ def test_kinds_that_do_not_protect_records_take_none(world, kind):
         RadosRequest(SCHEMA, 10, feature_map=MAP),
         RadosRequest(SCHEMA, 10, design="dp-feat", sensitive="smoker", feature_map=MAP),
         RadosRequest(SCHEMA, 10, design="fixed-support", feature_map=MAP),
-        StatisticRequest(SCHEMA, (parse("y == 1"),), **BUDGET),
     ],
-    ids=["plain", "dp-feat", "no noise", "statistic"],
+    ids=["plain", "dp-feat", "no noise"],
 )
 def test_a_plan_says_which_kinds_take_one(world, request_):
     with pytest.raises(PlanError, match=r"takes no feature map.*ask moments, gaussian"):
         world.plan(request_)
+
+
+def test_predicates_are_about_the_map_of_their_query(world):
+    """Their forms name places, which mean something else under another map, and nothing without one."""
+    query = world.plan(REQUESTS[-1]).query
+    other = FeatureMap((*MAP.terms[:-1], replace(MAP.terms[-1], halvings=3)), SCHEMA.bias)
+    plain = world.plan(StatisticRequest(SCHEMA, (parse("y == 1"),), epsilon=Fraction(1))).query
+    for changed, fields in (
+        (query, {"feature_map": other}),
+        (query, {"feature_map": None, "features": ()}),
+        (plain, {"feature_map": MAP, "features": (Feature.FEATURE_MAPS.value,)}),
+    ):
+        with pytest.raises(WireError, match="its predicates are about its feature map") as caught:
+            replace(changed, **fields)
+        assert caught.value.code is Code.QUERY_INVALID
+
+
+def test_a_form_of_a_coordinate_that_the_map_lacks(world):
+    message = query_pb2.Query.FromString(world.plan(REQUESTS[-1]).query.to_bytes())
+    del message.feature_map.terms[-2:]
+    with pytest.raises(WireError, match="names coordinate 6, but there are 6"):
+        Query.from_bytes(message.SerializeToString(deterministic=True))
+
+
+def test_people_see_what_a_mapped_statistic_asks(world):
+    asked = Asked.of(world.plan(REQUESTS[-1]).query)
+    assert asked.predicates[1] == '2 * z["0: age"] + 5 * z["1: age~0"] - 7 * z["6: age~0*smoker"] + 3 < 0'
+    assert asked.columns == ("age", "smoker", SCHEMA.label.column)
+    assert "of records mapped to 2 coordinates, 3 hats" in asked.words
+    one = StatisticRequest(SCHEMA, (NonNegative(Affine((("2: age~50", 1),))),), **BUDGET)
+    assert Asked.of(world.plan(one).query).columns == ("age",)
 
 
 def test_a_request_for_another_schema_is_refused_before_a_plan():

@@ -22,10 +22,13 @@ from dpcore.predicates.expressions import (
     Not,
     Or,
 )
+from dpcore.predicates.forms import FormCoordinates
 from rado.v1 import query_pb2
 from tests.wire.test_query_kinds import SCHEMA
 from wire.errors import Code, WireError
 from wire.predicates import read_predicates, write_predicates
+
+FORMS = FormCoordinates(SCHEMA)
 
 FORM = Affine((("age", 3), ("ward=b", -2)), 5)
 ATOMS = st.sampled_from(
@@ -57,7 +60,7 @@ PREDICATES = st.recursive(ATOMS, joined, max_leaves=12)
 
 def written(*predicates) -> query_pb2.StatisticQuery:
     message = query_pb2.StatisticQuery()
-    write_predicates(predicates, SCHEMA, message)
+    write_predicates(predicates, FORMS, message)
     return query_pb2.StatisticQuery.FromString(message.SerializeToString())
 
 
@@ -65,7 +68,7 @@ def written(*predicates) -> query_pb2.StatisticQuery:
 @given(st.lists(PREDICATES, min_size=1, max_size=6, unique=True))
 def test_predicates_survive_a_round_trip(predicates):
     message = written(*predicates)
-    assert read_predicates(message, SCHEMA) == tuple(predicates)
+    assert read_predicates(message, FORMS) == tuple(predicates)
     assert len(message.nodes) == len({node.SerializeToString(deterministic=True) for node in message.nodes})
 
 
@@ -159,7 +162,7 @@ def test_a_clipped_form_has_a_form():
     message = written(Clipped(FORM, 16))
     message.nodes[0].clipped.ClearField("form")
     with pytest.raises(WireError, match="has no form"):
-        read_predicates(message, SCHEMA)
+        read_predicates(message, FORMS)
 
 
 @pytest.mark.parametrize("change", [value for name, value in list(globals().items()) if name.startswith("hostile_")])
@@ -167,7 +170,7 @@ def test_any_other_table_is_refused(change):
     message = written(Flag("smoker") & LabelIs(True))
     change(message)
     with pytest.raises(RadofedError) as refused:
-        read_predicates(message, SCHEMA)
+        read_predicates(message, FORMS)
     if isinstance(refused.value, WireError):
         assert refused.value.code is Code.QUERY_INVALID
 
@@ -179,7 +182,7 @@ def test_a_short_table_of_an_exponential_tree_is_refused():
         message.nodes.add().all_of.places.extend([place, place])
     message.predicates.append(25)
     with pytest.raises(WireError, match="nodes"):
-        read_predicates(message, SCHEMA)
+        read_predicates(message, FORMS)
 
 
 def test_a_deep_tree_is_refused_without_a_recursion():
@@ -189,7 +192,7 @@ def test_a_deep_tree_is_refused_without_a_recursion():
         message.nodes.add().complement = place
     message.predicates.append(50_000)
     with pytest.raises(WireError, match="deep"):
-        read_predicates(message, SCHEMA)
+        read_predicates(message, FORMS)
 
 
 def doubled(levels: int) -> query_pb2.StatisticQuery:
@@ -205,14 +208,14 @@ def doubled(levels: int) -> query_pb2.StatisticQuery:
 def test_a_tree_is_as_large_as_it_is_written_out():
     levels = MOST_NODES.bit_length() - 2
     assert 2 ** (levels + 1) - 1 == MOST_NODES - 1
-    (found,) = read_predicates(doubled(levels), SCHEMA)
+    (found,) = read_predicates(doubled(levels), FORMS)
     assert isinstance(found, And)
     with pytest.raises(WireError, match=f"at most {MOST_NODES} nodes"):
-        read_predicates(doubled(levels + 1), SCHEMA)
+        read_predicates(doubled(levels + 1), FORMS)
 
 
 def test_a_table_of_too_many_nodes_is_refused_before_it_is_read():
     message = query_pb2.StatisticQuery()
     message.nodes.extend([query_pb2.PredicateNode(flag=1)] * (MOST_NODES + 1))
     with pytest.raises(WireError, match="batch"):
-        read_predicates(message, SCHEMA)
+        read_predicates(message, FORMS)

@@ -73,7 +73,7 @@ def written(kind) -> query_pb2.Query:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_kind_survives_a_round_trip(kind):
-    assert read_kind(written(kind), SCHEMA, SCHEMA.d) == kind
+    assert read_kind(written(kind), SCHEMA) == kind
 
 
 def test_kinds_have_different_messages():
@@ -81,10 +81,10 @@ def test_kinds_have_different_messages():
 
 
 def test_the_schema_decides_what_is_protected():
-    assert read_kind(written(KINDS[0]), SCHEMA, SCHEMA.d).design.booleans == (1, 5)
-    joint = read_kind(written(KINDS[4]), SCHEMA, SCHEMA.d).design
+    assert read_kind(written(KINDS[0]), SCHEMA).design.booleans == (1, 5)
+    joint = read_kind(written(KINDS[4]), SCHEMA).design
     assert (joint.coordinates, joint.squared_range) == ((2, 3, 4), 2)
-    rounded = read_kind(written(KINDS[3]), SCHEMA, SCHEMA.d).design
+    rounded = read_kind(written(KINDS[3]), SCHEMA).design
     assert rounded.sensitive == (
         SensitiveFeature(0, "age", rounded=True), SensitiveFeature(1, "smoker"), SensitiveFeature(5, "tall"),
     )  # fmt: skip
@@ -142,10 +142,10 @@ def test_values_out_of_range_are_refused(kind, path, value):
     message = written(KINDS[kind])
     change(message, path, value)
     if path == "rados.fixed_support.fraction.denominator" and value > 1:
-        assert read_kind(message, SCHEMA, SCHEMA.d).design.fraction < Fraction(1, 10**18)
+        assert read_kind(message, SCHEMA).design.fraction < Fraction(1, 10**18)
         return
     with pytest.raises(RadofedError) as caught:
-        read_kind(message, SCHEMA, SCHEMA.d)
+        read_kind(message, SCHEMA)
     if isinstance(caught.value, WireError):
         assert caught.value.code is Code.QUERY_INVALID
 
@@ -153,7 +153,7 @@ def test_values_out_of_range_are_refused(kind, path, value):
 def test_an_unknown_kind_is_refused():
     for message in (query_pb2.Query(), query_pb2.Query(rados=query_pb2.RadosQuery(rados=3))):
         with pytest.raises(WireError) as caught:
-            read_kind(message, SCHEMA, SCHEMA.d)
+            read_kind(message, SCHEMA)
         assert caught.value.code is Code.QUERY_INVALID
 
 
@@ -174,6 +174,6 @@ def test_a_threshold_of_the_same_column_reveals_a_feature():
     assert 'column = "smoker"' in text
     schema = Schema.from_toml(text)
     with pytest.raises(PlanError, match="would reveal 'smoker'"):
-        read_kind(written(KINDS[1]), schema, schema.d)
-    joint = read_kind(written(RadosQuery(3, joint_design(schema, "smoker", 5))), schema, schema.d)
+        read_kind(written(KINDS[1]), schema)
+    joint = read_kind(written(RadosQuery(3, joint_design(schema, "smoker", 5))), schema)
     assert joint.design.coordinates == (1, 5)

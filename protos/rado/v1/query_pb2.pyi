@@ -439,7 +439,9 @@ Global___RealTest: typing_extensions.TypeAlias = RealTest
 
 @typing.final
 class AffineForm(google.protobuf.message.Message):
-    """AffineForm is a weighted sum of encoded coordinates, each in [-1, 1], and a constant."""
+    """AffineForm is a weighted sum of a record's coordinates, each in [-1, 1], and a constant. In a query with a feature map
+    they are those of the mapped record.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

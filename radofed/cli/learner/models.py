@@ -231,13 +231,13 @@ def evaluate(
     from learner.model import Model
 
     loaded = Model.load(model)
-    loaded.require_linear("an evaluation by statistics")
     terms = _terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
     with _federation(output, config, loaded.schema, terms, timeout_s, None) as federation:
         oracle = _within(federation, "evaluate", epsilon, delta)
-        found = ask_evaluation(loaded.theta, oracle, confidence=confidence, bins=bins, scale=scale)
+        options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale}
+        found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
     statement = oracle.statement()
     data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
     return Result(data, "\n".join([*found.sentences(), *statement.sentences()]))

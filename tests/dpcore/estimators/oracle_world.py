@@ -79,18 +79,20 @@ class WorldOracle:
         self.answers, self.honest = answers, parties if honest is None else honest
         self.releases = []
 
-    def statistic(self, predicates, *, part=Fraction(1), tolerance=None, confidence=0.95, noise_rate=0.0):
+    def statistic(
+        self, predicates, *, part=Fraction(1), tolerance=None, confidence=0.95, noise_rate=0.0, feature_map=None
+    ):
         if self.answers is not None and len(self.releases) >= self.answers:
             raise OracleRefusedError("the budget is spent")
         self.releases.append((tuple(predicates), part))
         assert sum(part for _, part in self.releases) <= 1
         asked, correction = corrected_batch(predicates, noise_rate)
-        check(asked, self.schema)
+        check(asked, self.schema, feature_map)
         noise, bits = None, BITS
         if not self.exact:
             shares = shared_noise(asked, self.epsilon, self.delta, part, self.honest, bits)
             noise = SharedNoise(shares, self.parties, bits)
-        totals = self._sums(asked, bits)
+        totals = self._sums(asked, bits) if feature_map is None else self._sums(asked, bits, feature_map)
         if noise is not None:
             totals = [sums + shares.draw(len(asked), self.random) for sums in totals]
         means = np.ldexp(np.sum(totals, axis=0).astype(float), -bits) / self.rows
@@ -116,8 +118,9 @@ class TableOracle(WorldOracle):
         super().__init__(schema, sum(table.rows for table in tables), len(tables), **options)
         self.tables = tables
 
-    def _sums(self, predicates, bits):
-        return [sums(predicates, self.schema, table, bits) for table in self.tables]
+    def _sums(self, predicates, bits, feature_map=None):
+        tables = [table if feature_map is None else table.mapped(feature_map) for table in self.tables]
+        return [sums(predicates, self.schema, table, bits) for table in tables]
 
 
 def divided(schema, x, labels, parties=4, **options):

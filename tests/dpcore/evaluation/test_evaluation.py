@@ -14,12 +14,16 @@ from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.evaluation.evaluation import Evaluation
 from dpcore.evaluation.evaluation import evaluate as evaluate_rows
 from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import values
 from dpcore.predicates.notation import parse, to_text
+from dpcore.records.encoding import store
+from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from tests.dpcore.estimators import oracle_world as world
+from tests.dpcore.records.test_feature_map import by_definition
 
 # THETA is chosen here and not learned: it saw no row.
 evaluate = partial(evaluate_rows, unseen=True)
@@ -209,6 +213,51 @@ def test_weights_always_fit_and_use_all_bits(size, d):
     most = sum(abs(weight) for _, weight in scores.weights) + abs(scores.constant) + max(map(abs, scores.edges))
     assert 2**31 - 2 * d - 8 <= most < 2**32
     assert scores.bins()
+
+
+BENT = FeatureMap(
+    (
+        Term(Column(0)),
+        Term(Hat(0, -ONE, 0, ONE), ONE // 2),
+        Term(Hat(1, -ONE // 3, 5, None), ONE // 7, 1),
+        Term(PointMass(2, ONE // 2), ONE // 3),
+        Term(Product(1, 3)),
+    ),
+    bias=True,
+)
+BENT_THETA = np.array([0.7, 3.0, -2.0, 1.5, -4.0, 0.2])
+
+
+def bent_rows(rows, seed=0):
+    x, _ = rows_of(rows, seed=seed)
+    x[::3, 2] = 0.5
+    scores = BENT.of(x) @ BENT_THETA
+    labels = np.where(np.random.default_rng(seed + 1).random(rows) < 1 / (1 + np.exp(-scores)), 1, -1)
+    return x, labels, scores
+
+
+def test_a_model_over_a_feature_map_is_evaluated_on_mapped_rows():
+    x, labels, scores = bent_rows(3000)
+    oracle = world.divided(SCHEMA, x, labels)
+    found = evaluate(BENT_THETA, oracle, bins=6, feature_map=BENT)
+    expected = [[np.sum((labels == label) & ((scores > 0) == side)) for side in (False, True)] for label in (-1, 1)]
+    assert found.confusion.tolist() == expected
+    for point in found.roc:
+        assert point.true_positive_rate.estimate == pytest.approx((scores > point.threshold)[labels == 1].mean())
+    # One histogram of the margin and one of the prediction: a row moves two cells of either.
+    ((batch, _),) = oracle.releases
+    assert (batch_sensitivity(batch).l1, batch_sensitivity(batch).l2_squared) == (4, 4)
+
+
+def test_a_mapped_score_is_rounded_by_no_more_than_is_stated():
+    x, _, scores = bent_rows(2000, seed=3)
+    found = linear_scores(BENT_THETA, SCHEMA, EDGES, BENT)
+    integers = np.array([by_definition(BENT, row) for row in store(x).tolist()], dtype=object)
+    exact = integers @ np.array([*(w for _, w in found.weights), found.constant], dtype=object)
+    away = np.abs(exact.astype(float) * 2.0 ** -(found.exponent + 30) - scores).max()
+    assert 0 < away <= found.rounding < 1e-7
+    with pytest.raises(ShapeError, match="the feature map 6 coordinates"):
+        linear_scores(THETA, SCHEMA, EDGES, BENT)
 
 
 def test_invalid_arguments_are_refused():
