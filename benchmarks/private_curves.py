@@ -1,4 +1,4 @@
-"""Claim: at epsilon 1 federated curves err less than a curator's private boosting, and than noisy descent on curves.
+"""Claim: at epsilon 1 federated curves err less than a curator's private boosting, and about as its noisy descent.
 
 Unit of privacy: one record, replaced, delta = 1e-6. Ours: `PrivateAdditive`, federated over ten parties, all releases
 counted. Compared with methods of a curator who is trusted with every row: interpret's private boosting with its
