@@ -272,7 +272,11 @@ def _from_dict(content: dict[str, Any]) -> Term:
 
 def in_units(schema: Schema, coordinate: int, value: int) -> float:
     """A value of a real feature's coordinate, in units of 2^-30, in the column's units."""
-    feature = _real(schema, coordinate)
+    return in_units_of(_real(schema, coordinate), value)
+
+
+def in_units_of(feature: RealFeature, value: int) -> float:
+    """A value of a real feature as records store it, in units of 2^-30, in the column's units."""
     return feature.lower + (value / ONE + 1) / 2 * (feature.upper - feature.lower)
 
 
