@@ -144,24 +144,21 @@ class ColumnHistogram:
         estimate = min(max(self._estimate(level), on_rows[0]), on_rows[1])
         return Quantile(level, estimate, on_rows, on_distribution)
 
-    @property
-    def crowded(self) -> Part | None:
-        """The cell that more than half of the rows are in, so that one histogram shows little; None if there is none.
-
-        A value that is counted apart is none.
-        """
-        cells = [part for part in self.parts if not part.is_point]
-        return next((part for part in cells if part.share.estimate > _CROWDED), None)
-
     def advice(self) -> str | None:
-        """What to ask next if one cell has most of the rows; None otherwise."""
-        if (cell := self.crowded) is None:
-            return None
-        lower, upper = f"{cell.lower:.9g}", f"{cell.upper:.9g}"
-        return (
-            f"{100 * cell.share.estimate:.0f} % of {self.name} is between {lower} and {upper}, one of its cells. A "
-            f"second query, charged like this one, shows more with --edges {self.name}={lower}:{upper}:{USUAL_CELLS}"
-        )
+        """What to ask next if one cell has more than half of the rows, and so shows little; None otherwise.
+
+        A value that is counted apart is no cell.
+        """
+        total = float(self.counts.sum())
+        for (low, high), is_point, count in zip(self.ends, self.are_points, self.counts.tolist(), strict=True):
+            if not is_point and count > _CROWDED * total > 0.0:
+                lower, upper = f"{low:.9g}", f"{high:.9g}"
+                return (
+                    f"{100 * min(count / total, 1.0):.0f} % of {self.name} is between {lower} and {upper}, one of its "
+                    "cells. A second query, charged like this one, shows more with --edges "
+                    f"{self.name}={lower}:{upper}:{USUAL_CELLS}"
+                )
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """The shares, for JSON."""
