@@ -1,4 +1,4 @@
-"""Histograms over five hundred tables of four parties: intervals of shares and quantiles are right as often as stated."""
+"""Histograms over five hundred tables of four parties: intervals hold as often as they say."""
 
 from fractions import Fraction
 
