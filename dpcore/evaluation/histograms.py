@@ -365,7 +365,8 @@ def _ends(feature: RealFeature, parts: Sequence[tuple[int, int, int]]) -> tuple[
     digits = math.floor(_STEP_DIGITS - math.log10(span))
     points = {-ONE: feature.lower, ONE: feature.upper}
     if feature.lower < 0.0 < feature.upper:
-        points[stored(feature, 0.0)] = 0.0
+        # A bound that records cannot tell from zero stays the bound.
+        points.setdefault(stored(feature, 0.0), 0.0)
 
     def units(value: int) -> float:
         return points[value] if value in points else round(in_units_of(feature, value), digits)

@@ -1,11 +1,13 @@
 """`rado learner query --map` and `rado plan --map`: a map in the columns' units, sent, charged and refused as such."""
 
 import json
+from fractions import Fraction
 
 import pytest
 
 from radofed.cli.entry_point import run
 from radofed.common.files.feature_maps import load_feature_map
+from radofed.planning.request import PlanRequest
 from tests.learner.setting import ROWS
 from tests.learner.totals import SCHEMA
 from wire.query import Query
@@ -60,6 +62,12 @@ def test_a_map_travels_with_the_query_and_costs_what_is_planned(setting, files, 
     share = getattr(query.kind, "share_sigma", None) or query.kind.design.share_sigma
     assert (cost["feasible"], cost["share_sd"]) == (True, share)
     assert cost["share_sd"] != plain["share_sd"]
+
+
+def test_a_plan_counts_the_functions_of_the_map(files):
+    found = load_feature_map(files / "map.toml", SCHEMA)
+    options = {"design": "moments", "party_rows": (100, 200), "epsilon": Fraction(1)}
+    assert PlanRequest.over(SCHEMA, feature_map=found, **options).coordinates == found.d == 9
 
 
 def test_the_plan_says_what_records_are_mapped_to(files, capsys):

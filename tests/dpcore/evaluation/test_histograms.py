@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.private_histograms import histograms
 from dpcore.evaluation.histograms import MOST_CELLS, column_histograms, histogram_predicates, histograms_of
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
+from dpcore.predicates.expressions import Affine, NonNegative
 from dpcore.predicates.notation import parse
 from tests.dpcore.estimators.oracle_world import TableOracle, category, divided, flag, real, records, schema_of
 
@@ -53,6 +56,7 @@ def test_without_noise_shares_are_those_of_the_rows():
             assert part.share.on_rows.width < 1e-9
             assert part.share.estimate in part.share.on_distribution
         assert sum(part.share.estimate for part in column.parts) == pytest.approx(1.0)
+        assert column.counts.tolist() == np.rint(column.counts).tolist()
     assert found.rows == ROWS
     json.dumps([found.to_dict(), found.quantiles_to_dict([0.5])], allow_nan=False)
 
@@ -76,6 +80,21 @@ def test_several_columns_move_two_counts_each_whatever_the_cells():
     for cells in (1, 9, 64):
         found = batch_sensitivity(histogram_predicates(SCHEMA, ["debt", "income"], cells=cells))
         assert (found.l1, found.l2_squared) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-1 / 3, 2 / 3), (0.123456789123, 7e-7 + 0.123456789123), (-1e150, 1e300)]
+)
+def test_parts_touch_one_another_from_bound_to_bound(lower, upper):
+    schema = schema_of(real("odd", lower, upper))
+    edges = [lower + (upper - lower) * share for share in (0.1, 0.25, 0.7)]
+    predicates = histogram_predicates(schema, ["odd"], edges={"odd": edges})
+    world = TableOracle(schema, [records(np.array([[-1.0, 1.0], [0.3, 1.0]]), np.ones(2))])
+    (found,) = histograms_of(schema, predicates, world.statistic(predicates)).columns
+    assert (found.parts[0].lower, found.parts[-1].upper) == (lower, upper)
+    assert all(a.upper == b.lower for a, b in pairwise(found.parts))
+    inner = [part.upper for part in found.parts[:-2] if part.upper not in (0.0, lower)]
+    assert inner == pytest.approx(edges, rel=0, abs=(upper - lower) * 1e-8)
 
 
 def test_noise_widens_intervals_and_they_hold():
@@ -130,6 +149,23 @@ def test_a_batch_of_other_predicates_is_no_histogram(texts):
     predicates = [parse(text) for text in texts]
     with pytest.raises(ConfigurationError, match="not of histograms"):
         histograms_of(SCHEMA, predicates, oracle(table()).statistic(predicates))
+
+
+def test_a_batch_of_other_scales_is_no_histogram():
+    """Its intervals have the right ends in another unit."""
+
+    def scaled(predicate):
+        low, above = predicate.parts
+        forms = [
+            Affine(((name, 2 * ONE),), form.constant)
+            for form in (low.form, above.part.form)
+            for name, _ in form.weights
+        ]
+        return NonNegative(forms[0]) & ~NonNegative(forms[1])
+
+    predicates = [scaled(predicate) for predicate in histogram_predicates(SCHEMA, ["debt"], cells=3)]
+    with pytest.raises(ConfigurationError, match="not of histograms"):
+        histograms_of(SCHEMA, predicates, oracle(table(50)).statistic(predicates))
 
 
 def test_all_rows_at_one_value():
