@@ -31,14 +31,16 @@ _RULES = {
         (("rados",), ("sensitive",), ("epsilon", "share_sd")),
     ),
     "fixed-support": _Rules(
-        frozenset({"rados", "epsilon", "norm_bound", "support", "split", "share_sd", "bias"}), (("rados",),)
+        frozenset({"rados", "epsilon", "norm_bound", "support", "split", "share_sd", "bias", "feature_map"}),
+        (("rados",),),
     ),
     "gaussian": _Rules(
-        frozenset({"rados", "epsilon", "norm_bound", "support", "share_sd", "honest", "bias"}),
+        frozenset({"rados", "epsilon", "norm_bound", "support", "share_sd", "honest", "bias", "feature_map"}),
         (("rados",), ("epsilon", "share_sd")),
     ),
     "moments": _Rules(
-        frozenset({"epsilon", "norm_bound", "edge_weight", "share_sd", "honest", "bias"}), (("epsilon", "share_sd"),)
+        frozenset({"epsilon", "norm_bound", "edge_weight", "share_sd", "honest", "bias", "feature_map"}),
+        (("epsilon", "share_sd"),),
     ),
 }
 

@@ -316,22 +316,12 @@ class BudgetedOracle:
         failure = 1 - confidence
         stated = len(plan.party_rows or ()) or plan.query.honest_parties
         _widths(plan.query, correction, stated, failure).check(tolerance, self._federation.source.rows)
-        answer = self._answer(plan, part)
-        kind = _kind(answer.query, StatisticQuery)
-        every, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
-        found, rows = _widths(answer.query, correction, len(answer.party_rows), failure).of(every), rows_about(answer)
-        noise = SharedNoise(kind.noise, len(answer.party_rows), bits)
-        return Estimates(
-            values=correction.apply(kind.decode(answer.integers, bits) / rows),
-            rows=rows,
-            confidence=confidence,
-            sampling=found.sampling,
-            quantisation=found.quantisation,
-            noise=found.noise,
-            deviation=correction.amplification.deviation * noise.deviation / rows,
-            distribution=noise if correction.amplification == PLAIN else None,
-            most_rows=every,
-        )
+        return _estimates(self._answer(plan, part), correction, confidence)
+
+    def planned(self, predicates: Sequence[Predicate], *, part: Fraction = WHOLE) -> Plan:
+        """The plan of `statistic`. Sends nothing, and takes nothing of the budget."""
+        pure = self._delta == 0
+        return self._plan(StatisticRequest(self.schema, tuple(predicates), pure=pure, **self._options(part)))
 
     def moments(
         self,
@@ -476,6 +466,37 @@ def rows_about(answer: Answer) -> int:
     """
     rows, part = sum(answer.party_rows.values()), answer.query.held_back
     return rows if part is None else part.rows(rows)
+
+
+def estimates_of(answer: Answer, *, confidence: float = 0.95) -> Estimates:
+    """The estimates of an answer to `BudgetedOracle.statistic`, such as a saved release; nothing is asked.
+
+    Raises ConfigurationError if the answer is of another kind, or the confidence is out of range.
+    """
+    _check_open_interval("confidence", confidence)
+    kind = answer.query.kind
+    if not isinstance(kind, StatisticQuery):
+        raise ConfigurationError(f"this is a release of {kind.contents}: give one of statistics")
+    _, correction = corrected_batch(kind.predicates, 0.0)
+    return _estimates(answer, correction, confidence)
+
+
+def _estimates(answer: Answer, correction: Correction, confidence: float) -> Estimates:
+    kind = _kind(answer.query, StatisticQuery)
+    every, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
+    found = _widths(answer.query, correction, len(answer.party_rows), 1 - confidence).of(every)
+    noise, rows = SharedNoise(kind.noise, len(answer.party_rows), bits), rows_about(answer)
+    return Estimates(
+        values=correction.apply(kind.decode(answer.integers, bits) / rows),
+        rows=rows,
+        confidence=confidence,
+        sampling=found.sampling,
+        quantisation=found.quantisation,
+        noise=found.noise,
+        deviation=correction.amplification.deviation * noise.deviation / rows,
+        distribution=noise if correction.amplification == PLAIN else None,
+        most_rows=every,
+    )
 
 
 def _widths(query: Query, correction: Correction, parties: int, failure: float) -> _Widths:

@@ -110,6 +110,10 @@ class SessionSource:
         """The queries of the last round that have no opened total, in the order in which they were sent."""
         return [self._session.unanswered(query_id) for query_id in self._unopened]
 
+    def release_directory(self, release: Release) -> Path:
+        """Where a release of this source is saved."""
+        return self._session.release_directory(release.query_id)
+
     def _asked(self, asked: str, plan: Plan) -> Release:
         if self._unopened:
             attempts = 1 + sum(query.attempts for query in self.unanswered)

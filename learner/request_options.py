@@ -5,6 +5,7 @@ from typing import Any
 
 from dpcore.records.schema import Schema
 from learner.requests import MomentsRequest, RadosRequest, release_request
+from radofed.common.files.feature_maps import load_feature_map
 from radofed.common.files.schemas import load_schema
 from radofed.common.options import exact_or_none, training_part
 
@@ -39,5 +40,6 @@ def request_of(given: Mapping[str, Any]) -> RadosRequest | MomentsRequest:
         "rounded": tuple(given["rounded"] or ()),
         "quorum_wait_s": given["quorum_wait"],
         "held_back": training_part(given["hold_back"]),
+        "feature_map": None if given["map_file"] is None else load_feature_map(given["map_file"], schema),
     }
     return release_request(schema, given["design"], options)

@@ -7,6 +7,7 @@ This module is the public API. Each name is imported on first use, so `import ra
     Session         the learner's client: ask a query, watch it, fetch its release
     RadosRequest, MomentsRequest    what a learner asks for; a session plans it
     Federation, SessionSource       queries within a budget: statistics, estimators of several rounds, evaluations
+    column_histograms   shares and quantiles of columns, with intervals
     evaluate        the quality of a model on the parties' rows, with intervals
     x, y, z, clip   predicates: (x["age"] >= 65) & (y == 1)
     Release         the result of a query, with its privacy statement
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dpcore.estimators.mean_variance import MeanVariance
     from dpcore.estimators.radoboost import RadoBoost
     from dpcore.evaluation.evaluation import evaluate
+    from dpcore.evaluation.histograms import column_histograms
     from dpcore.predicates.frontend import clip, x, y, z
     from dpcore.queries.statement import PrivacyStatement
     from dpcore.records.schema import Schema
@@ -62,6 +64,7 @@ _HOMES = {
     "Session": "learner.session",
     "SessionSource": "learner.journal",
     "clip": "dpcore.predicates.frontend",
+    "column_histograms": "dpcore.evaluation.histograms",
     "evaluate": "dpcore.evaluation.evaluation",
     "composed_privacy": "learner.composition",
     "predict": "learner.model",
@@ -93,6 +96,7 @@ __all__ = [
     "SessionSource",
     "__version__",
     "clip",
+    "column_histograms",
     "composed_privacy",
     "evaluate",
     "predict",

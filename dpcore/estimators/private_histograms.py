@@ -6,13 +6,14 @@ which cells are clipped, and zero. A record is in one of a feature's cells, so F
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
+from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Vector
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.numbers.fixed_point import ONE
@@ -25,6 +26,9 @@ LEAST_POINT_MASS = 0.05
 
 _OUT_OF_NOISE = 3.0
 """Nor is one whose share is less than this many standard deviations of its noise."""
+
+_CLOSEST = 64
+"""The fewest stored values between two edges: fewer would be within the rounding of an edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +59,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cells:
+class Cells:
     """The cells of a feature between `bounds`, ascending from -2^30 to 2^30, without `points`, as values are stored."""
 
     name: str
@@ -63,11 +67,46 @@ class _Cells:
     points: tuple[int, ...]
 
     @classmethod
-    def of(cls, feature: RealFeature, cells: int) -> "_Cells":
-        zero = [stored(feature, 0.0)] if feature.lower < 0.0 < feature.upper else []
+    def equal(cls, feature: RealFeature, cells: int) -> "Cells":
+        """Cells of one length, of which zero may divide one."""
+        return cls._of(feature, (-ONE + 2 * ONE * i // cells for i in range(cells + 1)))
+
+    @classmethod
+    def between(cls, feature: RealFeature, edges: Sequence[float]) -> "Cells":
+        """Cells between public edges in the column's units, and one on either side, up to the feature's bounds.
+
+        Raises ConfigurationError if the edges are not in ascending order, beyond the bounds, or too close together to
+        be told apart: two stored values must fit in between.
+        """
+        name = feature.name
+        if not edges:
+            raise ConfigurationError(f"there are no edges for {name!r}: give at least one, or leave them out")
+        for edge in edges:
+            if not feature.lower <= edge <= feature.upper:
+                raise ConfigurationError(
+                    f"edge {edge:.6g} of {name!r} is beyond the schema's bounds, {feature.lower:.6g} to "
+                    f"{feature.upper:.6g}: move it inside"
+                )
+        for low, high in pairwise(edges):
+            if low >= high:
+                raise ConfigurationError(
+                    f"edges {low:.6g} and {high:.6g} of {name!r} are not in ascending order: sort them, and give each "
+                    "once"
+                )
+        found = cls._of(feature, (-ONE, *(stored(feature, edge) for edge in edges), ONE))
+        distinct = {feature.lower, feature.upper, *edges, *([0.0] if len(found.points) > 2 else [])}
+        if len(found.bounds) < len(distinct) or min(b - a for a, b in pairwise(found.bounds)) < _CLOSEST:
+            raise ConfigurationError(
+                f"two edges of {name!r}, or an edge and a bound or zero, are closer than records tell apart "
+                f"({_CLOSEST} in 2^31 of the range): move them apart"
+            )
+        return found
+
+    @classmethod
+    def _of(cls, feature: RealFeature, bounds: Iterable[int]) -> "Cells":
+        zero = [at for at in (stored(feature, 0.0),) if feature.lower < 0.0 < feature.upper and -ONE < at < ONE]
         # Zero ends a cell, so that every cell is an interval, and disjoint from the others by its facts.
-        bounds = sorted({*(-ONE + 2 * ONE * i // cells for i in range(cells + 1)), *zero})
-        return cls(feature.name, tuple(bounds), (-ONE, ONE, *zero))
+        return cls(feature.name, tuple(sorted({*bounds, *zero})), (-ONE, ONE, *zero))
 
     def predicates(self) -> list[Predicate]:
         """Of the points, then of the cells."""
@@ -102,7 +141,7 @@ def histograms(
     oracle: StatisticOracle, features: Sequence[RealFeature], *, part: Fraction, cells: int
 ) -> list[Histogram]:
     """A histogram of each feature, by one query that takes `part` of the budget. Raises what the oracle raises."""
-    divided = [_Cells.of(feature, cells) for feature in features]
+    divided = [Cells.equal(feature, cells) for feature in features]
     batches = [each.predicates() for each in divided]
     found = oracle.statistic([predicate for batch in batches for predicate in batch], part=part)
     ends = np.cumsum([len(batch) for batch in batches])

@@ -205,10 +205,10 @@ class FeatureMap:
                 case Column(coordinate):
                     names.append(known[coordinate])
                 case Hat(coordinate, _, peak, _):
-                    at = _in_units(reals[schema.coordinates[coordinate]], peak)
+                    at = in_units_of(reals[schema.coordinates[coordinate]], peak)
                     names.append(f"{known[coordinate]}~{at:.6g}")
                 case PointMass(coordinate, value):
-                    at = _in_units(reals[schema.coordinates[coordinate]], value)
+                    at = in_units_of(reals[schema.coordinates[coordinate]], value)
                     names.append(f"{known[coordinate]}={at:.6g}")
                 case Product(first, second):
                     names.append(f"{names[first]}*{names[second]}")
@@ -296,10 +296,11 @@ def _from_dict(content: dict[str, Any]) -> Term:
 
 def in_units(schema: Schema, coordinate: int, value: int) -> float:
     """A value of a real feature's coordinate, in units of 2^-30, in the column's units."""
-    return _in_units(_real(schema, coordinate), value)
+    return in_units_of(_real(schema, coordinate), value)
 
 
-def _in_units(feature: RealFeature, value: int) -> float:
+def in_units_of(feature: RealFeature, value: int) -> float:
+    """A value of a real feature as records store it, in units of 2^-30, in the column's units."""
     return feature.lower + (value / ONE + 1) / 2 * (feature.upper - feature.lower)
 
 

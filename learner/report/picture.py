@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from learner.report import shape_sentences
 from learner.report.shape_plots import plot_of, value_text
 from learner.shapes.shapes import Curve, Shape, Shapes, Surface, Values
+from radofed.common.pictures import write_picture
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -63,7 +64,10 @@ def render(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shape], ve
 
 
 def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
-    """Write the shapes as a PNG, at most `MOST_PANELS` of them. Raises ModuleNotFoundError without matplotlib."""
+    """Write the shapes as a PNG, at most `MOST_PANELS` of them.
+
+    Raises ModuleNotFoundError without matplotlib, ConfigurationError if the file cannot be written.
+    """
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
 
     shown = drawn[:MOST_PANELS]
@@ -84,7 +88,7 @@ def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
         elif isinstance(shape, Surface):
             _draw_surface(axes, shape)
         axes.set_title(f"{shape.title}, size {shape.size:.2f}", fontsize=9, parse_math=False)
-    figure.savefig(file, dpi=150)
+    write_picture(figure, file)
 
 
 def _draw_curve(axes: Any, shape: Curve) -> None:

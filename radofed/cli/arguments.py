@@ -1,5 +1,6 @@
 """Options that several commands read in the same way."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,6 +42,15 @@ FractionBits = Annotated[
     typer.Option(
         help="Binary digits after the point, in an edge's coordinates. Default: 16; for moments 10; for plain and "
         "dp-feat without --joint those with the fewest ciphertexts, at most 16."
+    ),
+]
+MapFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--map",
+        metavar="FILE",
+        help="moments, gaussian, fixed-support with --epsilon: a feature map in the columns' units, TOML or JSON; "
+        "records are mapped before they are clipped.",
     ),
 ]
 KeyBits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits.")]

@@ -25,7 +25,7 @@ from radofed.cli import (
     simulate,
 )
 from radofed.cli.framework import group
-from radofed.cli.learner import export, history, members, models, picture, privacy, queries, report
+from radofed.cli.learner import export, histograms, history, members, models, picture, privacy, queries, report
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by a policy, the privacy budget or the cohort."""
@@ -52,7 +52,7 @@ def _shared(
 
 for commands in (demo, plan, simulate, console, health, backup):
     commands.add_to(app)
-for commands in (models, export, picture, privacy, history, members, report):
+for commands in (models, histograms, export, picture, privacy, history, members, report):
     commands.add_to(queries.app)
 ledger_history.add_to(ledger.app)
 party_approval.add_to(party.app)

@@ -10,6 +10,7 @@ from radofed.cli.arguments import (
     EpsilonPerRado,
     FractionBits,
     KeyBits,
+    MapFile,
     Rados,
     Rounded,
     Support,
@@ -68,7 +69,7 @@ _Coordinates = Annotated[
     typer.Option(help="Coordinates of a row, for noise, bytes and seconds. Default: leave bytes and seconds out."),
 ]
 _Picture = Annotated[
-    Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG file.")
+    Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG or SVG file.")
 ]
 _Design = Annotated[
     str | None,
@@ -124,6 +125,7 @@ def plan(
     norm_bound: _NormBound = None,
     support: Support = None,
     edge_weight: EdgeWeight = None,
+    map_file: MapFile = None,
     no_bias: _NoBias = False,
     fraction_bits: FractionBits = None,
     split: _Split = "local",
@@ -142,9 +144,10 @@ def plan(
     Plans backwards, too: --worth, or --tolerance without --epsilon, finds the epsilon that an accuracy needs.
     """
     given = dict(locals())
+    from radofed.common.pictures import check_picture
     from radofed.planning.cost import Cost
     from radofed.planning.options import cost_of, request_of
-    from radofed.planning.picture import check_picture, draw_plan
+    from radofed.planning.picture import draw_plan
 
     request = request_of(given)
     if picture is not None:

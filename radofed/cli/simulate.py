@@ -1,7 +1,10 @@
 """`rado simulate`: measure designs and estimators on a table, over a simulated federation."""
 
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +18,10 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
-from radofed.common.options import named_option
+from radofed.common.options import exact, named_option
+
+if TYPE_CHECKING:
+    from radofed.simulation.results import SimulationResult
 
 DEFAULT_ESTIMATOR = "mean-variance"
 
@@ -78,6 +84,16 @@ _HoldBack = Annotated[
 _EvaluationEpsilon = Annotated[
     str | None, typer.Option(help="Epsilon of each evaluation on rows that are held back; exact. Default: --epsilon.")
 ]
+_Picture = Annotated[
+    Path | None,
+    typer.Option(
+        help="Repeat the simulation for every one of --epsilons, and draw error against epsilon into this new PNG or "
+        "SVG file."
+    ),
+]
+_Epsilons = Annotated[
+    str | None, typer.Option(help="With --picture: the epsilons, exact, E1,E2,... Default: 0.1,0.3,1,3.")
+]
 _PerFold = Annotated[Path | None, typer.Option(help="Write a row for each fold and estimator to this Parquet file.")]
 
 
@@ -112,18 +128,25 @@ def simulate(
     timeout_s: _TimeoutS = 3600.0,
     hold_back: _HoldBack = None,
     evaluation_epsilon: _EvaluationEpsilon = None,
+    picture: _Picture = None,
+    epsilons: _Epsilons = None,
     per_fold: _PerFold = None,
 ) -> Result:
-    """Measure estimators over a simulated federation, by cross-validation."""
+    """Measure estimators over a simulated federation, by cross-validation.
+
+    Prints the figures at --epsilon. --picture shows how they change with it.
+    """
     from radofed.simulation.limits import check_parties
 
     check_parties(parties)
     if per_fold is not None:
         check_new(per_fold)
         check_directory(per_fold)
+    drawn = _drawn(picture, epsilon, epsilons)
     from radofed.simulation.run import simulate as run_simulate
 
-    result = run_simulate(
+    simulated = partial(
+        run_simulate,
         data,
         label=label,
         positive=None if positive is None else positive.split(","),
@@ -135,7 +158,6 @@ def simulate(
         sensitive=tuple(sensitive or ()),
         rounded=tuple(rounded or ()),
         joint=joint,
-        epsilon=epsilon,
         delta=delta,
         epsilon_per_rado=epsilon_per_rado,
         split=split,
@@ -154,6 +176,47 @@ def simulate(
         evaluation_epsilon=evaluation_epsilon,
         note=output.note,
     )
+    if picture is None or drawn is None:
+        return _result(simulated(epsilon=epsilon), per_fold)
+    return _with_picture(simulated, *drawn, picture, per_fold)
+
+
+def _drawn(picture: Path | None, epsilon: str | None, epsilons: str | None) -> "tuple[Fraction, list[Fraction]] | None":
+    """The epsilon that is printed and all that are drawn; None without a picture. Raises ConfigurationError."""
+    from dpcore.errors import ConfigurationError
+
+    if picture is None:
+        if epsilons is not None:
+            raise ConfigurationError("--epsilons are drawn in a --picture: give its file, or leave them out")
+        return None
+    from radofed.common.pictures import check_picture
+    from radofed.simulation.picture import USUAL_EPSILONS, epsilons_of
+
+    check_new(picture)
+    check_picture(picture)
+    if epsilon is None:
+        raise ConfigurationError("a picture is of error against epsilon: give the --epsilon whose figures are printed")
+    return exact(epsilon, "epsilon"), epsilons_of(USUAL_EPSILONS if epsilons is None else epsilons)
+
+
+def _with_picture(
+    simulated: "Callable[..., SimulationResult]",
+    epsilon: "Fraction",
+    epsilons: "list[Fraction]",
+    picture: Path,
+    per_fold: Path | None,
+) -> Result:
+    from radofed.simulation.picture import draw_curves, error_curves
+
+    found = error_curves(lambda each: simulated(epsilon=each), epsilons, first=epsilon)
+    draw_curves(found, picture)
+    result = _result(found.results[epsilon], per_fold)
+    left_out = [f"epsilon {each} is not in the picture: {reason}" for each, reason in found.left_out.items()]
+    text = "\n".join([str(result.text), *left_out, f"{picture}: test error against epsilon"])
+    return Result({**result.data, "picture": picture, **found.to_dict()}, text)
+
+
+def _result(result: "SimulationResult", per_fold: Path | None) -> Result:
     if per_fold is not None:
         result.write_rows(per_fold)
     return Result({**result.to_dict(), "per_fold": per_fold}, "\n".join(result.sentences()))

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpcore.records.held_back import HeldBack
 
+_MOST_CELLS = 1000
+"""The most cells that one option divides a column into."""
+
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
@@ -50,3 +53,22 @@ def named_option(text: str) -> tuple[str, Any]:
         return name.replace("-", "_"), json.loads(value)
     except (ValueError, RecursionError):
         return name.replace("-", "_"), value
+
+
+def named_edges(text: str) -> tuple[str, list[float]]:
+    """Split NAME=E1,E2,... or NAME=FROM:TO:CELLS, for equal cells. Raises ConfigurationError."""
+    from dpcore.errors import ConfigurationError
+
+    name, equals, value = text.partition("=")
+    try:
+        if not equals or not name:
+            raise ValueError(text)
+        if ":" not in value:
+            return name, [float(edge) for edge in value.split(",")]
+        lower, upper, cells = value.split(":")
+        low, high, count = float(lower), float(upper), int(cells)
+        if not 1 <= count <= _MOST_CELLS:
+            raise ConfigurationError(f"--edges {text!r}: give 1 to {_MOST_CELLS} cells")
+        return name, [*(low + (high - low) * at / count for at in range(count)), high]
+    except ValueError as error:
+        raise ConfigurationError(f"--edges {text!r}: write NAME=E1,E2,... or NAME=FROM:TO:CELLS") from error

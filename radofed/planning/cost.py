@@ -136,6 +136,8 @@ class Cost:
         request, parties = self.request, len(self.request.party_rows)
         over = "one pool" if parties == 1 else f"{parties} parties with {request.rows} rows in total"
         what = "Moments" if request.rados is None else f"{many_rados(request.rados)} of design {request.words}"
+        if request.feature_map is not None and request.schema is not None:
+            what += f" of records mapped to {request.feature_map.words(request.schema)},"
         head = f"{what} over {over}"
         if parties == 1:
             return f"{head} of {request.rows} rows: for accounting only, since no cohort has one party."

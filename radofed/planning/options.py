@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.design_options import taken_options
+from radofed.common.files.feature_maps import load_feature_map
 from radofed.common.files.schemas import load_schema
 from radofed.common.options import exact, exact_or_none, named_option
 from radofed.planning.backwards import MOST, with_smallest_epsilon, worth_by_epsilon
@@ -27,11 +28,14 @@ _ONLY: dict[str, dict[str, Any]] = {
     "a design": {
         "rados": None, "design": None, "epsilon_per_rado": None, "joint": False, "source": "boolean", "share_sd": None,
         "norm_bound": None, "support": None, "edge_weight": None, "fraction_bits": None, "split": "local",
-        "sensitive": None, "rounded": None, "picture": None,
+        "sensitive": None, "rounded": None, "picture": None, "map_file": None,
     },
     "an --estimator": {"option": None, "rounds": None},
     "a --statistic": {"tolerance": None, "confidence": 0.95, "noise_rate": 0.0},
 }  # fmt: skip
+
+
+_SPELLED = {"map_file": "map"}
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,8 @@ def request_of(given: Mapping[str, Any]) -> "PlanRequest | AskRequest":
     for what, options in _ONLY.items():
         for name, usual in options.items():
             if what != planned and given[name] and given[name] != usual:
-                raise ConfigurationError(
-                    f"--{name.replace('_', '-')} is of {what}, and {planned} is planned: leave it out"
-                )
+                spelled = _SPELLED.get(name, name.replace("_", "-"))
+                raise ConfigurationError(f"--{spelled} is of {what}, and {planned} is planned: leave it out")
     if given["worth"] is not None and (given["epsilon"] is not None or given["share_sd"] is not None):
         raise ConfigurationError("--worth asks for the epsilon that is needed: leave --epsilon and --share-sd out")
     return (_design if planned == "a design" else _asking)(given, shared, held)
@@ -119,6 +122,10 @@ def _design(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ..
         "sensitive": tuple(given["sensitive"] or ()),
         "rounded": tuple(given["rounded"] or ()),
     }
+    if (file := given["map_file"]) is not None:
+        if schema is None:
+            raise ConfigurationError("a feature map is of the columns of a schema: give --schema")
+        fields["feature_map"] = load_feature_map(file, schema)
     if given["worth"] is not None:
         if "epsilon" not in taken_options(fields["design"], joint=given["joint"]):
             raise ConfigurationError(f"{fields['design']} has no noise, so no epsilon follows: leave --worth out")

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpcore.errors import ConfigurationError
+from radofed.common.pictures import check_picture, write_picture
 from radofed.planning.cost import Cost
 from radofed.planning.planner import bare_cost
 from radofed.planning.request import PlanRequest
@@ -17,22 +17,8 @@ _POINTS = 13
 _EPSILONS = tuple(Fraction(f) for f in ("0.1", "0.2", "0.5", "1", "2", "5", "10"))
 
 
-def check_picture(file: Path) -> None:
-    """Raise ConfigurationError if no picture can be drawn to `file`, before anything is computed."""
-    if file.suffix != ".png":
-        raise ConfigurationError(f"{file}: a picture is a PNG file; give a name that ends in .png")
-    if not file.parent.is_dir():
-        raise ConfigurationError(f"{file.parent}: not a directory; make it first")
-    try:
-        import matplotlib  # noqa: F401, ICN001, PLC0415  (an extra, and slow to import)
-    except ImportError as error:
-        raise ConfigurationError(
-            "a picture needs matplotlib, which is not installed: pip install 'radofed[bench]'"
-        ) from error
-
-
 def draw_plan(cost: Cost, file: Path) -> None:
-    """Write the picture of a plan, a PNG. Raises ConfigurationError as `check_picture` does."""
+    """Write the picture of a plan, a PNG or SVG. Raises ConfigurationError as `check_picture` does."""
     check_picture(file)
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
 
@@ -49,7 +35,7 @@ def draw_plan(cost: Cost, file: Path) -> None:
     )
     for place, panel in enumerate(panels_wanted, 1):
         panel(figure.add_subplot(1, len(panels_wanted), place), cost)
-    figure.savefig(file, dpi=150)
+    write_picture(figure, file)
 
 
 def _epsilon_panel(axes: Any, cost: Cost) -> None:

@@ -11,6 +11,7 @@ from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.queries.base import MAX_PARTIES
 from dpcore.queries.norms import usual_norm
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number, taken_options
 from radofed.planning.sizes import MEASURED_BITS
@@ -43,7 +44,8 @@ class PlanRequest:
     moments request. bias: whether a record has the constant coordinate. fraction_bits: of a coordinate, None for those
     of a learner's query. split: "local", each party truncates its own count; "exact", a coordinator divides the pool's,
     in simulation only. coordinates: d, None to leave out bytes and seconds if the noise does not depend on it. schema:
-    of which sensitive and rounded are names, see `over`; without one no name is given.
+    of which sensitive and rounded are names, see `over`; without one no name is given. feature_map: what records are
+    mapped by before they are clipped, for a schema that it fits.
 
     Raises ConfigurationError if an argument makes no sense for any plan.
     """
@@ -69,6 +71,7 @@ class PlanRequest:
     schema: Schema | None = None
     sensitive: tuple[str, ...] = ()
     rounded: tuple[str, ...] = ()
+    feature_map: FeatureMap | None = None
 
     @classmethod
     def over(cls, schema: Schema, **options: Any) -> Self:
@@ -80,11 +83,15 @@ class PlanRequest:
             if name in options and options[name] != cls.__dataclass_fields__[name].default:
                 raise ConfigurationError(f"the schema determines {name}: leave it out, or plan without the schema")
         takes = taken_options(options["design"], joint=bool(options.get("joint")))
+        feature_map: FeatureMap | None = options.get("feature_map")
         derived: dict[str, Any] = {"coordinates": schema.d}
+        if feature_map is not None:
+            feature_map.check(schema)
+            derived["coordinates"] = feature_map.d
         if "bias" in takes:
             derived["bias"] = schema.bias
         if "norm_bound" in takes and options.get("norm_bound") is None:
-            derived["norm_bound"] = usual_norm(schema)
+            derived["norm_bound"] = usual_norm(schema, feature_map)
         return cls(**{**options, **derived}, schema=schema)
 
     def __post_init__(self) -> None:
@@ -105,6 +112,8 @@ class PlanRequest:
         chosen = ("sensitive",) if self.schema is None else ()
         hint = ", or a share's standard deviation"
         check_options(self.design, given, chosen=chosen, hints={"epsilon": hint})
+        if self.feature_map is not None:
+            self._check_map()
         if self.split != "local" and self.design != "dp-feat":
             raise ConfigurationError(f"a plan of {self.design} takes no split: leave it out, or plan dp-feat")
         if self.kind_name in ("plain", "dp-feat"):
@@ -113,6 +122,14 @@ class PlanRequest:
             raise ConfigurationError(f"{self.words} noises every coordinate of a record: give their number")
         if self.coordinates is None and self.source == "category":
             raise ConfigurationError("a category has a coordinate for each of its values: give their number")
+
+    def _check_map(self) -> None:
+        if self.schema is None:
+            raise ConfigurationError("a feature map is of the columns of a schema: give it, or leave the map out")
+        if self.design == "fixed-support" and self.epsilon is None and self.share_sd is None:
+            raise ConfigurationError(
+                "fixed-support without noise takes no feature map: give an epsilon, or leave the map out"
+            )
 
     def _check_privacy(self) -> None:
         check_delta(self.delta, SMALLEST_DELTA)

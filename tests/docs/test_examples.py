@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from learner.federation import Federation
+from learner.model import Model
+from learner.release import Release
+from radofed.common.files.feature_maps import load_feature_map
 from radofed.templates import PolicyChoices
 from tests.docs.examples import DOCS, assert_says, examples_of, rado
 from tests.federation import ProcessFederation, wait_until
@@ -23,6 +26,8 @@ PYTHON, COMMANDS = examples_of("how-to/ask.md")
 SIMULATIONS = [(line, said) for line, said in COMMANDS if line.startswith("rado simulate ")]
 ASKING = [line for line, _ in COMMANDS if line.startswith("rado learner ")]
 SHAPES, SHAPES_COMMANDS = examples_of("how-to/look-at-shapes.md")
+PLANS = [line for line, _ in COMMANDS if line.startswith("rado plan ")]
+(MAP,) = re.findall(r"^```toml\n(.*?)^```\n", (DOCS / "how-to/ask.md").read_text(), re.MULTILINE | re.DOTALL)
 FIRST_STEPS, FIRST_COMMANDS = examples_of("getting-started.md")
 
 
@@ -45,10 +50,17 @@ def asked(tmp_path_factory):
 
 
 def test_all_examples_are_found():
-    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 5
+    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 6
     assert len(SIMULATIONS) == 2
-    assert [command.split()[2] for command in ASKING] == ["statistic", "train", "train", "evaluate"]
-    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 6
+    assert [command.split()[2] for command in ASKING] == [
+        "statistic",
+        "histogram",
+        "query",
+        "train",
+        "train",
+        "evaluate",
+    ]
+    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 7
     assert len(FIRST_STEPS) == 2
     assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "plan", "simulate"]
 
@@ -86,15 +98,26 @@ def test_commands_for_organisations(asked, tmp_path):
     with ProcessFederation(tmp_path, parties=tables, schema=schema, policy=policy, rows_at_least=sizes) as federation:
         lab = federation.learner.directory
         (lab / "schema.toml").write_text(schema)
+        (lab / "map.toml").write_text(MAP)
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
         rado("rado learner keygen --config learner.toml", lab)
         # Fewer rounds take less time, and are otherwise alike.
         more = {"train": ("--rounds", "3")}
-        statistic, trained, held, evaluated = (
+        statistic, histogram, mapped, trained, held, evaluated = (
             json.loads(rado(command, lab, *more.get(command.split()[2], ()), "--format", "json"))["data"]
             for command in ASKING
         )
+        moments = Release.load(Path(mapped["release"]))
+        model = str(lab / "bent.json")
+        rado(f"rado learner train {mapped['release']} --estimator moments-discriminant -o {model}", lab)
+        (planned,) = (json.loads(rado(line, lab, "--format", "json"))["data"] for line in PLANS)
+    assert moments.query.feature_map == load_feature_map(lab / "map.toml", moments.schema)
+    # The policy's smallest cohort is the plan's: the same noise.
+    assert planned["share_sd"] == moments.query.kind.share_sigma
+    assert Model.load(Path(model)).feature_map == moments.query.feature_map
+    (ages,) = histogram["columns"]
+    assert sum(part["estimate"] for part in ages["parts"]) == pytest.approx(1.0, abs=0.05)
     true = np.mean((names["age"] >= 65) & names["ill"]), np.mean(~names["smoker"])
     estimates = [entry["estimate"] for entry in statistic["estimates"]]
     # The stated half-width holds in 19 of 20 runs; three times it fails in fewer than one of 10^5.

@@ -220,7 +220,54 @@ def test_evaluation(federation, rows):
     assert found["privacy"]["epsilon_if_others_collude"] <= 4
 
 
+def test_histograms_are_asked_once_and_printed_again(federation, rows, capsys):
+    """One release has the shares of all columns and their quantiles; printing either again asks nothing."""
+    asked_before, options = queries(federation), (*asking(federation), "--epsilon", "4", "--confidence", "0.99999")
+    planned = rado("learner", "histogram", "age", "dose", *options, "--plan")["data"]["plan"]
+    assert planned["noise_share"] == planned["noise_rows"] / sum(ROWS.values())
+    assert queries(federation) == asked_before
+    found = rado("learner", "histogram", "age", "dose", *options, "--edges", "age=40000:80000:4")["data"]
+    assert queries(federation) == asked_before + 1
+    age, dose = found["columns"]
+    assert [part["lower"] for part in age["parts"] if not part["is_point"]][1:] == [4e4, 5e4, 6e4, 7e4, 8e4]
+    assert len(dose["parts"]) > 32
+    for part in age["parts"]:
+        inside = (rows["age"] >= part["lower"]) & (rows["age"] < part["upper"])
+        true = np.mean(rows["age"] == part["lower"]) if part["is_point"] else np.mean(inside)
+        assert part["on_rows"][0] <= true <= part["on_rows"][1] < part["on_rows"][0] + 0.1
+        assert part["on_distribution"][0] <= part["estimate"] <= part["on_distribution"][1]
+    assert (found["rows"], found["confidence"]) == (sum(ROWS.values()), 0.99999)
+    assert 0 < found["privacy"]["epsilon_if_others_collude"] <= 4
+    saved = ("--release", found["release"])
+    again = rado("learner", "histogram", *saved, "--confidence", "0.99999")["data"]
+    assert again["columns"] == found["columns"]
+    shown = rado("learner", "quantiles", *saved, "--levels", "0.1,0.5", "--confidence", "0.99999")["data"]
+    for quantile in shown["columns"][0]["quantiles"]:
+        true = np.quantile(rows["age"], quantile["level"], method="inverted_cdf")
+        assert quantile["on_rows"][0] <= true <= quantile["on_rows"][1]
+        assert quantile["on_distribution"][0] <= quantile["on_rows"][0]
+    assert run(["learner", "quantiles", *saved]) == 0
+    printed = capsys.readouterr().out
+    assert "for new rows" in printed
+    assert "hold together with probability at least 95 %" in printed
+    assert run(["learner", "quantiles", *saved, "--epsilon", "1"]) == 4
+    assert queries(federation) == asked_before + 1
+
+
 REFUSED = [
+    (("histogram", "--epsilon", "1"), "there is no column"),
+    (("histogram", "agee", "--epsilon", "1"), "did you mean 'age'"),
+    (("quantiles", "ward", "--epsilon", "1"), "is a category feature"),
+    (("histogram", "age", "--epsilon", "1", "--cells", "0"), "give 1 to"),
+    (("histogram", "age", "--epsilon", "1", "--edges", "age=9,3"), "ascending"),
+    (("histogram", "age", "--epsilon", "1", "--edges", "age=-5"), "beyond the schema's bounds"),
+    (("histogram", "age", "--epsilon", "1", "--edges", "age=3:5"), "NAME=FROM:TO:CELLS"),
+    (("histogram", "age", "--epsilon", "1", "--edges", "age=3", "--edges", "age=4"), "given twice"),
+    (("histogram", "age"), "give the --epsilon"),
+    (("histogram", "age", "--epsilon", "1", "--confidence", "1"), "between 0 and 1"),
+    (("quantiles", "age", "--epsilon", "1", "--levels", "0.5,1"), "not between 0 and 1"),
+    (("quantiles", "age", "--epsilon", "1", "--levels", "half"), "write numbers"),
+    (("quantiles", "age", "--epsilon", "1", "--release", "x"), "leave columns out"),
     (("statistic", 'x["wage"] >= 3', "--epsilon", "1"), "no feature 'wage'"),
     (("statistic", 'x["age"] == 3', "--epsilon", "1"), "age"),
     (("statistic", 'x["ward"] == "east"', "--epsilon", "1"), "lists no value 'east'"),

@@ -16,6 +16,7 @@ from coordinator.store import Store
 from dpcore.errors import RadofedError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.feature_map import FeatureMap
 from learner import model as models
 from learner import release as releases
 from learner.config import LearnerConfig
@@ -38,6 +39,7 @@ from radofed import provision_roster, templates
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.common.cluster import jobs, ray_cluster
+from radofed.common.files.feature_maps import load_feature_map
 from radofed.common.files.reading import parse_json, read_text
 from radofed.common.files.schemas import load_schema
 from radofed.common.local_status import _STATUS
@@ -49,6 +51,7 @@ from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, scratch, written
 from tests.learner.shapes.mapped import model as mapped_model
+from tests.schemas import STAYS
 from tests.wire.test_query_kinds import SCHEMA
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256
@@ -57,6 +60,22 @@ from wire.roster import Role, read_roster
 from wire.upload import Chunk
 
 QUERY = b"q" * 32
+MAP = """map_version = 1
+[[terms]]
+name = "b"
+hats = "age"
+knots = [20, 40.5, 60]
+ends = true
+centre = 0.25
+halvings = 1
+[[terms]]
+column = "smoker"
+[[terms]]
+point = "age"
+at = 0
+[[terms]]
+product = ["b", "smoker"]
+"""
 FEDERATION_KEY = world.KEYS["federation"].public_bytes
 MEBIBYTE = 1 << 20
 
@@ -64,6 +83,13 @@ MEBIBYTE = 1 << 20
 def in_file(name: str, file: str, read):
     """A reader of bytes from the reader of a file."""
     return lambda data: read(written(name, file, data))
+
+
+def read_map(data: bytes) -> None:
+    """A map that is read fits the schema, and travels."""
+    found = load_feature_map(written("feature-map", "map.toml", data), STAYS)
+    found.check(STAYS)
+    assert FeatureMap.from_list(found.to_list(), bias=STAYS.bias) == found
 
 
 @cache
@@ -405,6 +431,8 @@ def targets() -> list[Target]:
                texts_near([lea], words), 256 << 10, ()),
         Target("schema-file", in_file("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
                MEBIBYTE, ("radofed.common.files.reading.read_text",)),
+        Target("feature-map-toml", read_map, texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
+               MEBIBYTE, ("radofed.common.files.feature_maps._MAP",)),
         Target("journal", in_file("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
                ("learner.journal._JOURNAL", "radofed.common.files.reading.parse_json")),

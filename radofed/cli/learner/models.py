@@ -1,7 +1,5 @@
 """`rado learner train|evaluate|statistic|predict`: train models, measure them and use them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,13 +17,11 @@ from radofed.cli.arguments import (
     estimator_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.sessions import open_session
+from radofed.cli.learner.asking import asked_federation, terms_of, within
 from radofed.cli.output import Output, Result
-from radofed.common.options import exact, named_option, training_part
+from radofed.common.options import named_option, training_part
 
 if TYPE_CHECKING:
-    from dpcore.records.schema import Schema
-    from learner.federation import BudgetedOracle, Federation
     from learner.model import Model
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -130,7 +126,7 @@ def train(
         budget=(epsilon, delta),
         journal=journal or to.with_name(f"{to.name}.journal"),
         terms={
-            **_terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes),
+            **terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes),
             "held_back": training_part(hold_back),
         },
         timeout_s=timeout_s,
@@ -156,8 +152,8 @@ def _train_by_queries(
     from radofed.common.files.schemas import load_schema
 
     estimator = make_estimator(name, **options)
-    with _federation(output, config, load_schema(schema), terms, timeout_s, journal) as federation:
-        oracle = _within(federation, name, *budget)
+    with asked_federation(output, config, load_schema(schema), terms, timeout_s, journal) as federation:
+        oracle = within(federation, name, *budget)
         estimator.fit_queries(oracle)
         model = model_of_answers(estimator, oracle, name)
     answers = len(oracle.answers)
@@ -231,11 +227,11 @@ def evaluate(
     from learner.model import Model
 
     loaded = Model.load(model)
-    terms = _terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
+    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
-    with _federation(output, config, loaded.schema, terms, timeout_s, None) as federation:
-        oracle = _within(federation, "evaluate", epsilon, delta)
+    with asked_federation(output, config, loaded.schema, terms, timeout_s, None) as federation:
+        oracle = within(federation, "evaluate", epsilon, delta)
         options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale}
         found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
     statement = oracle.statement()
@@ -282,9 +278,9 @@ def statistic(
     predicates = tuple(parse(text) for text in predicate)
     # Check before connecting.
     check(predicates, shared)
-    terms = _terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
-    with _federation(output, config, shared, terms, timeout_s, None) as federation:
-        oracle = _within(federation, "statistic", epsilon, delta)
+    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
+    with asked_federation(output, config, shared, terms, timeout_s, None) as federation:
+        oracle = within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
     if tolerance is not None and found.tolerance > tolerance:
         # The cohort may have fewer rows than all parties of the roster.
@@ -304,52 +300,6 @@ def statistic(
     )
     lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
     return Result({**data, "privacy": statement.to_dict()}, "\n".join([*lines, *statement.sentences()]))
-
-
-@contextmanager
-def _federation(
-    output: Output,
-    config: Path | None,
-    schema: "Schema",
-    terms: dict[str, Any],
-    timeout_s: float | None,
-    journal: Path | None,
-) -> "Iterator[Federation]":
-    from dpcore.errors import ConfigurationError
-    from learner.federation import Federation
-    from learner.journal import SessionSource
-    from learner.session import check_timeout
-
-    check_timeout(timeout_s)
-    if config is None:
-        raise ConfigurationError("this command queries the parties: give the learner's --config")
-    with open_session(config, output) as session:
-        source = SessionSource(session, journal, timeout_s=timeout_s, note=output.note)
-        yield Federation(source, schema, **terms)
-
-
-def _within(federation: "Federation", what: str, epsilon: str | None, delta: str) -> "BudgetedOracle":
-    from dpcore.errors import ConfigurationError
-
-    if epsilon is None:
-        raise ConfigurationError(
-            f"{what} queries the parties, and answers have noise: give the --epsilon of all answers in total"
-        )
-    return federation.within(exact(epsilon, "epsilon"), exact(delta, "delta"))
-
-
-def _terms(
-    cohort_min: int | None,
-    colluders: int | None,
-    max_rows: int | None,
-    quorum_wait_s: int | None,
-    *,
-    allow_older_nodes: bool,
-) -> dict[str, Any]:
-    terms: dict[str, Any] = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows}
-    terms["quorum_wait_s"] = quorum_wait_s
-    terms["allow_older_nodes"] = allow_older_nodes or None
-    return {name: value for name, value in terms.items() if value is not None}
 
 
 def predict(

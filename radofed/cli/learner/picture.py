@@ -69,7 +69,7 @@ def picture(
 def _check(to: Path) -> None:
     """Raise ConfigurationError if nothing can be drawn to this file, before anything is computed."""
     from dpcore.errors import ConfigurationError
-    from radofed.planning.picture import check_picture
+    from radofed.common.pictures import check_picture
 
     if to.suffix not in ENDINGS:
         raise ConfigurationError(f"{to}: shapes are a page or a picture: give a name that ends in .html or .png")

@@ -53,6 +53,7 @@ Result = TypeVar("Result")
 
 # Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 # None: the header says.
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 _TABLE = FileKind(
@@ -331,7 +332,7 @@ def numbers(array: pa.Array, column: str) -> Numbers:
     """
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return numbers(array.dictionary_decode(), column)
+        return numbers(_decoded(array), column)
     if is_text(kind):
         trimmed = _trim(array)
         array = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
@@ -358,14 +359,14 @@ def texts(array: pa.Array, column: str) -> Texts:
     The texts are in the order of their first occurrence. Raises CellError if the column has a nested or binary type.
     """
     kind = array.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if pa.types.is_nested(kind) or any(of_kind(kind) for of_kind in _BINARY):
         raise CellError(None, column, f"the column is of type {kind}, which has no texts; convert it")
     if pa.types.is_dictionary(kind):
         if not is_text(kind.value_type):
-            return texts(array.dictionary_decode(), column)
+            return texts(_decoded(array), column)
         # Only texts that occur are examined: the dictionary may be that of the whole file.
         used = array.indices.dictionary_encode()
-        of_used = texts(array.dictionary.take(used.dictionary), column)
+        of_used = texts(_takeable(array.dictionary).take(used.dictionary), column)
         places = np.append(of_used.codes, -1)
         return Texts(places[_codes(used)], of_used.texts)
     encoded = (_trim(array) if is_text(kind) else array).dictionary_encode()
@@ -373,6 +374,15 @@ def texts(array: pa.Array, column: str) -> Texts:
     # One more place, for nulls; empty texts have the same code.
     places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
     return Texts(places[_codes(encoded)], found)
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    return _takeable(array.dictionary).take(array.indices)
+
+
+def _takeable(values: pa.Array) -> pa.Array:
+    """Values that Arrow can pick from: it has no such kernel for the views of texts that polars hands over."""
+    return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
 
 
 def _codes(encoded: pa.DictionaryArray) -> NDArray[np.int64]:

@@ -18,8 +18,8 @@ USUAL = "moments"
 
 _ROWS = ("rows", "parties", "party_rows")
 _OF_ASKING = ("honest", "key_bits")
-# Not fields: where it runs, what is chosen above the form, and how a command waits and prints.
-_NOT_SHOWN = {"config", "design", "wait", "timeout_s", "retries", "output_format", "debug"}
+# Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
+_NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "output_format", "debug"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",

@@ -11,6 +11,8 @@ import pytest
 
 import radofed
 from dpcore.errors import ConfigurationError, DataError
+from dpcore.queries.statement import PrivacyStatement
+from learner.model import Model, error_rate, predict
 from parties.data.dataset import load
 from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.tables import open_table
@@ -75,7 +77,7 @@ def test_a_simulation_of_a_frame_gives_the_figures_of_its_file(file, frame, kind
     assert [row.test_error for row in found.rows] == [row.test_error for row in wanted.rows]
 
 
-def test_a_federation_and_predictions_take_frames(frame):
+def test_a_federation_takes_frames(frame):
     federation = radofed.simulated_federation(StreamedFrame(frame), label="y", positive="in", parties=3)
     found = federation.statistic([radofed.x["member"]], epsilon=Fraction(5))
     members = np.mean([cell == "yes" for cell in frame["member"].to_pylist()])
@@ -83,6 +85,66 @@ def test_a_federation_and_predictions_take_frames(frame):
     assert federation.schema.name == "records"
     by_column = radofed.simulated_federation(frame, label="y", positive="in", parties=3, partition="by-column:site")
     assert by_column.source.rows == frame.num_rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_predicts_and_is_measured_on_a_frame_as_on_its_file(file, frame, kind):
+    schema = radofed.simulated_federation(file, label="y", positive="in", parties=3).schema
+    statement = PrivacyStatement("one record", "none", None, None, None, None, (), ())
+    theta = np.linspace(-1.0, 1.0, schema.d)
+    model = Model(theta, schema, "newton", bytes(32), statement)
+    found, wanted = predict(model, KINDS[kind](frame)), predict(model, file)
+    np.testing.assert_array_equal(found.labels, wanted.labels)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+    assert error_rate(model, KINDS[kind](frame)) == error_rate(model, file)
+    # Predictions need no labels; a measurement says which column is missing.
+    unlabelled = KINDS[kind](frame.drop_columns("y"))
+    np.testing.assert_array_equal(predict(model, unlabelled).labels, wanted.labels)
+    with pytest.raises(DataError, match=r"column 'y'.*no such column"):
+        error_rate(model, KINDS[kind](frame.drop_columns("y")))
+
+
+# What libraries of data frames hand over: texts of polars are views, and categories are codes of them.
+TEXTS = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    *(pa.dictionary(codes, texts) for codes in (pa.int8(), pa.uint32()) for texts in (pa.string(), pa.string_view())),
+]
+
+
+def cells(values, kind):
+    """An Arrow column of texts; casts to codes of views do not exist."""
+    if not pa.types.is_dictionary(kind):
+        return pa.array(values, kind)
+    known = sorted({value for value in values if value is not None})
+    codes = pa.array([None if value is None else known.index(value) for value in values], kind.index_type)
+    return pa.DictionaryArray.from_arrays(codes, pa.array(known, kind.value_type))
+
+
+@pytest.mark.parametrize("kind", TEXTS, ids=str)
+def test_texts_of_every_kind_are_the_same_rows(kind):
+    wanted = load(ArrowTable.of(TABLE), STAYS).records
+    texts = {name: [None if value is None else str(value) for value in values] for name, values in COLUMNS.items()}
+    table = pa.table({name: cells(values, kind) for name, values in texts.items()})
+    found = load(ArrowTable.of(StreamedFrame(table)), STAYS).records
+    np.testing.assert_array_equal(found.features, wanted.features)
+    np.testing.assert_array_equal(found.labels, wanted.labels)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2)], ids=str)
+def test_bytes_are_no_texts(kind):
+    table = TABLE.set_column(1, "smoker", pa.array([b"no"] * 3).cast(kind))
+    with pytest.raises(DataError, match="has no texts; convert it"):
+        load(ArrowTable.of(StreamedFrame(table)), STAYS)
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(9, 2)], ids=str)
+def test_numbers_of_every_kind_are_the_same_rows(kind):
+    ages = pa.array([41, 20, None]).cast(pa.decimal128(38, 2) if pa.types.is_decimal(kind) else kind).cast(kind)
+    wanted = load(ArrowTable.of(TABLE.set_column(0, "age", pa.array([41.0, 20.0, None]))), STAYS).records
+    found = load(ArrowTable.of(StreamedFrame(TABLE.set_column(0, "age", ages))), STAYS).records
+    np.testing.assert_array_equal(found.features, wanted.features)
 
 
 def test_nulls_are_missing_and_columns_keep_their_types():
@@ -105,7 +167,17 @@ def test_an_index_of_pandas_is_no_column():
 
 def test_a_frame_of_polars_is_a_table():
     polars = pytest.importorskip("polars", reason="polars is no dependency")
-    assert load(ArrowTable.of(polars.DataFrame(COLUMNS)), STAYS).report.rows == 3
+    frame = polars.DataFrame(COLUMNS)
+    assert load(ArrowTable.of(frame), STAYS).report.rows == 3
+    coded = frame.with_columns(polars.col("smoker").cast(polars.Categorical))
+    assert load(ArrowTable.of(coded), STAYS).report.rows == 3
+
+
+def test_a_frame_of_pandas_is_a_table():
+    pandas = pytest.importorskip("pandas", reason="pandas is no dependency")
+    frame = pandas.DataFrame(COLUMNS)
+    assert load(ArrowTable.of(frame), STAYS).report.rows == 3
+    assert load(ArrowTable.of(frame.astype({"smoker": "category"})), STAYS).report.rows == 3
 
 
 @pytest.mark.parametrize("data", [None, 7, {"age": [1]}, [[1, 2]], np.zeros((2, 2))])

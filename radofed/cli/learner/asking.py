@@ -1,0 +1,68 @@
+"""What the commands that ask within a budget share: a federation over a session, its oracle, and their options."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from radofed.cli.learner.sessions import open_session
+from radofed.cli.output import Output
+from radofed.common.options import exact
+
+if TYPE_CHECKING:
+    from dpcore.records.schema import Schema
+    from learner.federation import BudgetedOracle, Federation
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+@contextmanager
+def asked_federation(
+    output: Output,
+    config: Path | None,
+    schema: "Schema",
+    terms: dict[str, Any],
+    timeout_s: float | None,
+    journal: Path | None,
+) -> "Iterator[Federation]":
+    """A federation of organisations, in a session that ends with the block. terms: of `terms_of`.
+
+    journal: see learner.journal. Raises ConfigurationError without a configuration.
+    """
+    from dpcore.errors import ConfigurationError
+    from learner.federation import Federation
+    from learner.journal import SessionSource
+    from learner.session import check_timeout
+
+    check_timeout(timeout_s)
+    if config is None:
+        raise ConfigurationError("this command queries the parties: give the learner's --config")
+    with open_session(config, output) as session:
+        source = SessionSource(session, journal, timeout_s=timeout_s, note=output.note)
+        yield Federation(source, schema, **terms)
+
+
+def within(federation: "Federation", what: str, epsilon: str | None, delta: str) -> "BudgetedOracle":
+    """The oracle of a command within its budget. what: the command. Raises ConfigurationError without an epsilon."""
+    from dpcore.errors import ConfigurationError
+
+    if epsilon is None:
+        raise ConfigurationError(
+            f"{what} queries the parties, and answers have noise: give the --epsilon of all answers in total"
+        )
+    return federation.within(exact(epsilon, "epsilon"), exact(delta, "delta"))
+
+
+def terms_of(
+    cohort_min: int | None,
+    colluders: int | None,
+    max_rows: int | None,
+    quorum_wait_s: int | None,
+    *,
+    allow_older_nodes: bool,
+) -> dict[str, Any]:
+    """The options of `learner.requests.Terms` that are given."""
+    terms: dict[str, Any] = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows}
+    terms["quorum_wait_s"] = quorum_wait_s
+    terms["allow_older_nodes"] = allow_older_nodes or None
+    return {name: value for name, value in terms.items() if value is not None}

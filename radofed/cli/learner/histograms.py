@@ -1,0 +1,266 @@
+"""`rado learner histogram|quantiles`: where the values of columns lie, with intervals."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from radofed.cli.arguments import AllowOlderNodes, CohortMin, Colluders, MaxRows, QuorumWait, Timeout
+from radofed.cli.framework import command
+from radofed.cli.learner.asking import asked_federation, terms_of, within
+from radofed.cli.learner.models import Config, Delta, Epsilon
+from radofed.cli.output import Output, Result
+from radofed.common.options import named_edges
+from radofed.common.printing import columns as table
+
+if TYPE_CHECKING:
+    from dpcore.evaluation.histograms import Histograms, Range
+    from dpcore.predicates.expressions import Predicate
+    from learner.planning import Plan
+    from learner.release import Release
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+_LEVELS = "0.05,0.25,0.5,0.75,0.95"
+
+_Columns = Annotated[list[str] | None, typer.Argument(help="Real features of the schema.", show_default=False)]
+_Schema = Annotated[Path | None, typer.Option(help="The schema that the parties share.", show_default=False)]
+_Cells = Annotated[int | None, typer.Option(help="Cells of each column without --edges, of one length. Default: 32.")]
+_Edges = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Public edges of a column's cells, in its units: NAME=E1,E2,... or NAME=FROM:TO:CELLS. They must not "
+        "come from the parties' rows, except from earlier answers; repeatable."
+    ),
+]
+_Confidence = Annotated[float, typer.Option(help="Confidence of all printed intervals together.")]
+_Plan = Annotated[bool, typer.Option("--plan", help="Print the query's cost and its noise; ask nothing.")]
+_Release = Annotated[
+    Path | None,
+    typer.Option(help="Print from this directory of an earlier answer; nothing is asked, and only --confidence fits."),
+]
+_Levels = Annotated[str, typer.Option(help="Levels of the quantiles, between 0 and 1.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands of `app`."""
+    for name, function in (("histogram", histogram), ("quantiles", quantiles)):
+        command(app, name)(function)
+
+
+def histogram(
+    output: Output,
+    columns: _Columns = None,
+    config: Config = None,
+    schema: _Schema = None,
+    epsilon: Epsilon = None,
+    delta: Delta = "1e-6",
+    cells: _Cells = None,
+    edges: _Edges = None,
+    confidence: _Confidence = 0.95,
+    plan: _Plan = False,
+    release: _Release = None,
+    cohort_min: CohortMin = None,
+    colluders: Colluders = None,
+    max_rows: MaxRows = None,
+    quorum_wait: QuorumWait = None,
+    allow_older_nodes: AllowOlderNodes = False,
+    timeout_s: Timeout = None,
+) -> Result:
+    """Show how the values of columns are distributed over the parties' rows.
+
+    Asks one batch of statistics: for each column, how many rows are in each cell between the schema's bounds, and at
+    both bounds and zero. Prints shares of the usable rows with intervals. More cells cost nothing; each column adds
+    noise to all. The answer is saved, and quantiles --release prints its quantiles.
+    """
+    given = dict(locals())
+    found = _found(output, given)
+    if isinstance(found, Result):
+        return found
+    histograms, where = found
+    lines = []
+    for column in histograms.columns:
+        rows = [
+            (
+                f"{part.lower:.9g}",
+                "" if part.is_point else f"{part.upper:.9g}",
+                _percent(part.share.estimate),
+                _percents(part.share.on_rows.lower, part.share.on_rows.upper),
+                "" if (drawn := part.share.on_distribution) is None else _percents(drawn.lower, drawn.upper),
+            )
+            for part in column.parts
+        ]
+        header = ("from", "below", "share", "on these rows", "for new rows")
+        lines += [column.name, *table(header, rows, right=(0, 1, 2, 3, 4)), ""]
+    return _result(histograms, histograms.to_dict(), lines, "shares", where)
+
+
+def quantiles(
+    output: Output,
+    columns: _Columns = None,
+    config: Config = None,
+    schema: _Schema = None,
+    epsilon: Epsilon = None,
+    delta: Delta = "1e-6",
+    levels: _Levels = _LEVELS,
+    cells: _Cells = None,
+    edges: _Edges = None,
+    confidence: _Confidence = 0.95,
+    plan: _Plan = False,
+    release: _Release = None,
+    cohort_min: CohortMin = None,
+    colluders: Colluders = None,
+    max_rows: MaxRows = None,
+    quorum_wait: QuorumWait = None,
+    allow_older_nodes: AllowOlderNodes = False,
+    timeout_s: Timeout = None,
+) -> Result:
+    """Estimate quantiles of columns over the parties' rows.
+
+    Asks what histogram asks, and bounds quantiles by the shares of rows up to each edge: an interval is never shorter
+    than a cell, unless it is a value that is repeated at a bound or zero. More levels cost nothing. The answer is
+    saved, and histogram --release prints its shares.
+    """
+    given = dict(locals())
+    wanted = _levels(levels)
+    found = _found(output, given)
+    if isinstance(found, Result):
+        return found
+    histograms, where = found
+    lines = []
+    for column in histograms.columns:
+        each = [column.quantile(level) for level in wanted]
+        rows = [(f"{q.level:g}", f"{q.estimate:.6g}", _between(q.on_rows), _between(q.on_distribution)) for q in each]
+        header = ("level", "quantile", "on these rows", "for new rows")
+        lines += [column.name, *table(header, rows, right=(0, 1, 2, 3)), ""]
+    return _result(histograms, histograms.quantiles_to_dict(wanted), lines, "quantiles", where)
+
+
+def _found(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]] | Result":
+    """The histograms and their release with its directory, or the result of --plan. given: a command's parameters."""
+    if given["release"] is not None:
+        return _saved(given)
+    return _asked(output, given)
+
+
+def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
+    from dpcore.errors import ConfigurationError
+    from learner.release import Release
+
+    for name in ("columns", "config", "schema", "epsilon", "cells", "edges", "plan"):
+        if given[name]:
+            raise ConfigurationError(f"a saved answer is printed as it was asked: leave {name} out, or --release")
+    release = Release.load(given["release"])
+    return _histograms(release, given["confidence"]), (release, given["release"])
+
+
+def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]] | Result":
+    from dpcore.errors import ConfigurationError
+    from dpcore.evaluation.histograms import USUAL_CELLS, column_histograms, histogram_predicates
+    from learner.journal import SessionSource
+    from learner.release import Release
+    from radofed.common.files.schemas import load_schema
+
+    if given["schema"] is None:
+        raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")
+    shared, confidence = load_schema(given["schema"]), given["confidence"]
+    cells = USUAL_CELLS if given["cells"] is None else given["cells"]
+    edges = _edges(given["edges"] or ())
+    names = given["columns"] or ()
+    # Check before connecting.
+    predicates = histogram_predicates(shared, names, cells=cells, edges=edges)
+    if not 0.0 < confidence < 1.0:
+        raise ConfigurationError(f"confidence is {confidence}: choose a number between 0 and 1")
+    same = ("cohort_min", "colluders", "max_rows", "quorum_wait")
+    terms = terms_of(*(given[name] for name in same), allow_older_nodes=given["allow_older_nodes"])
+    with asked_federation(output, given["config"], shared, terms, given["timeout_s"], None) as federation:
+        oracle = within(federation, "a histogram", given["epsilon"], given["delta"])
+        if given["plan"]:
+            return _planned(oracle.planned(predicates), predicates, confidence)
+        found = column_histograms(names, oracle, cells=cells, edges=edges, confidence=confidence)
+        source, (answer,) = federation.source, oracle.answers
+        assert isinstance(source, SessionSource), "the federation is one of organisations"
+        assert isinstance(answer, Release), "a session saves its answers"
+        return found, (answer, source.release_directory(answer))
+
+
+def _histograms(release: "Release", confidence: float) -> "Histograms":
+    from dpcore.evaluation.histograms import histograms_of
+    from dpcore.queries.statistic import StatisticQuery
+    from learner.federation import estimates_of
+
+    estimates, kind = estimates_of(release, confidence=confidence), release.query.kind
+    assert isinstance(kind, StatisticQuery), "estimates are of statistics"
+    return histograms_of(release.schema, kind.predicates, estimates, part=release.query.held_back)
+
+
+def _planned(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: float) -> Result:
+    """What a query would cost, and what its noise would do to a share."""
+    from dpcore.queries.statistic import StatisticQuery
+    from dpcore.statistics.noise import SharedNoise
+
+    kind, query = plan.query.kind, plan.query
+    assert isinstance(kind, StatisticQuery), "a batch of predicates is planned"
+    data: dict[str, Any] = {
+        "ciphertexts": plan.ciphertexts,
+        "upload_bytes_per_party": plan.upload_bytes_per_party,
+        "predicates": len(predicates),
+        "noise_rows": None,
+        "noise_share": None,
+    }
+    lines = plan.sentences()
+    parties = len(plan.party_rows or ()) or query.cohort_min
+    noise = SharedNoise(kind.noise, parties, query.encoding.fraction_bits)
+    data["noise_rows"] = noise.half_width(len(predicates), 1.0 - confidence)
+    words = f"the noise on all {len(predicates)} counts is at most {data['noise_rows']:.1f} rows"
+    if plan.party_rows:
+        data["noise_share"] = data["noise_rows"] / sum(plan.party_rows)
+        words += f", {_percent(data['noise_share'])} of the rows that parties state"
+    lines.append(f"With probability {confidence:g} {words}. Nothing was asked.")
+    return Result({"plan": data}, "\n".join(lines))
+
+
+def _result(
+    found: "Histograms", data: dict[str, Any], lines: list[str], what: str, where: "tuple[Release, Path]"
+) -> Result:
+    release, directory = where
+    advice = [words for column in found.columns if (words := column.advice()) is not None]
+    kept = f"The answer is in {directory}; --release prints it again, and asks nothing."
+    text = [*lines, *(f"{words}." for words in advice), *found.meaning(what), *release.statement.sentences(), kept]
+    return Result({**data, "release": directory, "privacy": release.statement.to_dict()}, "\n".join(text))
+
+
+def _edges(texts: "list[str] | tuple[()]") -> dict[str, list[float]]:
+    from dpcore.errors import ConfigurationError
+
+    edges: dict[str, list[float]] = {}
+    for name, given in map(named_edges, texts):
+        if name in edges:
+            raise ConfigurationError(f"--edges of {name!r} are given twice: give them once")
+        edges[name] = given
+    return edges
+
+
+def _levels(text: str) -> list[float]:
+    from dpcore.errors import ConfigurationError
+
+    try:
+        levels = [float(level) for level in text.split(",")]
+    except ValueError as error:
+        raise ConfigurationError(f"--levels {text!r}: write numbers such as {_LEVELS}") from error
+    for level in levels:
+        if not 0.0 < level < 1.0:
+            raise ConfigurationError(f"--levels {text!r}: {level:g} is not between 0 and 1")
+    return levels
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _percents(lower: float, upper: float) -> str:
+    return f"{100 * lower:.2f} to {100 * upper:.2f} %"
+
+
+def _between(ends: "Range") -> str:
+    return f"{ends[0]:.6g} to {ends[1]:.6g}"

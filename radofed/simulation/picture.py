@@ -1,0 +1,121 @@
+"""Error against epsilon: a simulation repeated for several budgets, as curves and as a picture."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError, RadofedError
+from radofed.common.options import exact
+from radofed.common.pictures import check_picture, write_picture
+from radofed.simulation.results import SimulationResult, Summary
+
+USUAL_EPSILONS = "0.1,0.3,1,3"
+MOST_EPSILONS = 30
+
+_FEDERATED = ("rados", "moments", "answers")
+_PERCENT = 100
+
+
+@dataclass(frozen=True)
+class ErrorCurves:
+    """Results for several epsilons, ascending, of one table, estimators, folds and seed.
+
+    left_out: the epsilons that could not be simulated, each with the reason.
+    """
+
+    results: Mapping[Fraction, SimulationResult]
+    left_out: Mapping[Fraction, str]
+
+    @property
+    def curves(self) -> dict[str, list[tuple[float, Summary]]]:
+        """(epsilon, summary) for each estimator that learns from the federation's answers or releases."""
+        found: dict[str, list[tuple[float, Summary]]] = {}
+        for epsilon, result in self.results.items():
+            for summary in result.summaries:
+                if summary.sees in _FEDERATED:
+                    found.setdefault(summary.learner, []).append((float(epsilon), summary))
+        return found
+
+    @property
+    def compared(self) -> tuple[Summary, ...]:
+        """Those that see the pooled rows or labels: the same for every epsilon."""
+        (*_, last) = self.results.values()
+        return tuple(each for each in last.summaries if each.sees not in _FEDERATED)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        curves = {
+            name: [
+                {
+                    "epsilon": epsilon,
+                    "test_error_mean": each.test_error_mean,
+                    "test_error_std": each.test_error_std,
+                    "auc_mean": each.auc_mean,
+                }
+                for epsilon, each in points
+            ]
+            for name, points in self.curves.items()
+        }
+        return {"curves": curves, "left_out": {str(epsilon): reason for epsilon, reason in self.left_out.items()}}
+
+
+def epsilons_of(text: str) -> list[Fraction]:
+    """The exact epsilons of a text such as "0.1,1", ascending, each once. Raises ConfigurationError."""
+    found = sorted({exact(each.strip(), "epsilons") for each in text.split(",")})
+    if found[0] <= 0:
+        raise ConfigurationError(f"--epsilons {text!r}: give positive numbers")
+    if len(found) > MOST_EPSILONS:
+        raise ConfigurationError(f"there are {len(found)} epsilons: give at most {MOST_EPSILONS}")
+    return found
+
+
+def error_curves(
+    simulated: Callable[[Fraction], SimulationResult], epsilons: Sequence[Fraction], *, first: Fraction
+) -> ErrorCurves:
+    """Simulate at every epsilon. simulated: the result at one; first: the epsilon that must be possible.
+
+    Raises what `simulated` raises at `first`; another epsilon that raises an error of this project's is left out.
+    """
+    results, left_out = {first: simulated(first)}, {}
+    for epsilon in epsilons:
+        if epsilon == first:
+            continue
+        try:
+            results[epsilon] = simulated(epsilon)
+        except RadofedError as error:
+            left_out[epsilon] = str(error)
+    return ErrorCurves(dict(sorted(results.items())), left_out)
+
+
+def draw_curves(found: ErrorCurves, file: Path) -> None:
+    """Write the picture, a PNG or SVG: the mean error of the folds, and one standard error to either side.
+
+    Raises ConfigurationError as `check_picture` does.
+    """
+    check_picture(file)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
+
+    (*_, result) = found.results.values()
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for name, points in found.curves.items():
+        epsilons = [epsilon for epsilon, _ in points]
+        means = [_PERCENT * each.test_error_mean for _, each in points]
+        spreads = [_PERCENT * each.test_error_std / math.sqrt(result.folds) for _, each in points]
+        axes.errorbar(epsilons, means, spreads, marker="o", markersize=3, capsize=2, linewidth=1.2, label=name)
+    for place, each in enumerate(found.compared):
+        level = _PERCENT * each.test_error_mean
+        style = ("--", ":", "-.")[place % 3]
+        axes.axhline(level, color="grey", linewidth=0.9, linestyle=style, label=f"{each.learner} (sees {each.sees})")
+    facts = result.federation
+    axes.set(xscale="log", xlabel="epsilon of each estimator", ylabel="test error, %")
+    axes.set_title(
+        f"{result.table_rows:,} rows, {facts.parties} parties, {result.folds} folds, seed {result.seed}; mean and one "
+        "standard error",
+        fontsize=9,
+    )
+    axes.legend(fontsize=8)
+    write_picture(figure, file)
