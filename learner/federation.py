@@ -475,9 +475,9 @@ def estimates_of(answer: Answer, *, confidence: float = 0.95) -> Estimates:
     """
     _check_open_interval("confidence", confidence)
     kind = answer.query.kind
-    if not isinstance(kind, StatisticQuery):
+    if not kind.batch:
         raise ConfigurationError(f"this is a release of {kind.contents}: give one of statistics")
-    _, correction = corrected_batch(kind.predicates, 0.0)
+    _, correction = corrected_batch(kind.batch, 0.0)
     return _estimates(answer, correction, confidence)
 
 

@@ -10,7 +10,6 @@ from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import MAX_PARTIES, MAX_VALUES, QueryLimits
-from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records
@@ -123,8 +122,7 @@ class Query:
             "it has a feature map exactly if it has that feature": (self.feature_map is not None)
             == (Feature.FEATURE_MAPS in self.features),
             "its kind takes a feature map": self.feature_map is None or self.kind.takes_maps,
-            "its predicates are about its feature map": not isinstance(self.kind, StatisticQuery)
-            or self.kind.feature_map == self.feature_map,
+            "its predicates are about its feature map": self.kind.is_about(self.feature_map),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S

@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting
 from dpcore.errors import PlanError
+from dpcore.predicates.expressions import Predicate
 from dpcore.queries.base import SumQuery
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.records.computation import PartySecret
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -52,6 +54,15 @@ class QueryKind(SumQuery[Any], ABC):
         is in [0, 1], and it names no coordinates of the schema that a map would replace.
         """
         return False
+
+    @property
+    def batch(self) -> tuple[Predicate, ...]:
+        """The predicates that it asks about; none for most kinds."""
+        return ()
+
+    def is_about(self, feature_map: FeatureMap | None) -> bool:
+        """Whether what it asks about can be computed from records that this maps, or from records as they are."""
+        return True
 
     # Words and figures.
 

@@ -129,6 +129,15 @@ class StatisticQuery(QueryKind):
         return True
 
     @property
+    def batch(self) -> tuple[Predicate, ...]:
+        """All predicates."""
+        return self.predicates
+
+    def is_about(self, feature_map: FeatureMap | None) -> bool:
+        """Whether its predicates are about records that this maps."""
+        return self.feature_map == feature_map
+
+    @property
     def takes_maps(self) -> bool:
         """See `QueryKind`."""
         return True

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from dpcore.predicates.notation import described, parse
-from dpcore.queries.statistic import StatisticQuery
 from parties.ledger.charges import Charge
 from parties.policy import ApprovalRules
 from wire.query import Query
@@ -24,8 +23,8 @@ def reasons(rules: ApprovalRules, query: Query, charge: Charge) -> list[str]:
     if least is not None and epsilon >= least:
         cost = f"costs epsilon {float(epsilon):.6g}" if math.isfinite(epsilon) else "has no bound for whole records"
         found.append(f"an attempt {cost}, and queries need approval from epsilon {float(least):.6g} on")
-    if rules.admitted_predicates is not None and isinstance(query.kind, StatisticQuery):
-        found += _unlisted(query.kind, rules.admitted_predicates)
+    if rules.admitted_predicates is not None:
+        found += _unlisted(query, rules.admitted_predicates)
     return found
 
 
@@ -34,10 +33,10 @@ def largest_epsilon(charge: Charge) -> Fraction | float:
     return max(loss.epsilon for _, loss in charge.bounds) if charge.is_bounded else math.inf
 
 
-def _unlisted(kind: StatisticQuery, admitted: Iterable[str]) -> list[str]:
+def _unlisted(query: Query, admitted: Iterable[str]) -> list[str]:
     # A list is about coordinates of the schema. Under a feature map the same text may be about another function.
-    listed = {parse(text) for text in admitted} if kind.feature_map is None else set()
-    unlisted = [predicate for predicate in kind.predicates if predicate not in listed]
+    listed = {parse(text) for text in admitted} if query.feature_map is None else set()
+    unlisted = [predicate for predicate in query.kind.batch if predicate not in listed]
     if not unlisted:
         return []
     more = f", and {len(unlisted) - 1} more" if len(unlisted) > 1 else ""

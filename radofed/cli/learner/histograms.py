@@ -1,7 +1,7 @@
 """`rado learner histogram|quantiles`: where the values of columns lie, with intervals."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -186,12 +186,10 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
 
 def _histograms(release: "Release", confidence: float) -> "Histograms":
     from dpcore.evaluation.histograms import histograms_of
-    from dpcore.queries.statistic import StatisticQuery
     from learner.federation import estimates_of
 
     estimates, kind = estimates_of(release, confidence=confidence), release.query.kind
-    assert isinstance(kind, StatisticQuery), "estimates are of statistics"
-    return histograms_of(release.schema, kind.predicates, estimates, part=release.query.held_back)
+    return histograms_of(release.schema, kind.batch, estimates, part=release.query.held_back)
 
 
 def _planned(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: float) -> Result:
@@ -199,8 +197,8 @@ def _planned(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: floa
     from dpcore.queries.statistic import StatisticQuery
     from dpcore.statistics.noise import SharedNoise
 
-    kind, query = plan.query.kind, plan.query
-    assert isinstance(kind, StatisticQuery), "a batch of predicates is planned"
+    query = plan.query
+    kind = cast("StatisticQuery", query.kind)
     data: dict[str, Any] = {
         "ciphertexts": plan.ciphertexts,
         "upload_bytes_per_party": plan.upload_bytes_per_party,
