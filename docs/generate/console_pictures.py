@@ -19,12 +19,8 @@ _PARTIES = ("north", "south", "west")
 _WAIT_S = 60.0
 
 
-def draw_consoles(directory: Path, pictures: Path) -> None:
-    """Pictures of consoles in a folder. Without Chromium they stay as they are. directory: empty."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        print("no Chromium: the pictures of the console are not drawn", file=sys.stderr)  # noqa: T201  (a command)
-        return
+def draw_consoles(browser: str, directory: Path, pictures: Path) -> None:
+    """Pictures of consoles in a folder. browser: a Chromium's path. directory: empty."""
     with ExitStack() as running:
         federation = _Federation(directory, running)
         approved, waiting = federation.ask(), federation.ask(epsilon=2)

@@ -152,7 +152,8 @@ def main() -> None:
         draw_reports(directory)
         draw_shapes(directory)
         (directory / "console").mkdir()
-        draw_consoles(directory / "console", PICTURES)
+        if (browser := chromium()) is not None:
+            draw_consoles(browser, directory / "console", PICTURES)
         draw_terminal("rado demo", rado("rado demo", directory, progress=False), "demo")
 
 
