@@ -113,7 +113,8 @@ class _Federation:
 def _plan_backwards(page: Any) -> None:
     """Ask the page that plans for the epsilon that an accuracy needs; it knows the schema of the newest query."""
     page.fill("#worth", "15000")
-    page.click("button[value=plan]")
+    with page.expect_navigation():
+        page.click("button[value=plan]")
 
 
 def _draw(
