@@ -15,6 +15,9 @@ from dpcore.errors import ModelError, ShapeError
 MOST_COORDINATES = 1024
 """A model's file with the covariance of so many coordinates has 6 MB."""
 
+FACTOR = 1.96
+"""Of a normal distribution: 95 % are within so many standard deviations."""
+
 _SYMMETRIC = 1e-9
 _POSITIVE = 1e-9
 
@@ -38,6 +41,12 @@ def checked(covariance: NDArray[np.float64], d: int) -> NDArray[np.float64]:
         raise ModelError("the covariance gives a combination of weights a negative variance; train again") from None
     found.setflags(write=False)
     return found
+
+
+def half_widths(combinations: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`FACTOR` standard deviations of combinations of weights: (n,). combinations: (n, d)."""
+    variances = np.einsum("ij,jk,ik->i", combinations, covariance, combinations)
+    return FACTOR * np.sqrt(np.maximum(variances, 0.0))
 
 
 def to_text(covariance: NDArray[np.float64]) -> str:

@@ -16,6 +16,7 @@ from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature
 from dpcore.records.schema import Schema
+from learner.covariance import half_widths
 from learner.estimators import make_estimator
 from learner.model import Model
 from learner.release import Release
@@ -26,7 +27,6 @@ KNOWN = ("moments-discriminant", "linear-regression")
 MOST_COORDINATES = 256
 """Two thousand decompositions of a matrix of this width take about a minute."""
 _SAME = 1e-6
-_DEVIATIONS = 1.96
 _NOT_BOTH = (
     "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, more "
     "rows than coordinates, and at least 30."
@@ -115,8 +115,7 @@ def _stated(
     rows: tuple[Coefficient, ...], combinations: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> tuple[Coefficient, ...]:
     """With intervals for noise and sampling, as the estimator states them."""
-    variances = np.einsum("ij,jk,ik->i", combinations, covariance, combinations)
-    widths = _DEVIATIONS * np.sqrt(np.maximum(variances, 0.0))
+    widths = half_widths(combinations, covariance).tolist()
     return tuple(
         replace(row, both=(row.value - width, row.value + width)) for row, width in zip(rows, widths, strict=True)
     )

@@ -19,13 +19,11 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
 from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, nearest
 from dpcore.records.schema import Schema
+from learner.covariance import half_widths
 from learner.shapes.parts import Part, Source, intercept_of, parts_of
 
 if TYPE_CHECKING:
     from learner.model import Model
-
-FACTOR = 1.96
-"""Of a normal distribution: 95 % are within so many standard deviations."""
 
 GRID = 48
 """Equal cells of a curve's grid, which has the knots too."""
@@ -216,9 +214,10 @@ def shapes_of(model: "Model") -> Shapes:
         found = [_shape(model, part) for part in parts]
     if not all(np.isfinite([intercept, *(end for each in found for end in (each.size, each.noise or 0.0))])):
         raise ModelError("the model's weights are too large for its shapes to be computed; train again")
+    band = None if model.covariance is None else float(half_widths(weights[np.newaxis], model.covariance)[0])
     return Shapes(
         intercept=intercept,
-        intercept_band=None if model.covariance is None else _bands(weights[np.newaxis], model.covariance)[0],
+        intercept_band=band,
         ranked=tuple(sorted(found, key=lambda shape: (-shape.size, len(shape.features)))),
         label=" or ".join(model.schema.label.positive),
         is_stated=any(source.spread.is_stated for part in parts for source in part.sources),
@@ -231,12 +230,7 @@ def band_of(model: "Model", part: Part, x: Matrix) -> list[float | None]:
     if model.covariance is None:
         return [None] * len(x)
     own = model.covariance[np.ix_(part.places, part.places)]
-    return list(_bands(part.basis(x), own))
-
-
-def _bands(basis: Matrix, covariance: Matrix) -> list[float]:
-    variances = np.einsum("ij,jk,ik->i", basis, covariance, basis)
-    return [float(each) for each in FACTOR * np.sqrt(np.maximum(variances, 0.0))]
+    return [float(each) for each in half_widths(part.basis(x), own)]
 
 
 def _shape(model: "Model", part: Part) -> Shape:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, ModelError
-from learner.shapes.shapes import FACTOR, shapes_of
+from learner.covariance import FACTOR
+from learner.shapes.shapes import shapes_of
 from tests.learner.shapes.mapped import HTML, SCHEMA, model
 
 
