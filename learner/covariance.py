@@ -46,7 +46,7 @@ def checked(covariance: NDArray[np.float64], d: int) -> NDArray[np.float64]:
 def half_widths(combinations: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     """`FACTOR` standard deviations of combinations of weights: (n,). combinations: (n, d)."""
     variances = np.einsum("ij,jk,ik->i", combinations, covariance, combinations)
-    return FACTOR * np.sqrt(np.maximum(variances, 0.0))
+    return np.asarray(FACTOR * np.sqrt(np.maximum(variances, 0.0)))
 
 
 def to_text(covariance: NDArray[np.float64]) -> str:
