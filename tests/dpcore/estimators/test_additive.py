@@ -144,6 +144,16 @@ def test_errors_of_the_weights_fall_with_the_rows_and_rise_with_the_noise():
         PrivateAdditive(information=float("nan")).fit_queries(RowOracle(edges(uniform(2), uniform(2)[:, 0] > 0)))
 
 
+@pytest.mark.parametrize("estimator", [PrivateNewton(), PrivateAdditive(pairs=False)])
+def test_scores_are_larger_than_log_odds(estimator):
+    """As pages and guides say: the loss clips the weights of records."""
+    x, random = uniform(3), np.random.default_rng(5)
+    log_odds = 2.0 * x[:, 0] - x[:, 1]
+    oracle = RowOracle(edges(x, random.random(ROWS) < 1 / (1 + np.exp(-log_odds))))
+    scores = estimator.fit_queries(oracle).decision_function(oracle.edges * oracle.edges[:, -1:])
+    assert np.polyfit(log_odds, scores, 1)[0] > 1.3
+
+
 def test_all_parts_add_up_to_the_budget():
     oracle = Recorded(RowOracle(edges(uniform(2), uniform(2)[:, 0] > 0)))
     fitted = PrivateAdditive(rounds=6).fit_queries(oracle)
