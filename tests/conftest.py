@@ -131,7 +131,6 @@ def pytest_collection_finish():
     BLAS has one thread in this process, as there is a process for each processor already. Nodes that tests start have
     as many as ever.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(200_000)
     gc.enable()

@@ -30,6 +30,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,11 +97,15 @@ class ShiftDistribution:
         Raises WeakNoiseError above LARGEST_EPSILON, DeltaTooSmallError below 1e-100 (1e-37 where distributions were
         added), PlanError if delta is not in (0, 1).
         """
-        budget = check_delta(delta)
-        if budget <= 2 * self.trimmed:
-            raise DeltaTooSmallError(delta=budget, smallest_delta=10 * self.trimmed)
-        upper = _least(lambda epsilon: self._delta_upper(epsilon) <= budget)
-        return Bracket(self._epsilon_lower(upper, float(delta)), upper)
+        if len(self.masses) > 1:
+            return self._epsilon(delta)
+        return _epsilon_of_one_shift(
+            *(float(values[0]) for values in (self.lower, self.upper, self.masses)),
+            self.trimmed,
+            self.relative_error,
+            self.slack,
+            delta,
+        )
 
     def scaled(self, mu: float) -> "ShiftDistribution":
         """The distribution where each shift is `mu` times as long."""
@@ -129,6 +134,13 @@ class ShiftDistribution:
             relative_error=self.relative_error + ROUND_OFF * len(masses),
         )
 
+    def _epsilon(self, delta: Fraction | float) -> Bracket:
+        budget = check_delta(delta)
+        if budget <= 2 * self.trimmed:
+            raise DeltaTooSmallError(delta=budget, smallest_delta=10 * self.trimmed)
+        upper = _least(lambda epsilon: self._delta_upper(epsilon) <= budget)
+        return Bracket(self._epsilon_lower(upper, float(delta)), upper)
+
     def _delta_upper(self, epsilon: float) -> float:
         inner = max(0.0, epsilon - 2 * self.slack)
         value, error = _hockey_stick(self.upper, inner)
@@ -147,6 +159,22 @@ class ShiftDistribution:
                 return upper * (1 - gap)
             gap *= 2
         return 0.0
+
+
+# A plan, its statement and each ledger ask for the same figures, again for each attempt and each part of a budget.
+@lru_cache(maxsize=1024)
+def _epsilon_of_one_shift(
+    lower: float,
+    upper: float,
+    mass: float,
+    trimmed: float,
+    relative_error: float,
+    slack: float,
+    delta: Fraction | float,
+) -> Bracket:
+    """`ShiftDistribution.epsilon` of a distribution of one atom."""
+    one = ShiftDistribution(np.array([lower]), np.array([upper]), np.array([mass]), trimmed, relative_error, slack)
+    return one._epsilon(delta)  # noqa: SLF001  (one distribution, one module)
 
 
 def shift_distribution(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0) -> ShiftDistribution:

@@ -197,10 +197,10 @@ def test_the_total_is_the_pooled_sum_bit_for_bit(setting):
     assert np.array_equal(opened.values, sum(setting.vectors.values()))
 
 
-@pytest.mark.parametrize("uploads", [("a", "b"), ("a", "b", "c", "c")])
-def test_a_part_of_the_cohort_or_one_member_twice_fails_the_check_slots(setting, uploads):
-    with pytest.raises(TotalError):
-        setting.total(*uploads)
+def test_a_part_of_the_cohort_or_one_member_twice_fails_the_check_slots(setting):
+    for uploads in (("a", "b"), ("a", "b", "c", "c")):
+        with pytest.raises(TotalError):
+            setting.total(*uploads)
 
 
 def test_a_coordinator_cannot_pass_one_party_off_as_the_cohort(setting, secret, obfuscator):

@@ -117,6 +117,7 @@ def test_statistics_of_a_part_are_unbiased_estimates_within_their_widths(memory,
     assert found.deviation == pytest.approx(about_all.deviation / chance, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_over_all_keys_the_mean_of_a_part_is_that_of_all_rows(memory, parts):
     """Unbiased: over the keys, sums divided by the average number of rows have the mean over all rows as their mean."""
     labels = pooled(memory)[1]

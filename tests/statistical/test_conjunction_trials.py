@@ -176,6 +176,7 @@ def test_the_target_is_found_without_privacy_noise(eta):
         assert found(distribution, rows, eta, None, 20, require_rows=False) >= 19
 
 
+@pytest.mark.slow
 def test_counts_have_the_distribution_of_rows():
     """Against rows drawn one by one: means and covariances of a few counts, over 1,000 small tables."""
     distribution, eta, rows, tables = independent(), 0.3, 60, 1000

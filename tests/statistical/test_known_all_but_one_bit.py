@@ -91,6 +91,7 @@ def allowed() -> list[float]:
     return [most_accurate(epsilon, distribution.delta(epsilon).upper) for epsilon in PROFILE]
 
 
+@pytest.mark.slow
 def test_the_joint_design_allows_what_is_counted_and_no_more():
     distribution = shift_distribution(2 * UNIT / SIGMA, RADOS, HALF)
     assert 3.99 < distribution.epsilon(Fraction(1, 10**6)).upper <= 4

@@ -136,6 +136,7 @@ def exact_count(rows, low, cut):
     return [x / mpmath.fsum(p) for x in p], [x / mpmath.fsum(q) for x in q], 1 - mpmath.fsum(p) / total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "truncated"), [(40, None), (60, Fraction(1, 2)), (150, None), (401, Fraction(1, 3))])
 def test_a_counts_bound_is_the_supremum_over_orders(rows, truncated):
     low = truncation(rows, truncated)[0]

@@ -100,6 +100,7 @@ def test_brackets_hold_the_exact_figure_in_both_directions(parties, n):
             assert epsilon <= back.upper * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_agrees_with_dp_accounting_on_the_bare_masses():
     from dp_accounting.pld import privacy_loss_distribution
 

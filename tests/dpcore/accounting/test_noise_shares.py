@@ -55,6 +55,7 @@ def test_a_laplace_tail_is_bounded_and_not_by_much(scale, shares, parties, value
     assert beyond(masses, bound - spare) * values > SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "shares", "parties"), [*CASES, (Fraction(60), 3, 4), (Fraction(50), 2, 30)])
 @pytest.mark.parametrize(("values", "failure"), [(1, 0.05), (1, Fraction(1, 3)), (20, 0.01), (50_000, 0.05)])
 def test_a_laplace_half_width_holds_and_is_close(scale, shares, parties, values, failure):

@@ -194,6 +194,7 @@ def test_columns_that_have_no_shape():
     assert sum(part for _, part in without.asked) == 1
 
 
+@pytest.mark.slow
 def test_many_columns_have_fewer_terms_each():
     """So that its basis fits a query, and few rows are not spread over many terms."""
     for columns, knots, pairs in ((8, 4, True), (16, 4, True), (30, 4, False), (60, 3, False), (300, 0, False)):

@@ -70,12 +70,14 @@ def z_scores(table, distribution, assumed_distribution, *, bias, n=30, repeats=4
     return np.where(deviation > 0, error / np.where(deviation > 0, deviation, 1.0) * np.sqrt(repeats), error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_moments_are_unbiased_under_every_distribution(table, name, bias):
     assert np.abs(z_scores(table, DISTRIBUTIONS[name], DISTRIBUTIONS[name], bias=bias)).max() < 4.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DISTRIBUTIONS if name != "plain"])
 def test_a_wrong_distribution_is_detected(table, name):
     assert np.abs(z_scores(table, DISTRIBUTIONS[name], PLAIN_DISTRIBUTION, bias=True)).max() > 9

@@ -3,7 +3,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.estimators.adaboost import AdaBoost
@@ -22,15 +22,15 @@ ROW_LEARNERS = [AdaBoost(n_rounds=200), AdaBoost(n_rounds=200, update="exponenti
 VARIANTS = [RadoBoost(n_rounds=200, oracle="prudential", lambda_p=0.8, clip=0.8, selection="last")]
 
 
-@parametrize_with_checks([*LEARNERS, ROW_LEARNERS[0]])
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("estimator", [*LEARNERS, ROW_LEARNERS[0]], ids=str)
+def test_scikit_learn_accepts_the_estimator(estimator):
+    check_estimator(estimator, on_skip=None)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([*VARIANTS, *ROW_LEARNERS[1:]])
-def test_scikit_learn_accepts_the_variant(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("estimator", [*VARIANTS, *ROW_LEARNERS[1:]], ids=str)
+def test_scikit_learn_accepts_the_variant(estimator):
+    check_estimator(estimator, on_skip=None)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def laplace_sums_tail(copies, x):
     return np.array([np.mean(2.0 * special.ndtr(-value / spread)) for value in x])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [1, 2, 5])
 def test_no_noise_of_the_family_has_a_larger_tail(cells):
     x = np.array([0.05, 0.3, 1.0, 1.5, 1.6, 1.7, 1.8, 2.0, 2.5, 3.5, 5.0])
@@ -132,6 +133,7 @@ def test_the_binomial_bound_is_above_the_exact_tail(e, rows, y):
         assert bound == pytest.approx(stats.binom.cdf(y, rows, e), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deviation", [0.5, 10.0, 300.0])
 @pytest.mark.parametrize("e", [0.001, 0.1, 0.5, 0.99])
 def test_no_number_of_rows_in_between_has_a_larger_probability(deviation, e):

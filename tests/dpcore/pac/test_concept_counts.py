@@ -54,6 +54,7 @@ def test_counts_move_by_their_sensitivity_and_levels_are_disjoint(concepts, sens
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(level))
 
 
+@pytest.mark.slow
 @each_class
 @pytest.mark.parametrize("noise", [GaussianCounts(6.0), LaplaceCounts(4.0)])
 def test_learning_from_noisy_counts(concepts, noise):

@@ -44,6 +44,7 @@ def test_every_subset_is_equally_likely(rows, size):
         assert subset_p_value(favoured, rows, size) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coin", [Coin(0, 0), Coin(1, 0), Coin(1, 1), Coin(3, 3), Coin(1, 2), Coin(6, 3)])
 def test_every_subset_is_equally_likely_with_any_coin(coin, monkeypatch):
     """Rows move in and out, few and many; three subsets of each size in turn."""

@@ -72,6 +72,7 @@ def test_log_weights_in_double_precision_stay_within_the_tolerance(shares):
         assert abs(Fraction(float(rounded)) - polya._log_weight(1 << i, shares, 100)[0]) < 2.0**-45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "shares"), CASES)
 def test_kept_candidates_have_the_negative_binomial_distribution(scale, shares):
     """Without sampling: P(candidate is k and kept) / P(candidate is 0 and kept) is w(k) q^k."""

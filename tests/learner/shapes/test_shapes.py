@@ -102,6 +102,7 @@ def test_the_ranking_is_by_the_standard_deviation():
     assert (shapes.mapped, straight.mapped, shapes.is_stated, straight.is_stated) == (True, False, True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", [True, False])
 def test_bands_are_the_spread_of_models_with_that_covariance(mapped):
     """Over 200 draws of theta a standard deviation is known within 5 %, and the worst of some hundred within 25 %."""

@@ -128,6 +128,7 @@ def packed(answer):
     return int(np.packbits(answer, bitorder="little")[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table", [((1, 0), (2, 1), (3, 1)), ((1, 0), (1, 1), (3, 0)), ((0, 1), (2, 0), (3, 1))], ids=["fits", "x", "zero"]
 )
