@@ -30,11 +30,17 @@ def test_the_citation_has_what_its_format_requires():
     citation = loaded("CITATION.cff")
     assert citation["cff-version"] == "1.2.0"
     assert {"authors", "message", "title"} <= set(citation)
-    assert citation["version"] == PROJECT["version"]
     assert citation["license"] == PROJECT["license"]
     (paper,) = citation["references"]
     assert {"authors", "title", "type"} <= set(paper)
     assert (paper["year"], paper["type"]) == (2015, "conference-paper")
+
+
+def test_files_name_the_version_and_its_date():
+    citation = loaded("CITATION.cff")
+    assert citation["version"] == PROJECT["version"]
+    newest = re.search(r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest.groups() == (citation["version"], str(citation["date-released"]))
 
 
 def test_every_supported_python_is_checked():

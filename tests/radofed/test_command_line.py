@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version as installed_version
 
 import pytest
 import yaml
@@ -81,7 +82,7 @@ class TestUsage:
         assert code == 0
         for name in ("demo", "schema", "provision", "party", "coordinator", "learner"):
             assert name in out
-        assert rado(capsys, "--version")[:2] == (0, "rado 0.1.0\n")
+        assert rado(capsys, "--version")[:2] == (0, f"rado {installed_version('radofed')}\n")
 
     @pytest.mark.parametrize(
         "path",
