@@ -17,6 +17,8 @@ from radofed.common.files.writing import write_durably
 
 ENVIRONMENT = "RADO_PASSPHRASE_FILE"
 _PASSPHRASE = FileKind(with_remedy("write the passphrase in one line"), limit_bytes=1024, secret=True, private=True)
+_MOST_BYTES = 1023
+"""OpenSSL takes no longer passphrase."""
 
 
 def load_private_key(path: Path, kind: FileKind) -> PrivateKeyTypes:
@@ -79,4 +81,6 @@ def _passphrase(path: Path) -> bytes:
     found = read_bytes(Path(name), _PASSPHRASE).rstrip(b"\r\n")
     if not found:
         raise _PASSPHRASE.error(Path(name), "is empty")
+    if len(found) > _MOST_BYTES:
+        raise _PASSPHRASE.error(Path(name), f"is longer than {_MOST_BYTES} bytes; choose a shorter passphrase")
     return found

@@ -10,8 +10,11 @@ is estimated from the answers. All parts of the budget, histograms included, add
 
 Noise on the weights grows with the number of terms. If the budget and the rows are too small for that many, which is
 known before anything is asked, the model is straight: `PrivateNewton` asks, with the whole budget.
+
+The score can be held to rise or fall with columns (dpcore.estimators.monotone).
 """
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Self
 
@@ -25,6 +28,7 @@ from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.empirical_bayes import Prior
+from dpcore.estimators.monotone import conditions, directions_of, nearest
 from dpcore.estimators.oracle import Oracle
 from dpcore.estimators.private_histograms import histograms
 from dpcore.estimators.private_newton import (
@@ -41,6 +45,9 @@ from dpcore.estimators.private_newton import (
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
+
+Directions = Mapping[int, int]
+"""RISING or FALLING for coordinates of the schema (dpcore.estimators.monotone)."""
 
 CELLS = 32
 """Cells of a histogram: enough for five quantiles, and few enough for the noise on their sums."""
@@ -63,7 +70,8 @@ class PrivateAdditive(LinearClassifier):
     products of all pairs of real features; None if there are then at most `MOST_TERMS` terms. rounds: at least 3.
     information: mu of the budget times rows over the number of terms; with less, the model is straight; 0 for never.
     knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip, shrinkage: as in
-    `PrivateNewton`.
+    `PrivateNewton`. increasing, decreasing: real and boolean features with which the score never falls, or never
+    rises: names, separated by commas. They are in no product, and have no point mass inside their range.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), the
     noise's and the sampling's, without shrinkage, which lowers it; None without an answer to a gradient; `groups_`,
@@ -83,6 +91,8 @@ class PrivateAdditive(LinearClassifier):
         clip: float = 0.32,
         shrinkage: float = 0.2,
         information: float = LEAST_INFORMATION,
+        increasing: str = "",
+        decreasing: str = "",
     ) -> None:
         self.knots = knots
         self.pairs = pairs
@@ -92,6 +102,8 @@ class PrivateAdditive(LinearClassifier):
         self.clip = clip
         self.shrinkage = shrinkage
         self.information = information
+        self.increasing = increasing
+        self.decreasing = decreasing
 
     def fit_queries(self, oracle: Oracle) -> Self:
         """Fit by querying; returns self. If an answer after the moments is refused, the result so far is kept.
@@ -100,32 +112,37 @@ class PrivateAdditive(LinearClassifier):
         does not answer the histograms or the moments.
         """
         self._check()
-        reason = self._too_little(oracle)
-        return self._fit_curves(oracle) if reason is None else self._fit_straight(oracle, reason)
+        directions = directions_of(oracle.schema, self.increasing, self.decreasing)
+        reason = self._too_little(oracle, directions)
+        if reason is None:
+            return self._fit_curves(oracle, directions)
+        return self._fit_straight(oracle, directions, reason)
 
-    def _fit_straight(self, oracle: Oracle, reason: str) -> Self:
+    def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:
         straight = PrivateNewton(rounds=self.rounds).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
         self.covariance_: Matrix | None = straight.covariance_
         self.groups_: dict[str, float] = {}
         self.rounds_done_ = straight.rounds_done_
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
-        self._keep_encoded(straight.theta_)
+        rows = conditions(directions, None, len(straight.theta_))
+        self._keep_encoded(_nearest(straight.theta_, rows, straight.covariance_))
         self.n_features_in_ = oracle.schema.d
         return self
 
-    def _fit_curves(self, oracle: Oracle) -> Self:
+    def _fit_curves(self, oracle: Oracle, directions: Directions) -> Self:
         first, second = (Fraction(part).limit_denominator(10**6) for part in (self.knots_part, self.moments_part))
         if not _real_features(oracle.schema):
             first = Fraction(0)
-        terms = self._terms(oracle, first)
+        terms = self._terms(oracle, first, directions)
         self.feature_map_ = terms.feature_map
         norm = Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
         moments = oracle.moments(part=second, norm_bound=norm, feature_map=terms.feature_map)
         whitening = Whitening.of(moments, self.shrinkage)
         prior = Prior.of(terms.groups, whitening.basis.matrix)
         clip = clip_of(self.clip, whitening)
-        phi: Vector = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
+        ordered = conditions(directions, terms.feature_map, moments.d) @ whitening.basis.matrix.T
+        phi = nearest(2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows, ordered)
         seen: list[Seen] = []
         self.warning_ = None
         self.groups_ = {}
@@ -143,7 +160,7 @@ class PrivateAdditive(LinearClassifier):
             variance = variance_of(seen, self.clip, moments.rows)
             found, sizes = prior.shrunk(root(seen), variance)
             self.groups_ = {group.name: float(size) for group, size in zip(terms.groups, sizes, strict=True)}
-            phi = bounded_step(phi, found)
+            phi = nearest(bounded_step(phi, found), ordered)
         self.rounds_done_ = 2 + len(seen)
         self.covariance_ = None if variance is None else covariance_of(variance, whitening)
         self._keep_encoded(np.asarray(whitening.basis.matrix.T @ phi))
@@ -161,13 +178,15 @@ class PrivateAdditive(LinearClassifier):
         margins: Vector = (rows if self.feature_map_ is None else self.feature_map_.of(rows)) @ self.theta_
         return margins
 
-    def _too_little(self, oracle: Oracle) -> str | None:
+    def _too_little(self, oracle: Oracle, directions: Directions) -> str | None:
         """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
         real = len(_real_features(oracle.schema))
         if not (real and oracle.rows and oracle.delta):
             return None
-        knots, pairs = self._sizes(real, oracle.schema.d - real)
-        terms = _count(real, oracle.schema.d - real, knots, pairs=pairs)
+        free = sum(oracle.schema.coordinate(each.name) not in directions for each in _real_features(oracle.schema))
+        others = oracle.schema.d - real
+        knots, pairs = self._sizes(real, free, others)
+        terms = _count(real, free if pairs else 0, others, knots)
         least = self.information * terms / oracle.rows
         if gaussian_mu(oracle.epsilon, oracle.delta) >= least:
             return None
@@ -176,7 +195,7 @@ class PrivateAdditive(LinearClassifier):
             f"little for {oracle.rows} rows; give more of either, or fewer knots"
         )
 
-    def _terms(self, oracle: Oracle, part: Fraction) -> AdditiveTerms:
+    def _terms(self, oracle: Oracle, part: Fraction, directions: Directions) -> AdditiveTerms:
         schema: Schema = oracle.schema
         real = _real_features(schema)
         found = histograms(oracle, real, part=part, cells=CELLS) if real else []
@@ -184,16 +203,20 @@ class PrivateAdditive(LinearClassifier):
             schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
         }
         points = sum(len(histogram.points) for histogram in found)
-        knots, pairs = self._sizes(len(real), schema.d - len(real) + points)
-        return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs)
+        free = len(by_coordinate.keys() - directions.keys())
+        knots, pairs = self._sizes(len(real), free, schema.d - len(real) + points)
+        return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs, directions=directions)
 
-    def _sizes(self, real: int, others: int) -> tuple[int, bool]:
-        """How many knots, and whether there are pairs, for this many real features and other coordinates."""
+    def _sizes(self, real: int, free: int, others: int) -> tuple[int, bool]:
+        """How many knots, and whether there are pairs.
+
+        real: the number of real features, `free` of which have no direction. others: that of other coordinates.
+        """
         pairs = self.pairs
         if pairs is None:
-            pairs = _count(real, others, self.knots, pairs=True) <= MOST_TERMS
+            pairs = _count(real, free, others, self.knots) <= MOST_TERMS
         knots = self.knots
-        while knots and _count(real, others, knots, pairs=pairs) > MOST_TERMS:
+        while knots and _count(real, free if pairs else 0, others, knots) > MOST_TERMS:
             knots -= 1
         return knots, pairs
 
@@ -218,9 +241,21 @@ class PrivateAdditive(LinearClassifier):
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be finite and positive")
 
 
-def _count(real: int, others: int, knots: int, *, pairs: bool) -> int:
-    """Terms of a model, point masses left out. others: coordinates that are not of real features."""
-    return others + real * (1 + knots) + pairs * (real + real * (real - 1) // 2)
+def _count(real: int, crossed: int, others: int, knots: int) -> int:
+    """Terms of a model, point masses left out.
+
+    real: the number of real features, `crossed` of which are in products. others: that of other coordinates.
+    """
+    return others + real * (1 + knots) + crossed + crossed * (crossed - 1) // 2
+
+
+def _nearest(theta: Vector, rows: Matrix, covariance: Matrix | None) -> Vector:
+    """The nearest weights with rows @ theta >= 0, in the metric of their covariance; without one, in their own."""
+    if covariance is None or (rows @ theta >= 0).all():
+        return nearest(theta, rows)
+    factor = np.linalg.cholesky(covariance)
+    found: Vector = factor @ nearest(np.linalg.solve(factor, theta), rows @ factor)
+    return found
 
 
 def _real_features(schema: Schema) -> list[RealFeature]:

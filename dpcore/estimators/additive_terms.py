@@ -8,7 +8,7 @@ Terms are centred at their means, so that they are about uncorrelated with the b
 clipping.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -90,10 +90,19 @@ def _moved(function: Function) -> Function:
             raise AssertionError(function)
 
 
-def additive_terms(schema: Schema, found: Mapping[int, Histogram], *, knots: int, pairs: bool) -> AdditiveTerms:
+def additive_terms(
+    schema: Schema,
+    found: Mapping[int, Histogram],
+    *,
+    knots: int,
+    pairs: bool,
+    directions: Collection[int] = (),
+) -> AdditiveTerms:
     """The terms for a schema. found: the histogram of each real feature, by its coordinate.
 
     knots: inner knots of a feature; fewer if quantiles coincide. pairs: whether products of all pairs of real features.
+    directions: coordinates whose terms dpcore.estimators.monotone can order: without products, and without point masses
+    inside the range.
     """
     building = _Building(schema, found)
     others = []
@@ -104,17 +113,17 @@ def additive_terms(schema: Schema, found: Mapping[int, Histogram], *, knots: int
                 values, weights = found[coordinate].values()
                 place = building.add_column(coordinate, float(weights @ np.square(values)))
                 building.group(f"{name}, slope", [place])
-                _add_bends(building, name, coordinate, knots)
+                _add_bends(building, name, coordinate, knots, ordered=coordinate in directions)
             else:
                 others.append(building.add_column(coordinate, 1.0 / len(feature.coordinates)))
     building.group("categories and flags", others)
     if pairs:
-        _add_pairs(building)
+        _add_pairs(building, directions)
     feature_map = FeatureMap(tuple(building.terms), schema.bias)
     return AdditiveTerms(feature_map, tuple(building.groups), sum(building.squares) + float(schema.bias))
 
 
-def _add_bends(building: _Building, name: str, coordinate: int, knots: int) -> None:
+def _add_bends(building: _Building, name: str, coordinate: int, knots: int, *, ordered: bool) -> None:
     """The hats and point masses of a real feature."""
     found = building.found[coordinate]
     inner = _apart([round(float(q) * ONE) for q in found.quantiles([at / (knots + 1) for at in range(1, knots + 1)])])
@@ -122,12 +131,16 @@ def _add_bends(building: _Building, name: str, coordinate: int, knots: int) -> N
     hats = [building.add(Hat(coordinate, *row[at - 1 : at + 2]), coordinate) for at in range(1, len(row) - 1)]
     building.group(f"{name}, bends", hats, _smooth(len(hats)))
     for at in found.points:
+        if ordered and at not in (-ONE, ONE):
+            continue
         building.group(f"{name}, point mass", [building.add(PointMass(coordinate, at), coordinate)])
 
 
-def _add_pairs(building: _Building) -> None:
+def _add_pairs(building: _Building, directions: Collection[int]) -> None:
     ramps = []
     for coordinate, found in building.found.items():
+        if coordinate in directions:
+            continue
         low, high = (round(float(q) * ONE) for q in _levels(found))
         if high - low >= _CLOSEST:
             ramps.append(building.add(Hat(coordinate, low, high, None), coordinate))

@@ -198,9 +198,9 @@ def test_columns_that_have_no_shape():
 def test_many_columns_have_fewer_terms_each():
     """So that its basis fits a query, and few rows are not spread over many terms."""
     for columns, knots, pairs in ((8, 4, True), (16, 4, True), (30, 4, False), (60, 3, False), (300, 0, False)):
-        assert PrivateAdditive()._sizes(columns, 1) == (knots, pairs)
-    assert PrivateAdditive(pairs=True)._sizes(20, 1) == (1, True)
-    assert PrivateAdditive(pairs=False)._sizes(4, 1) == (4, False)
+        assert PrivateAdditive()._sizes(columns, columns, 1) == (knots, pairs)
+    assert PrivateAdditive(pairs=True)._sizes(20, 20, 1) == (1, True)
+    assert PrivateAdditive(pairs=False)._sizes(4, 4, 1) == (4, False)
     x = uniform(60)
     fitted = PrivateAdditive(rounds=3).fit_queries(RowOracle(edges(x, x[:, 0] > 0)))
     assert len(fitted.theta_) == 60 * 4 + 1

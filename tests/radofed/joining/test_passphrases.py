@@ -97,7 +97,11 @@ def test_without_the_passphrase_it_says_what_to_do(protected, secret, tmp_path, 
     for command, code in commands:
         monkeypatch.delenv(ENVIRONMENT, raising=False)
         assert "needs a passphrase; write it into a file" in str(rado(*command, code=code))
-        for content, says in ((b"wrong\n", "does not open with the passphrase"), (b"\n", "is empty")):
+        for content, says in (
+            (b"wrong\n", "does not open with the passphrase"),
+            (b"\n", "is empty"),
+            (b"w" * 1024, "is longer than 1023 bytes; choose a shorter passphrase"),
+        ):
             wrong = tmp_path / "wrong"
             wrong.write_bytes(content)
             wrong.chmod(0o600)
