@@ -7,6 +7,7 @@ from typing import Any
 from dpcore.predicates.expressions import Above, AtLeast, Clipped, Equals, Flag, NonNegative, Predicate
 from dpcore.predicates.forms import FormCoordinates
 from dpcore.predicates.notation import described
+from dpcore.predicates.ranges import readable
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
@@ -18,9 +19,9 @@ from wire.query import Query
 class Asked:
     """What a query asks.
 
-    words: in one sentence. columns: source columns that an answer depends on. predicates: in their notation, in the
-    order of the sums. values: how many numbers the total has. delta: at which epsilon is counted. Times are Unix
-    seconds.
+    words: in one sentence. columns: source columns that an answer depends on. predicates: in the order of the sums,
+    ranges of numbers in the column's units (dpcore.predicates.ranges), and others in their notation. values: how many
+    numbers the total has. delta: at which epsilon is counted. Times are Unix seconds.
     """
 
     learner: str
@@ -47,7 +48,7 @@ class Asked:
             kind=query.kind.name,
             words=query.words,
             columns=columns(query.schema) if statistic is None else _columns_of(statistic),
-            predicates=() if statistic is None else tuple(described(predicate) for predicate in statistic.predicates),
+            predicates=() if statistic is None else _predicates_of(statistic),
             values=query.length,
             cohort_min=query.cohort_min,
             honest_parties=query.honest_parties,
@@ -75,6 +76,13 @@ class Asked:
             f"the total has {self.values} numbers; it opens only as a sum over at least {self.cohort_min} parties",
             f"expires {local_time(self.not_after_unix_s)}; at most {self.max_attempts} attempts, each charged",
         ]
+
+
+def _predicates_of(statistic: StatisticQuery) -> tuple[str, ...]:
+    if statistic.feature_map is not None:
+        # Their forms are of the map's coordinates.
+        return tuple(described(predicate) for predicate in statistic.predicates)
+    return tuple(readable(predicate, statistic.schema) for predicate in statistic.predicates)
 
 
 def _columns_of(statistic: StatisticQuery) -> tuple[str, ...]:

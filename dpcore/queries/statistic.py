@@ -16,6 +16,7 @@ from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.predicates.notation import described
+from dpcore.predicates.ranges import in_words
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.records.computation import Computation
@@ -103,6 +104,9 @@ class StatisticQuery(QueryKind):
     def words(self) -> str:
         """See `QueryKind`."""
         noise = "Laplace" if self.is_pure else "Gaussian"
+        ranges = None if self.feature_map is not None else in_words(self.predicates, self.schema)
+        if ranges is not None:
+            return f"{self.contents} with {noise} noise: {ranges}"
         named = "; ".join(described(predicate) for predicate in self.predicates[:_MOST_NAMED])
         rest = len(self.predicates) - _MOST_NAMED
         more = f"; and {rest} more" if rest > 0 else ""

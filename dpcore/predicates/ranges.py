@@ -1,0 +1,147 @@
+"""Predicates that say in which range a number lies, for people: in the column's units, exact enough to tell all apart.
+
+A histogram asks such predicates by the hundred (dpcore.estimators.private_histograms), as forms over stored values,
+`(1073741824 * z["age"] - 268435456 >= 0) & ...`. A reader sees `63.75 <= age < 66.5`, and for a batch how many
+ranges of which column, and what could single rows out: how many are single values, how wide the narrowest of the others
+is, and whether ranges overlap, so that the difference of two counts is the count of a narrow range.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby, pairwise
+
+from dpcore.numbers.fixed_point import ONE
+from dpcore.predicates.expressions import And, NonNegative, Not, Predicate
+from dpcore.predicates.notation import described
+from dpcore.records.features import RealFeature
+from dpcore.records.schema import Schema
+
+_MOST_COLUMNS = 10
+
+
+@dataclass(frozen=True)
+class Range:
+    """Whether a real feature's value, as stored, is in [low, high). low, high: in the column's units; None for no end.
+
+    step: the distance between neighbouring stored values.
+    """
+
+    name: str
+    low: Fraction | None
+    high: Fraction | None
+    step: Fraction
+
+    @property
+    def width(self) -> Fraction | None:
+        """High - low; None if it has no end on a side."""
+        return None if self.low is None or self.high is None else self.high - self.low
+
+    @property
+    def is_value(self) -> bool:
+        """Whether it holds no more than one stored value."""
+        return self.width is not None and self.width <= self.step
+
+    def __str__(self) -> str:
+        if self.is_value and self.low is not None:
+            return f"{self.name} = {_digits(self.low)}"
+        low = high = ""
+        if self.low is not None:
+            text, is_beside = self._bound(self.low)
+            low = f"{text} {'<' if is_beside else '<='} "
+        if self.high is not None:
+            text, is_beside = self._bound(self.high)
+            high = f" {'<=' if is_beside else '<'} {text}"
+        return f"{low}{self.name}{high}"
+
+    def _bound(self, value: Fraction) -> tuple[str, bool]:
+        """The digits of an end, or of the stored value below it if they are fewer, and whether they are those."""
+        own, below = _digits(value), _digits(value - self.step)
+        return (below, True) if len(below) < len(own) else (own, False)
+
+
+def range_of(predicate: Predicate, schema: Schema) -> Range | None:
+    """The range that a predicate over the schema's coordinates asks for; None if it is no range of one number."""
+    parts = predicate.children() if isinstance(predicate, And) else (predicate,)
+    ends: dict[bool, _End] = {}
+    for part in parts:
+        end = _end(part, schema)
+        if end is None or end.is_low in ends or any(end.name != other.name for other in ends.values()):
+            return None
+        ends[end.is_low] = end
+    (one, *_) = ends.values()
+    low, high = (ends[side].at if side in ends else None for side in (True, False))
+    return Range(one.name, low, high, one.step)
+
+
+def in_words(predicates: Sequence[Predicate], schema: Schema) -> str | None:
+    """What a batch of ranges asks for, in one phrase; None unless each of several predicates is a range."""
+    found = [range_of(predicate, schema) for predicate in predicates]
+    ranges = [each for each in found if each is not None]
+    if len(ranges) < max(2, len(found)):
+        return None
+    by_name = [(name, list(group)) for name, group in groupby(sorted(ranges, key=_name), key=_name)]
+    phrases = [f"{name} in each of {len(group)} ranges{_details(group)}" for name, group in by_name[:_MOST_COLUMNS]]
+    if len(by_name) > _MOST_COLUMNS:
+        rest = [each for _, group in by_name[_MOST_COLUMNS:] for each in group]
+        phrases.append(f"{len(by_name) - _MOST_COLUMNS} more columns in {len(rest)} ranges")
+    return f"how many rows have {', '.join(phrases)}"
+
+
+def readable(predicate: Predicate, schema: Schema) -> str:
+    """The predicate as a range of a column, else in its notation, cut if it is long. For people; do not parse it."""
+    found = range_of(predicate, schema)
+    return described(predicate) if found is None else str(found)
+
+
+@dataclass(frozen=True)
+class _End:
+    name: str
+    is_low: bool
+    at: Fraction
+    step: Fraction
+
+
+def _end(predicate: Predicate, schema: Schema) -> _End | None:
+    is_low = not isinstance(predicate, Not)
+    inner = predicate.part if isinstance(predicate, Not) else predicate
+    if not isinstance(inner, NonNegative) or len(inner.form.weights) != 1:
+        return None
+    ((name, weight),) = inner.form.weights
+    feature = next((each for each in schema.features if each.name == name), None)
+    if not isinstance(feature, RealFeature) or weight <= 0:
+        return None
+    # A double means its shortest decimal. Bounds are those of the stored values -1 and 1.
+    lower, upper = Fraction(str(feature.lower)), Fraction(str(feature.upper))
+    half = (upper - lower) / 2
+    return _End(name, is_low, lower + half * (1 - Fraction(inner.form.constant, weight)), half / ONE)
+
+
+def _name(found: Range) -> str:
+    return found.name
+
+
+def _low(found: Range) -> tuple[bool, Fraction]:
+    return found.low is not None, found.low or Fraction(0)
+
+
+def _details(group: Sequence[Range]) -> str:
+    values = sum(each.is_value for each in group)
+    widths = [each.width for each in group if each.width is not None and not each.is_value]
+    said = [f"{values} of them single values"] if values else []
+    if widths:
+        said.append(f"the narrowest{' of the others' if values else ''} {float(min(widths)):.4g} wide")
+    if any(_overlap(first, second) for first, second in pairwise(sorted(group, key=_low))):
+        said.append("some overlap")
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _overlap(first: Range, second: Range) -> bool:
+    starts = [each.low for each in (first, second) if each.low is not None]
+    ends = [each.high for each in (first, second) if each.high is not None]
+    return not starts or not ends or max(starts) < min(ends)
+
+
+def _digits(value: Fraction) -> str:
+    """Twelve digits: neighbouring stored values differ by 2^-31 of the range, which is in the tenth."""
+    return f"{float(value):.12g}"
