@@ -193,7 +193,8 @@ def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[
     # Check the options before a release is loaded, which may be slow.
     make_estimator(name, **{option: value for option, value in options.items() if option != "synthetic_rados"})
     loaded = Release.load(release)
-    output.note(f"training {name} on {loaded.contents} of {loaded.schema.d} coordinates ...")
+    width = loaded.schema.d if loaded.query.feature_map is None else loaded.query.feature_map.d
+    output.note(f"training {name} on {loaded.contents} of {width} coordinates ...")
     estimator = fitted(loaded, name, **options)
     model = model_of(estimator, loaded, name)
     data = _saved(output, model, estimator, to)
