@@ -16,6 +16,7 @@ The score can be held to rise or fall with columns (dpcore.estimators.monotone).
 
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import combinations
 from typing import Self
 
 import numpy as np
@@ -28,7 +29,7 @@ from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.empirical_bayes import Prior
-from dpcore.estimators.monotone import conditions, directions_of, nearest
+from dpcore.estimators.monotone import conditions, directions_of, nearest, ordered_features
 from dpcore.estimators.oracle import Oracle
 from dpcore.estimators.private_histograms import histograms
 from dpcore.estimators.private_newton import (
@@ -49,6 +50,9 @@ from dpcore.records.schema import Schema
 Directions = Mapping[int, int]
 """RISING or FALLING for coordinates of the schema (dpcore.estimators.monotone)."""
 
+Pairs = tuple[tuple[int, int], ...]
+"""Pairs of coordinates of the schema, each ascending."""
+
 CELLS = 32
 """Cells of a histogram: enough for five quantiles, and few enough for the noise on their sums."""
 
@@ -67,7 +71,8 @@ class PrivateAdditive(LinearClassifier):
     """An additive model with pairs from histograms, moments and `rounds` - 2 gradients; see the module's docstring.
 
     knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: whether it has
-    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms. rounds: at least 3.
+    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms; or which pairs of real
+    features and flags, such as "age*dose, age*smoker". rounds: at least 3.
     information: mu of the budget times rows over the number of terms; with less, the model is straight; 0 for never.
     knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip, shrinkage: as in
     `PrivateNewton`. increasing, decreasing: real and boolean features with which the score never falls, or never
@@ -84,7 +89,7 @@ class PrivateAdditive(LinearClassifier):
         self,
         *,
         knots: int = 4,
-        pairs: bool | None = None,
+        pairs: bool | str | None = None,
         rounds: int = 8,
         knots_part: float = 0.05,
         moments_part: float = 0.25,
@@ -113,6 +118,7 @@ class PrivateAdditive(LinearClassifier):
         """
         self._check()
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
+        self._sizes(oracle.schema, directions)
         reason = self._too_little(oracle, directions)
         if reason is None:
             return self._fit_curves(oracle, directions)
@@ -183,10 +189,8 @@ class PrivateAdditive(LinearClassifier):
         real = len(_real_features(oracle.schema))
         if not (real and oracle.rows and oracle.delta):
             return None
-        free = sum(oracle.schema.coordinate(each.name) not in directions for each in _real_features(oracle.schema))
-        others = oracle.schema.d - real
-        knots, pairs = self._sizes(real, free, others)
-        terms = _count(real, free if pairs else 0, others, knots)
+        knots, pairs = self._sizes(oracle.schema, directions)
+        terms = _count(oracle.schema, knots, pairs)
         least = self.information * terms / oracle.rows
         if gaussian_mu(oracle.epsilon, oracle.delta) >= least:
             return None
@@ -203,20 +207,21 @@ class PrivateAdditive(LinearClassifier):
             schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
         }
         points = sum(len(histogram.points) for histogram in found)
-        free = len(by_coordinate.keys() - directions.keys())
-        knots, pairs = self._sizes(len(real), free, schema.d - len(real) + points)
+        knots, pairs = self._sizes(schema, directions, points)
         return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs, directions=directions)
 
-    def _sizes(self, real: int, free: int, others: int) -> tuple[int, bool]:
-        """How many knots, and whether there are pairs.
-
-        real: the number of real features, `free` of which have no direction. others: that of other coordinates.
-        """
-        pairs = self.pairs
-        if pairs is None:
-            pairs = _count(real, free, others, self.knots) <= MOST_TERMS
+    def _sizes(self, schema: Schema, directions: Directions, points: int = 0) -> tuple[int, Pairs]:
+        """How many knots, and the pairs of coordinates that have products. points: point masses."""
+        free = [schema.coordinate(each.name) for each in _real_features(schema)]
+        every = tuple(combinations([coordinate for coordinate in free if coordinate not in directions], 2))
+        if isinstance(self.pairs, str):
+            pairs = _pairs_of(schema, self.pairs, directions)
+        elif self.pairs is None:
+            pairs = every if points + _count(schema, self.knots, every) <= MOST_TERMS else ()
+        else:
+            pairs = every if self.pairs else ()
         knots = self.knots
-        while knots and _count(real, free if pairs else 0, others, knots) > MOST_TERMS:
+        while knots and points + _count(schema, knots, pairs) > MOST_TERMS:
             knots -= 1
         return knots, pairs
 
@@ -225,9 +230,10 @@ class PrivateAdditive(LinearClassifier):
             raise ConfigurationError(f"knots is {self.knots}: give 0 to 32")
         if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 3):
             raise ConfigurationError(f"rounds is {self.rounds}: histograms and moments are two, give at least 3")
-        if not (self.pairs is None or isinstance(self.pairs, bool | np.bool_)):
+        if not (self.pairs is None or isinstance(self.pairs, bool | np.bool_ | str)):
             raise ConfigurationError(
-                f"pairs is {self.pairs!r}: give true, false, or null to decide by the number of terms"
+                f"pairs is {self.pairs!r}: give true, false, names such as age*dose, or null to decide by the number "
+                "of terms"
             )
         for name in ("knots_part", "moments_part"):
             if not 1e-3 <= getattr(self, name) <= 1 - 1e-3:
@@ -241,12 +247,33 @@ class PrivateAdditive(LinearClassifier):
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be finite and positive")
 
 
-def _count(real: int, crossed: int, others: int, knots: int) -> int:
-    """Terms of a model, point masses left out.
+def _count(schema: Schema, knots: int, pairs: Pairs) -> int:
+    """Terms of a model and the bias, point masses left out."""
+    real = {schema.coordinate(each.name) for each in _real_features(schema)}
+    ramps = real & {coordinate for pair in pairs for coordinate in pair}
+    return schema.d + len(real) * knots + len(ramps) + len(pairs)
 
-    real: the number of real features, `crossed` of which are in products. others: that of other coordinates.
-    """
-    return others + real * (1 + knots) + crossed + crossed * (crossed - 1) // 2
+
+def _pairs_of(schema: Schema, text: str, directions: Directions) -> Pairs:
+    """The pairs that a text names. Raises ConfigurationError if it is not of pairs of different features, each once."""
+    found: dict[tuple[int, int], None] = {}
+    known = {each.name: schema.coordinate(each.name) for each in ordered_features(schema)}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        names = [name.strip() for name in pair.split("*")]
+        if len(names) != 2 or not set(names) <= known.keys() or names[0] == names[1]:
+            raise ConfigurationError(
+                f"pairs names {pair!r}: write pairs of two different real or boolean features, such as "
+                f"age*dose, separated by commas; here {', '.join(known) or 'none'}"
+            )
+        low, high = sorted(known[name] for name in names)
+        if (low, high) in found:
+            raise ConfigurationError(f"the pair {pair!r} is given twice: give it once")
+        if {low, high} & directions.keys():
+            raise ConfigurationError(
+                f"the pair {pair!r} has a feature with a direction, whose slope depends on no other: leave one out"
+            )
+        found[low, high] = None
+    return tuple(found)
 
 
 def _nearest(theta: Vector, rows: Matrix, covariance: Matrix | None) -> Vector:

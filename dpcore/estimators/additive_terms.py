@@ -2,7 +2,8 @@
 
 Every column has its coordinate, so that a straight line is always within reach. A real feature also has hat functions
 at inner quantiles, which bend the line, and its point masses. A pair of real features has the product of two ramps,
-each straight between the 5 % and the 95 % quantile and flat outside, which lets a slope depend on another column.
+each straight between the 5 % and the 95 % quantile and flat outside, which lets a slope depend on another column. A
+pair with a flag has the product with the flag.
 
 Terms are centred at their means, so that they are about uncorrelated with the bias, and shorter records lose less to
 clipping.
@@ -10,7 +11,7 @@ clipping.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class _Building:
     def __init__(self, schema: Schema, found: Mapping[int, Histogram]) -> None:
         self.schema, self.found = schema, found
         self.terms: list[Term] = []
+        self.columns: dict[int, int] = {}
         self.squares: list[float] = []
         self.groups: list[Group] = []
 
@@ -62,7 +64,8 @@ class _Building:
 
     def add_column(self, coordinate: int, square: float) -> int:
         """Add a coordinate as it is."""
-        return self._append(Term(Column(coordinate)), square)
+        self.columns[coordinate] = self._append(Term(Column(coordinate)), square)
+        return self.columns[coordinate]
 
     def add_product(self, first: int, second: int) -> int:
         """Add a product of two terms, as if they were independent."""
@@ -95,14 +98,14 @@ def additive_terms(
     found: Mapping[int, Histogram],
     *,
     knots: int,
-    pairs: bool,
+    pairs: Collection[tuple[int, int]],
     directions: Collection[int] = (),
 ) -> AdditiveTerms:
     """The terms for a schema. found: the histogram of each real feature, by its coordinate.
 
-    knots: inner knots of a feature; fewer if quantiles coincide. pairs: whether products of all pairs of real features.
-    directions: coordinates whose terms dpcore.estimators.monotone can order: without products, and without point masses
-    inside the range.
+    knots: inner knots of a feature; fewer if quantiles coincide. pairs: of coordinates of real features and flags that
+    have a product. directions: coordinates whose terms dpcore.estimators.monotone can order: they are in no pair, and
+    have no point mass inside the range.
     """
     building = _Building(schema, found)
     others = []
@@ -118,7 +121,7 @@ def additive_terms(
                 others.append(building.add_column(coordinate, 1.0 / len(feature.coordinates)))
     building.group("categories and flags", others)
     if pairs:
-        _add_pairs(building, directions)
+        _add_pairs(building, pairs)
     feature_map = FeatureMap(tuple(building.terms), schema.bias)
     return AdditiveTerms(feature_map, tuple(building.groups), sum(building.squares) + float(schema.bias))
 
@@ -136,16 +139,18 @@ def _add_bends(building: _Building, name: str, coordinate: int, knots: int, *, o
         building.group(f"{name}, point mass", [building.add(PointMass(coordinate, at), coordinate)])
 
 
-def _add_pairs(building: _Building, directions: Collection[int]) -> None:
+def _add_pairs(building: _Building, pairs: Collection[tuple[int, int]]) -> None:
+    """The products of pairs: of a real feature its ramp, which is a term too, and of a flag the flag."""
+    places = {coordinate: place for coordinate, place in building.columns.items() if coordinate not in building.found}
     ramps = []
-    for coordinate, found in building.found.items():
-        if coordinate in directions:
-            continue
-        low, high = (round(float(q) * ONE) for q in _levels(found))
+    for coordinate in sorted({coordinate for pair in pairs for coordinate in pair} & building.found.keys()):
+        low, high = (round(float(q) * ONE) for q in _levels(building.found[coordinate]))
         if high - low >= _CLOSEST:
-            ramps.append(building.add(Hat(coordinate, low, high, None), coordinate))
+            places[coordinate] = building.add(Hat(coordinate, low, high, None), coordinate)
+            ramps.append(places[coordinate])
     building.group("ramps", ramps)
-    building.group("pairs", [building.add_product(first, second) for first, second in combinations(ramps, 2)])
+    crossed = [sorted((places[first], places[second])) for first, second in pairs if {first, second} <= places.keys()]
+    building.group("pairs", [building.add_product(first, second) for first, second in crossed])
 
 
 def _levels(found: Histogram) -> Vector:

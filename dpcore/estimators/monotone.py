@@ -31,7 +31,7 @@ def directions_of(schema: Schema, increasing: str, decreasing: str) -> dict[int,
     increasing, decreasing: names of real and boolean features, separated by commas. Raises ConfigurationError for
     another name, and for one that is given twice.
     """
-    ordered = [feature.name for feature in schema.features if isinstance(feature, RealFeature | BooleanFeature)]
+    ordered = [feature.name for feature in ordered_features(schema)]
     found: dict[int, int] = {}
     for option, names, direction in (("increasing", increasing, RISING), ("decreasing", decreasing, FALLING)):
         for name in filter(None, (part.strip() for part in names.split(","))):
@@ -42,6 +42,11 @@ def directions_of(schema: Schema, increasing: str, decreasing: str) -> dict[int,
                 raise ConfigurationError(f"a direction of {name!r} is given twice: give it once")
             found[schema.coordinate(name)] = direction
     return found
+
+
+def ordered_features(schema: Schema) -> list[RealFeature | BooleanFeature]:
+    """The features whose values have an order: numbers and flags."""
+    return [feature for feature in schema.features if isinstance(feature, RealFeature | BooleanFeature)]
 
 
 def conditions(directions: Mapping[int, int], feature_map: FeatureMap | None, width: int) -> Matrix:

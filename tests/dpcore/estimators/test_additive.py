@@ -12,6 +12,7 @@ from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
 from dpcore.records.feature_map import Hat, PointMass, Product
+from dpcore.records.schema import Label, RealFeature, Schema
 
 ROWS = 4000
 
@@ -154,6 +155,24 @@ def test_scores_are_larger_than_log_odds(estimator):
     assert np.polyfit(log_odds, scores, 1)[0] > 1.3
 
 
+def test_pairs_that_are_named_have_products_and_no_others():
+    x = uniform(4)
+    x[:, 3] = np.where(x[:, 3] > 0, 1.0, -1.0)
+    oracle = RowOracle(edges(x, x[:, 0] * x[:, 3] + 0.5 * x[:, 1] * x[:, 2] > 0))
+    fitted = PrivateAdditive(pairs="x3*x0, x1 * x2").fit_queries(oracle)
+    functions = [term.function for term in fitted.feature_map_.terms]
+    products = [
+        {functions[place].coordinate for place in (function.first, function.second)}
+        for function in functions
+        if isinstance(function, Product)
+    ]
+    assert products == [{0, 3}, {1, 2}]
+    assert [each.coordinate for each in functions if isinstance(each, Hat) and each.right is None] == [0, 1, 2]
+    assert error(fitted, oracle) < 0.15
+    # Without the flag's product half of the rows are as good as guessed.
+    assert error(PrivateAdditive(pairs="x1*x2").fit_queries(oracle), oracle) > 0.3
+
+
 def test_all_parts_add_up_to_the_budget():
     oracle = Recorded(RowOracle(edges(uniform(2), uniform(2)[:, 0] > 0)))
     fitted = PrivateAdditive(rounds=6).fit_queries(oracle)
@@ -197,10 +216,17 @@ def test_columns_that_have_no_shape():
 @pytest.mark.slow
 def test_many_columns_have_fewer_terms_each():
     """So that its basis fits a query, and few rows are not spread over many terms."""
-    for columns, knots, pairs in ((8, 4, True), (16, 4, True), (30, 4, False), (60, 3, False), (300, 0, False)):
-        assert PrivateAdditive()._sizes(columns, columns, 1) == (knots, pairs)
-    assert PrivateAdditive(pairs=True)._sizes(20, 20, 1) == (1, True)
-    assert PrivateAdditive(pairs=False)._sizes(4, 4, 1) == (4, False)
+
+    def sizes(columns, **options):
+        features = tuple(RealFeature(name=f"x{n}", column=f"x{n}", lower=0.0, upper=1.0) for n in range(columns))
+        schema = Schema(name="many", label=Label(column="y", positive=("1",)), features=features)
+        knots, pairs = PrivateAdditive(**options)._sizes(schema, {})
+        return knots, len(pairs)
+
+    assert [sizes(columns) for columns in (8, 16, 30, 60, 300)] == [(4, 28), (4, 120), (4, 0), (3, 0), (0, 0)]
+    assert sizes(20, pairs=True) == (1, 190)
+    assert sizes(4, pairs=False) == (4, 0)
+    assert sizes(60, pairs="x0*x1, x3*x2") == (3, 2)
     x = uniform(60)
     fitted = PrivateAdditive(rounds=3).fit_queries(RowOracle(edges(x, x[:, 0] > 0)))
     assert len(fitted.theta_) == 60 * 4 + 1
@@ -211,7 +237,13 @@ def test_many_columns_have_fewer_terms_each():
     [
         ({"knots": 33}, "knots is 33"),
         ({"knots": 1.5}, "knots is 1.5"),
-        ({"pairs": "some"}, "pairs is 'some'"),
+        ({"pairs": 1.5}, "pairs is 1.5"),
+        ({"pairs": "some"}, "pairs names 'some': write pairs of two different real or boolean features"),
+        ({"pairs": "x0*x9"}, "pairs names 'x0\\*x9'"),
+        ({"pairs": "x0*x0"}, "pairs names 'x0\\*x0'"),
+        ({"pairs": "x0*x1*x0"}, "pairs names"),
+        ({"pairs": "x0*x1, x1*x0"}, "'x1\\*x0' is given twice"),
+        ({"pairs": "x0*x1", "increasing": "x1"}, "has a feature with a direction"),
         ({"rounds": 2}, "give at least 3"),
         ({"knots_part": 0.0}, "knots_part is 0.0"),
         ({"moments_part": 1.0}, "moments_part is 1.0"),
