@@ -118,6 +118,7 @@ class PrivateAdditive(LinearClassifier):
         """
         self._check()
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
+        # Names of pairs are checked before anything is asked.
         self._sizes(oracle.schema, directions)
         reason = self._too_little(oracle, directions)
         if reason is None:

@@ -5,9 +5,9 @@ condition for each interval, linear in the weights. Of a point mass, which is a 
 the column's range can keep the order. Such a column is in no product, whose slope would depend on another column.
 
 The model becomes the nearest one that meets the conditions, in the coordinates of the answers (dpcore.estimators.
-private_newton: there, noise is of one size in every direction, and curvature about too). A model that meets them is
-never further from the nearest point than from the point before (the conditions are a convex cone), so this costs no
-accuracy if the population's best model is monotone. It uses no rows: it costs no privacy.
+private_newton: there, noise is of one size in every direction, and curvature about too). No model that meets them is
+further from it there than from the point before, as the conditions are a convex cone: so if the population's best model
+meets them, its distance falls. The conditions use no rows: they cost no privacy.
 """
 
 from collections.abc import Mapping, Sequence

@@ -43,7 +43,7 @@ class Range:
         return self.width is not None and self.width <= self.step
 
     def __str__(self) -> str:
-        if self.is_value and self.low is not None:
+        if self.low is not None and self.width == self.step:
             return f"{self.name} = {_digits(self.low)}"
         low = high = ""
         if self.low is not None:
@@ -71,6 +71,8 @@ def range_of(predicate: Predicate, schema: Schema) -> Range | None:
         ends[end.is_low] = end
     (one, *_) = ends.values()
     low, high = (ends[side].at if side in ends else None for side in (True, False))
+    if low is not None and high is not None and low >= high:
+        return None
     return Range(one.name, low, high, one.step)
 
 
@@ -131,15 +133,15 @@ def _details(group: Sequence[Range]) -> str:
     said = [f"{values} of them single values"] if values else []
     if widths:
         said.append(f"the narrowest{' of the others' if values else ''} {float(min(widths)):.4g} wide")
+    # None of them is empty, so if two overlap, so do two that follow one another.
     if any(_overlap(first, second) for first, second in pairwise(sorted(group, key=_low))):
         said.append("some overlap")
     return f" ({', '.join(said)})" if said else ""
 
 
 def _overlap(first: Range, second: Range) -> bool:
-    starts = [each.low for each in (first, second) if each.low is not None]
-    ends = [each.high for each in (first, second) if each.high is not None]
-    return not starts or not ends or max(starts) < min(ends)
+    """Whether a range begins before an earlier one ends."""
+    return first.high is None or second.low is None or second.low < first.high
 
 
 def _digits(value: Fraction) -> str:

@@ -153,6 +153,8 @@ def covered(model, theta):
         (PrivateAdditive(pairs=False), 20_000, 1),
         (PrivateAdditive(pairs=False), 20_000, 3),
         (PrivateAdditive(pairs=False), 5_000, 3),
+        # The truth rises along this column.
+        (PrivateAdditive(pairs=False, increasing="x2"), 20_000, 1),
         (PrivateNewton(), 20_000, 1),
         (PrivateNewton(), 3_000, 1),
         (PrivateNewton(), 3_000, 10),
