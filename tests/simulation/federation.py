@@ -35,9 +35,10 @@ from tests.simulation.nodes import (
     Network,
     PartyNodeInMemory,
 )
-from wire.envelopes import SigningKey, fingerprint
+from wire.envelopes import Envelope, SigningKey, fingerprint
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Phase
+from wire.witness import Witness
 
 
 @dataclass
@@ -87,6 +88,8 @@ class Federation:
         self.happened: Counter[str] = Counter()
         # (party, query, attempt, index) -> hashes of the bytes that left.
         self.left: dict[tuple[str, bytes, int, int], set[bytes]] = {}
+        # (party, subject) -> the attempts that a party had sent bytes of when it first answered this start of another.
+        self.witnessed: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
         self.signed_attempts: dict[bytes, int] = {}
         self.opened: dict[bytes, tuple[str, ...]] = {}
         self.lost_for_good: set[str] = set()
@@ -367,8 +370,17 @@ class Federation:
         self.check_ledgers()
         self._check_fresh_query()
 
+    def note_witness(self, party: str, witness: Envelope) -> None:
+        """A party answers a challenge with what it has seen so far."""
+        sent = {(query_id, attempt) for who, query_id, attempt, _ in self.left if who == party}
+        self.witnessed.setdefault((party, Witness.from_bytes(witness.payload).subject), sent)
+
+    def note_start(self, party: str) -> None:
+        """A party starts, and asks members again."""
+        self.witnessed = {pair: sent for pair, sent in self.witnessed.items() if pair[1] != party}
+
     def _check_noticed(self, name: str) -> None:
-        """A ledger that lacks an attempt is noticed, if a member that saw it in a cohort answers."""
+        """A ledger that lacks an attempt is noticed, if a member that has seen it in a cohort answers."""
         party = self.parties[name]
         if name not in self.set_back or not party.up or self.is_stuck(name) or not party.guard.may_answer:
             return
@@ -376,8 +388,9 @@ class Federation:
         for pair in sent:
             if party.ledger.is_charged(*pair):
                 continue
-            saw = {who for who, query_id, attempt, _ in self.left if (query_id, attempt) == pair and who != name}
-            if any(who in party.guard.answered and who not in self.set_back for who in saw):
+            answered = party.guard.answered.keys() - self.set_back
+            saw = {who for who in answered if pair in self.witnessed.get((who, name), set())}
+            if saw:
                 raise ViolationError("a set-back ledger is noticed", f"{name} lacks an attempt that {saw} saw")
 
     def _check_fresh_query(self) -> None:

@@ -247,6 +247,8 @@ class PartyCalls:
         self._call(ask)
 
     def witness(self, witness: Envelope) -> None:
+        self.federation.note_witness(self.name, witness)
+
         async def answer(caller):
             self._hub().witnesses.answer(witness, caller)
 
@@ -305,6 +307,7 @@ class PartyNodeInMemory:
     def start(self) -> None:
         self.machine.recover()
         federation, directory = self.federation, self.machine.directory
+        federation.note_start(self.name)
         try:
             with federation.machines.running(self.machine):
                 policy = federation.policy(self.name)
