@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray_nodes import needs_ray
+from tests.ray_nodes import RayNodes, needs_ray
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,6 +60,14 @@ ray.shutdown()
 found |= {"thousand here": released(1000, 20), "lost here": released(12, 50)}
 print(json.dumps(found), flush=True)
 """
+
+
+@pytest.fixture
+def nodes(tmp_path_factory):
+    """A cluster of its own: of three nodes of one processor, two have an actor, and one is left for the lost one."""
+    started = RayNodes(tmp_path_factory.mktemp("ray"), nodes=3)
+    yield started
+    started.end()
 
 
 @pytest.mark.slow
