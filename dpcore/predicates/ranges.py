@@ -6,10 +6,13 @@ ranges of which column, and what could single rows out: how many are single valu
 is, and whether ranges overlap, so that the difference of two counts is the count of a narrow range.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import groupby, pairwise
+from operator import attrgetter
 
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import And, NonNegative, Not, Predicate
@@ -34,7 +37,7 @@ class Range:
 
     @property
     def width(self) -> Fraction | None:
-        """High - low; None if it has no end on a side."""
+        """The distance of its ends; None if it has no end on a side."""
         return None if self.low is None or self.high is None else self.high - self.low
 
     @property
@@ -44,7 +47,7 @@ class Range:
 
     def __str__(self) -> str:
         if self.low is not None and self.width == self.step:
-            return f"{self.name} = {_digits(self.low)}"
+            return f"{self.name} = {_digits(self.low, self.step)}"
         low = high = ""
         if self.low is not None:
             text, is_beside = self._bound(self.low)
@@ -56,7 +59,7 @@ class Range:
 
     def _bound(self, value: Fraction) -> tuple[str, bool]:
         """The digits of an end, or of the stored value below it if they are fewer, and whether they are those."""
-        own, below = _digits(value), _digits(value - self.step)
+        own, below = _digits(value, self.step), _digits(value - self.step, self.step)
         return (below, True) if len(below) < len(own) else (own, False)
 
 
@@ -82,7 +85,8 @@ def in_words(predicates: Sequence[Predicate], schema: Schema) -> str | None:
     ranges = [each for each in found if each is not None]
     if len(ranges) < max(2, len(found)):
         return None
-    by_name = [(name, list(group)) for name, group in groupby(sorted(ranges, key=_name), key=_name)]
+    by = attrgetter("name")
+    by_name = [(name, list(group)) for name, group in groupby(sorted(ranges, key=by), key=by)]
     phrases = [f"{name} in each of {len(group)} ranges{_details(group)}" for name, group in by_name[:_MOST_COLUMNS]]
     if len(by_name) > _MOST_COLUMNS:
         rest = [each for _, group in by_name[_MOST_COLUMNS:] for each in group]
@@ -119,10 +123,6 @@ def _end(predicate: Predicate, schema: Schema) -> _End | None:
     return _End(name, is_low, lower + half * (1 - Fraction(inner.form.constant, weight)), half / ONE)
 
 
-def _name(found: Range) -> str:
-    return found.name
-
-
 def _low(found: Range) -> tuple[bool, Fraction]:
     return found.low is not None, found.low or Fraction(0)
 
@@ -144,6 +144,7 @@ def _overlap(first: Range, second: Range) -> bool:
     return first.high is None or second.low is None or second.low < first.high
 
 
-def _digits(value: Fraction) -> str:
-    """Twelve digits: neighbouring stored values differ by 2^-31 of the range, which is in the tenth."""
-    return f"{float(value):.12g}"
+def _digits(value: Fraction, step: Fraction) -> str:
+    """As many digits as tell stored values that are `step` apart from one another, and one more."""
+    with localcontext(prec=2 + len(str(math.ceil(abs(value) / step)))):
+        return f"{(Decimal(value.numerator) / value.denominator).normalize():f}"

@@ -95,6 +95,15 @@ def test_neighbouring_stored_values_are_told_apart(low, width):
     assert str(ranges[0]) != str(ranges[1])
 
 
+def test_values_far_from_zero_are_told_apart_too():
+    """An hour of Unix times: its stored values differ in the sixteenth digit."""
+    hour = RealFeature(name="at", column="at", lower=1.7e9, upper=1.7e9 + 3600)
+    schema = Schema(name="hours", label=Label(column="y", positive=("1",)), features=(hour,))
+    said = {readable(at_least(0, "at") & ~at_least(width, "at"), schema) for width in range(1, 30)}
+    assert len(said) == 29
+    assert "at = 1700001800" in said
+
+
 def test_a_batch_is_summed_up_by_column():
     batch = [predicate for feature in SCHEMA.features[:2] for predicate in Cells.equal(feature, 8).predicates()]
     assert in_words(batch, SCHEMA) == (
