@@ -40,6 +40,12 @@ class Bench:
 
     async def crash(self, *, down_s=0.0):
         """No connection is closed; the machine may boot with another monotonic clock."""
+        # A process that is gone writes nothing more to the spool.
+        carried = set(self.core._carried)
+        for task in carried:
+            task.cancel()
+        await asyncio.gather(*carried, return_exceptions=True)
+        self.core._adding.close()
         self.store.close()
         self.wall += down_s
         self.now = 5.0
