@@ -17,8 +17,9 @@ from wire.roster import Member, Roster
 from wire.witness import open_challenge, open_witness
 
 SHOW_AGAIN_AFTER_S = 60.0
-# An answer carries one statement of the asking party.
-WITNESS_BYTES = 2048
+CHALLENGE_BYTES = 2048
+# One statement of the asking party, and signatures of more (wire.witness.MOST_IN_COHORTS).
+WITNESS_BYTES = 8192
 FEATURES_BYTES = 4096
 
 
@@ -42,7 +43,7 @@ class WitnessExchange:
 
     def ask(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's challenge, in place of its older one. Raises WireError."""
-        challenge, _ = open_challenge(_limited(envelope, WITNESS_BYTES), self._roster())
+        challenge, _ = open_challenge(_limited(envelope, CHALLENGE_BYTES), self._roster())
         check_sender(challenge.party, caller)
         known = self._asked.get(caller.name)
         if known is None or known.nonce != challenge.nonce:

@@ -23,6 +23,8 @@ from parties.ledger.chain import EntryKind, Head
 from parties.ledger.format import (
     ANCHOR_TABLES,
     AWAITS_HEAD,
+    CHAINED_VERSION,
+    COHORTS_TABLE,
     EVENTS_TABLE,
     FORMAT_VERSION,
     new_nonce,
@@ -51,6 +53,7 @@ COPIED = "copied"
 _TABLES = f"""
 {EVENTS_TABLE};
 {ANCHOR_TABLES}
+{COHORTS_TABLE};
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE attempts (
     query_id BLOB NOT NULL,
@@ -303,7 +306,7 @@ def _connect(path: Path, owner: LedgerOwner, *, update: bool, older: bool) -> sq
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise LedgerDamagedError(path, found)
-        if update and older and version < FORMAT_VERSION:
+        if update and older and version < CHAINED_VERSION:
             raise LedgerSetBackError(path, f"it has format {version}, and a ledger of a newer format was here")
         # A completed transaction survives a power failure. EXTRA, because FULL does not cover a deleted journal.
         connection.execute("PRAGMA synchronous = EXTRA")

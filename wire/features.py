@@ -36,6 +36,8 @@ class Feature(StrEnum):
     """A party may say that a person has to decide before it answers."""
     LEDGER_HEADS = "ledger-heads"
     """Acceptances and receipts carry the head of the party's ledger, and parties witness one another's."""
+    WITNESSED_ATTEMPTS = "witnessed-attempts"
+    """A witness shows every attempt that it was in a cohort with (Witness.in_cohorts), not the newest alone."""
     HELD_BACK = "held-back"
     """The query is about a part of each party's rows (Query.held_back). Other queries do not name it."""
     FEATURE_MAPS = "feature-maps"

@@ -8,12 +8,14 @@ from typing import ClassVar
 
 from rado.v1 import cohort_pb2
 from wire.cohort import Acceptance, Receipt, open_statement
-from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse
+from wire.envelopes import KEY_BYTES, SIGNATURE_BYTES, Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
 
 NONCE_BYTES = KEY_BYTES
+MOST_IN_COHORTS = 64
+"""Attempts of the subject that a witness shows at most."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,11 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Witness:
-    """A party's answer. newest: the subject's signed Acceptance with the most ledger entries; None if it has none."""
+    """A party's answer.
+
+    newest: the subject's signed Acceptance with the most ledger entries; None if it has none. in_cohorts: signatures of
+    the subject's Acceptances in the answering party's cohorts, sorted, at most MOST_IN_COHORTS.
+    """
 
     KIND: ClassVar[Kind] = Kind.WITNESS
     federation: str
@@ -57,6 +63,14 @@ class Witness:
     subject: str
     nonce: bytes
     newest: Envelope | None
+    in_cohorts: tuple[bytes, ...] = ()
+
+    def __post_init__(self) -> None:
+        well_formed = all(len(signature) == SIGNATURE_BYTES for signature in self.in_cohorts)
+        if not well_formed or list(self.in_cohorts) != sorted(set(self.in_cohorts)):
+            raise WireError(Code.MESSAGE_MALFORMED, "A witness's signatures are not well formed.")
+        if len(self.in_cohorts) > MOST_IN_COHORTS:
+            raise WireError(Code.MESSAGE_TOO_LARGE, f"A witness shows at most {MOST_IN_COHORTS} attempts.")
 
     def to_bytes(self) -> bytes:
         """The payload to be signed."""
@@ -66,6 +80,7 @@ class Witness:
             subject=self.subject,
             nonce=self.nonce,
             newest=None if self.newest is None else self.newest.to_proto(),
+            in_cohorts=self.in_cohorts,
         ).SerializeToString(deterministic=True)
 
     @classmethod
@@ -73,7 +88,7 @@ class Witness:
         """Raises WireError."""
         m = parse(cohort_pb2.Witness, payload)
         newest = Envelope.from_proto(m.newest) if m.HasField("newest") else None
-        return cls(m.federation, m.party, m.subject, m.nonce, newest)
+        return cls(m.federation, m.party, m.subject, m.nonce, newest, tuple(m.in_cohorts))
 
     def sign(self, signing_key: SigningKey) -> Envelope:
         """The envelope that travels."""

@@ -9,7 +9,7 @@ ENDED       over; a reservation that was not charged is released
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -21,8 +21,9 @@ from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
+from wire.features import Feature
 from wire.ledger_head import LedgerHead
-from wire.query import CLOCK_SKEW_S
+from wire.query import CLOCK_SKEW_S, Query
 
 
 class AttemptState(StrEnum):
@@ -86,12 +87,13 @@ class Heads:
     """What a charge writes about ledger heads, if the query has the feature.
 
     sign: the receipt with a head. key: seals the head's sums. others: the cohort's other acceptances, verified, with
-    their envelopes.
+    their envelopes. query: the cohort's.
     """
 
     sign: Callable[[LedgerHead], Envelope]
     key: SumsKey
     others: tuple[tuple[Acceptance, Envelope], ...]
+    query: Query
 
 
 class Attempts:
@@ -173,11 +175,15 @@ class Attempts:
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
         """Record the spooled contribution, and that the acceptance arrived: before that nothing is computed.
 
-        Raises LedgerConflictError if it is past that or the bytes differ.
+        Raises LedgerConflictError if it is past that, the bytes differ, or others saw the attempt in a cohort.
         """
         with self._database.transaction() as connection:
-            if self._present(held).spool_digest not in (None, spool_digest):
+            present = self._present(held)
+            if present.spool_digest not in (None, spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is already spooled with other bytes")
+            # Before it was in a cohort it was ready: this ledger is a copy from before that, and other bytes left.
+            if present.state is _S.ACCEPTED and self._ledger.was_seen_in_cohort(held.query_id, held.attempt):
+                raise LedgerConflictError(held.query_id, held.attempt, "was in a cohort with other bytes")
             self._move(held, _S.READY)
             connection.execute(
                 "UPDATE attempts SET spool_digest = ?, answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
@@ -231,8 +237,12 @@ class Attempts:
                 "INSERT INTO receipts VALUES (?, ?, ?)", (held.query_id, held.attempt, receipt.to_bytes())
             )
             for acceptance, envelope in heads.others:
-                if acceptance.ledger_head is not None:
-                    witnessed.remember(acceptance.party, acceptance.ledger_head.entries, envelope)
+                if acceptance.ledger_head is None:
+                    continue
+                entries = acceptance.ledger_head.entries
+                witnessed.remember(acceptance.party, entries, envelope)
+                if Feature.WITNESSED_ATTEMPTS in heads.query.features:
+                    witnessed.remember_in_cohort(acceptance.party, entries, envelope, heads.query)
 
     def receipt(self, held: Attempt) -> Envelope | None:
         """The receipt that was stored with the charge; None if it has no ledger head and was not stored."""
@@ -252,6 +262,15 @@ class Attempts:
         with self._database.transaction():
             self._move(held, _S.BURNT)
 
+    def seen_in_cohorts(self, signatures: Iterable[bytes]) -> None:
+        """Record which attempts others saw in a cohort, by the signatures of their acceptances, durably."""
+        seen = frozenset(signatures)
+        with self._database.transaction() as connection:
+            for row in connection.execute(_RESERVED).fetchall() if seen else ():
+                held = _attempt(row)
+                if held.answer.signature in seen:
+                    self._ledger.seen_in_cohort(held.query_id, held.attempt)
+
     def end(self, held: Attempt) -> bool:
         """End the attempt. Releases a reservation, never a charge. Returns False if it was over before."""
         with self._database.transaction():
@@ -262,10 +281,13 @@ class Attempts:
             return True
 
     def forget(self, now_unix_s: float) -> int:
-        """Delete attempts that are over and whose query expired by any clock. Returns their number. Charges stay."""
+        """Delete attempts that are over and whose query expired by any clock. Returns their number.
+
+        Charges stay, and so do attempts whose reservation is held (Ledger.hold_reservations).
+        """
         with self._database.transaction() as connection:
             done = connection.execute(
-                "DELETE FROM attempts WHERE state IN (?, ?) AND not_after_unix_s < ?",
+                _FORGET,
                 (_S.BURNT.value, _S.ENDED.value, now_unix_s - 2 * CLOCK_SKEW_S),
             )
             if done.rowcount:
@@ -310,6 +332,12 @@ def _state(text: str) -> AttemptState:
 
 _SELECT = """SELECT query_id, attempt, state, answer, answer_arrived, rows, spool_digest, not_after_unix_s, mask_key
 FROM attempts"""
+
+_IS_RESERVED = """EXISTS (
+    SELECT 1 FROM events WHERE state = 'reserved'
+    AND events.query_id = attempts.query_id AND events.attempt = attempts.attempt)"""
+_FORGET = f"DELETE FROM attempts WHERE state IN (?, ?) AND not_after_unix_s < ? AND NOT {_IS_RESERVED}"  # noqa: S608
+_RESERVED = f"{_SELECT} WHERE {_IS_RESERVED}"
 
 
 def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | None, int, bytes | None]) -> Attempt:

@@ -25,7 +25,7 @@ from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.features import Feature
 from wire.ledger_head import LedgerHead
-from wire.query import OpenedQuery
+from wire.query import OpenedQuery, Query
 from wire.roster import Roster
 
 
@@ -76,7 +76,7 @@ class Uploads:
         spool = self._masked(opened, cohort, acceptances, held, party)
         heads = None
         if Feature.LEDGER_HEADS in opened.query.features:
-            heads = _heads(cohort, acceptances, held, spool, party)
+            heads = _heads(opened.query, cohort, acceptances, held, spool, party)
         self._note_cohort(opened, cohort, acceptances, held)
         if self._attempts.charge(
             held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock(), heads=heads
@@ -199,11 +199,14 @@ def _receipt(cohort: Cohort, held: Attempt, spool: Spool, party: Party, head: Le
     return sign(receipt, party.signing_key)
 
 
-def _heads(cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt, spool: Spool, party: Party) -> Heads:
+def _heads(
+    query: Query, cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt, spool: Spool, party: Party
+) -> Heads:
     """What the charge writes about ledger heads. acceptances: of the cohort's members, verified, in its order."""
     members = zip(acceptances, cohort.acceptances, strict=True)
     return Heads(
         lambda head: _receipt(cohort, held, spool, party, head),
         SumsKey(party.name, party.signing_key),
         tuple((acceptance, envelope) for acceptance, envelope in members if acceptance.party != party.name),
+        query,
     )

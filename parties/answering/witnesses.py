@@ -8,11 +8,17 @@ replay one.
 
 Noticed, if one of those who answer was in a cohort of an attempt that this ledger lacks. Not noticed: a machine that
 continues from a snapshot of its memory, which is no start.
+
+A copy from between an attempt's acceptance and its charge lacks the charge alone, and its head contradicts nothing. So
+reservations from before the start are held. A member that shows such an attempt was in a cohort with it: it is charged
+once it ends. When the query has expired by every clock, no member can come into a cohort with it any more: then the
+party asks again, and releases what no answer shows. This does not depend on what the coordinator says of the attempt.
 """
 
 import time
 from collections.abc import Callable, Iterable
 
+from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Evidence, Witnessed
@@ -28,7 +34,7 @@ from wire.witness import Challenge, Witness, open_challenge, open_witness, witne
 
 # A challenge is valid for CLOCK_SKEW_S.
 ASK_AGAIN_S = 120.0
-# After enough members answered, the answers of the others are looked at for this long.
+# After enough members answered, those of the others are waited for, or looked at, for this long.
 LOOK_FOR_S = 600.0
 LOOK_EVERY_S = 60.0
 # Nodes of a new federation start one after another: it is a warning only if no one answers for longer.
@@ -61,11 +67,11 @@ class LedgerGuard:
     ) -> None:
         self._federation, self._party, self._signing_key = federation, party, signing_key
         self._policy, self._ledger, self._rosters = policy, ledger, rosters
-        self._witnessed = Witnessed(ledger.database)
+        self._witnessed, self._attempts = Witnessed(ledger.database), Attempts(ledger)
         self._random, self._log, self._clock, self._monotonic = random, log, clock, monotonic
         self._keeps = keeps
         self._nonce: bytes | None = None
-        self._asked_at = self._looked_at = self._said_at = float("-inf")
+        self._asked_at = self._looked_at = self._said_at = self._asked_unix_s = float("-inf")
         self._begun_at = monotonic()
         self._waits_since: float | None = None
         self._refused: set[bytes] = set()
@@ -73,8 +79,11 @@ class LedgerGuard:
         """Members that answered to this start, and the statement of this party that each showed."""
         self.newest: Envelope | None = None
         """The coordinator's newest statement of this party, if it is one."""
+        self.answered_last: set[str] = set()
+        """Members that answered to the last challenge."""
         self._said_enough = False
         self.is_set_back = False
+        ledger.hold_reservations()
         if (evidence := self._witnessed.evidence()) is not None:
             self._set_back(evidence)
 
@@ -85,8 +94,11 @@ class LedgerGuard:
 
     def accepted_answers(self) -> int:
         """How many of the members that answered the policy accepts."""
+        return self._accepted_among(self.answered)
+
+    def _accepted_among(self, names: Iterable[str]) -> int:
         roster = self._rosters.known
-        return 0 if roster is None else self._policy.count_accepted(roster, self._party, self.answered)
+        return 0 if roster is None else self._policy.count_accepted(roster, self._party, names)
 
     def follow(self, policy: Policy) -> None:
         """Apply another policy."""
@@ -96,11 +108,14 @@ class LedgerGuard:
         """Ask, if it is time to, and evaluate the answers that are there. Raises what the calls raise."""
         now = self._monotonic()
         enough = self.may_answer
-        if enough and (now - self._begun_at > LOOK_FOR_S or now - self._looked_at < LOOK_EVERY_S):
+        if enough and now - self._looked_at < LOOK_EVERY_S:
+            return
+        asks_anew = enough and self._holds_what_expired()
+        if enough and not asks_anew and now - self._begun_at > LOOK_FOR_S:
             return
         self._looked_at = now
         try:
-            if self._nonce is None or (not enough and now - self._asked_at >= ASK_AGAIN_S):
+            if self._nonce is None or self._is_time_to_ask(now, asks_anew=asks_anew):
                 self._ask(coordinator)
             assert self._nonce is not None
             answers, newest = coordinator.fetch_witnesses(self._nonce)
@@ -114,7 +129,31 @@ class LedgerGuard:
             self._take(answer)
         if newest is not None:
             self._take_newest(newest)
+        if asks_anew and self._keeps and self.may_answer and self._has_final_answers():
+            self._ledger.let_go(self._asked_unix_s)
         self._report()
+
+    def _holds_what_expired(self) -> bool:
+        """Whether a reservation from before the start is of a query that has expired by every clock."""
+        until = self._ledger.held_until()
+        return until is not None and until < self._clock()
+
+    def _is_time_to_ask(self, now: float, *, asks_anew: bool) -> bool:
+        if not asks_anew:
+            return not self.may_answer and now - self._asked_at >= ASK_AGAIN_S
+        until = self._ledger.held_until()
+        was_early = until is not None and self._asked_unix_s <= until
+        return was_early or (not self._enough_answered_last() and now - self._asked_at >= ASK_AGAIN_S)
+
+    def _enough_answered_last(self) -> bool:
+        return self._accepted_among(self.answered_last) >= self._policy.required_witnesses
+
+    def _has_final_answers(self) -> bool:
+        """Whether all accepted members answered the last challenge, or enough, and the others had time for it."""
+        known = self._rosters.known
+        others = () if known is None else (member.name for member in known.parties if member.name != self._party)
+        has_all = self._accepted_among(self.answered_last) == self._accepted_among(others)
+        return self._enough_answered_last() and (has_all or self._monotonic() - self._asked_at > LOOK_FOR_S)
 
     def _learn_of_newcomers(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
         """Fetch the roster, once, if a party asks that it does not list, or with another key: it may have changed."""
@@ -142,7 +181,8 @@ class LedgerGuard:
                     self._log.warning("challenge refused", party=challenge.party, reason="it is old")
                     continue
                 newest = self._newest(challenge.party, roster)
-                witness = Witness(self._federation, self._party, challenge.party, challenge.nonce, newest)
+                in_cohorts = self._witnessed.in_cohorts(challenge.party)
+                witness = Witness(self._federation, self._party, challenge.party, challenge.nonce, newest, in_cohorts)
                 coordinator.witness(witness.sign(self._signing_key))
             except WireError as error:
                 self._log.warning("challenge not answered", code=error.code, detail=error.detail)
@@ -159,7 +199,8 @@ class LedgerGuard:
         nonce = self._random(32)
         challenge = Challenge(self._federation, self._party, nonce, int(self._clock()))
         coordinator.ask_witnesses(challenge.sign(self._signing_key))
-        self._nonce, self._asked_at = nonce, self._monotonic()
+        self._nonce, self._asked_at, self._asked_unix_s = nonce, self._monotonic(), self._clock()
+        self.answered_last.clear()
 
     def _take(self, answer: Envelope) -> None:
         """Count a member's answer. One that is not to this challenge, or shows what is not this party's, is refused."""
@@ -171,10 +212,13 @@ class LedgerGuard:
             if witness.newest is not None:
                 self._check(witness.newest, member.name, roster)
                 self._note_cohort(witness.newest, roster)
+            if self._keeps:
+                self._attempts.seen_in_cohorts(witness.in_cohorts)
         except WireError as error:
             self._refuse(answer, error)
             return
         self.answered[member.name] = witness.newest
+        self.answered_last.add(member.name)
 
     def _take_newest(self, newest: Envelope) -> None:
         try:

@@ -12,7 +12,9 @@ from dpcore.errors import PlanError, RadofedError
 from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
 from parties.ledger.charges import Charge, Scope, ScopeKind, marginal
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+CHAINED_VERSION = 3
+"""The first format with a chain of entries, and so with a head beside the ledger."""
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
 _RATIO = re.compile(r"-?[0-9]+/[0-9]+")
@@ -70,6 +72,16 @@ CREATE TABLE evidence (
 ) STRICT;
 """
 
+COHORTS_TABLE = """
+CREATE TABLE in_cohorts (
+    party TEXT NOT NULL,
+    signature BLOB NOT NULL,         -- of its acceptance, verified in a cohort
+    entries INTEGER NOT NULL,        -- of its ledger, in that acceptance
+    not_after_unix_s INTEGER NOT NULL, -- of the query
+    PRIMARY KEY (party, signature)
+) STRICT
+"""
+
 
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
@@ -105,15 +117,18 @@ def update_format(connection: sqlite3.Connection) -> None:
 
     Formats 1 and 2 had no chain: each event becomes an entry. Format 1 stored an event's scope, "marginal:FEATURE",
     with epsilon and delta, or no bound at all, and neither the learner nor the feature's column. An unknown learner
-    counts as every learner. Raises ValueError for any other scope.
+    counts as every learner. Up to format 3 only the newest acceptance of each other party was kept. Raises ValueError
+    for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 1:
             _from_format_1(connection)
-        if version < FORMAT_VERSION:
+        if version < CHAINED_VERSION:
             _add_chain(connection)
+        if version < FORMAT_VERSION:
+            connection.execute(COHORTS_TABLE)
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")
     except BaseException:

@@ -28,6 +28,7 @@ from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, check_admi
 from parties.ledger.state import LedgerState, state_of
 from parties.ledger.sums import SumsKey
 from wire.ledger_head import LedgerHead
+from wire.query import CLOCK_SKEW_S
 
 # What a charge is bound to if no byte of it left from this ledger.
 NO_BYTES = bytes(32)
@@ -78,6 +79,7 @@ class Ledger:
     def __init__(self, database: PartyDatabase, limits: LedgerLimits) -> None:
         self.database = database
         self.limits = limits
+        self._from_before: set[tuple[bytes, int]] = set()
 
     @classmethod
     def open(
@@ -163,7 +165,8 @@ class Ledger:
     def release(self, query_id: bytes, attempt: int) -> bool:
         """Release a reservation. Returns whether there was one. A charge stays.
 
-        The reservation of an attempt that others saw in a cohort (`seen_in_cohort`) is charged instead.
+        The reservation of an attempt that others saw in a cohort (`seen_in_cohort`) is charged instead. One that is
+        held (`hold_reservations`) stays.
         """
         with self.database.transaction() as connection:
             row = connection.execute(
@@ -175,6 +178,8 @@ class Ledger:
             if _was_seen(connection, query_id, attempt):
                 self._make_charged(query_id, attempt, NO_BYTES, NO_BYTES, *row)
                 return False
+            if (query_id, attempt) in self._from_before:
+                return False
             connection.execute("DELETE FROM events WHERE query_id = ? AND attempt = ?", (query_id, attempt))
             return True
 
@@ -185,6 +190,43 @@ class Ledger:
                 "SELECT query_id, attempt FROM events WHERE state = 'reserved' AND lapses_at_unix_s < ?", (now_unix_s,)
             ).fetchall()
             return sum(self.release(query_id, attempt) for query_id, attempt in lapsed)
+
+    def hold_reservations(self) -> None:
+        """Release no reservation that is there now, until `let_go`.
+
+        This ledger may be a copy from before one of them was charged. Then other parties may know it.
+        """
+        with self.database.transaction() as connection:
+            self._from_before = set(connection.execute("SELECT query_id, attempt FROM events WHERE state = 'reserved'"))
+
+    def held_until(self) -> float | None:
+        """When the first of the held reservations has lapsed by every clock, in Unix seconds; None if none is held."""
+        if not self._from_before:
+            return None
+        with self.database.transaction() as connection:
+            found = {
+                (query_id, attempt): connection.execute(
+                    "SELECT lapses_at_unix_s FROM events WHERE query_id = ? AND attempt = ? AND state = 'reserved'",
+                    (query_id, attempt),
+                ).fetchone()
+                for query_id, attempt in self._from_before
+            }
+        self._from_before = {pair for pair, row in found.items() if row is not None}
+        return min((row[0] + CLOCK_SKEW_S for row in found.values() if row is not None), default=None)
+
+    def let_go(self, asked_unix_s: float) -> None:
+        """Release the held reservations that had lapsed by every clock when others were asked about them.
+
+        Those that others saw in a cohort are charged instead.
+        """
+        with self.database.transaction() as connection:
+            lapsed = connection.execute(
+                "SELECT query_id, attempt FROM events WHERE state = 'reserved' AND lapses_at_unix_s < ?",
+                (asked_unix_s - CLOCK_SKEW_S,),
+            ).fetchall()
+            self._from_before.difference_update(lapsed)
+            for query_id, attempt in lapsed:
+                self.release(query_id, attempt)
 
     def charge_reserved(self, now_unix_s: float) -> None:
         """Charge every reservation, bound to no bytes: in a ledger that was set back, each may have been charged."""
@@ -201,6 +243,11 @@ class Ledger:
         """
         with self.database.transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO seen_in_cohorts VALUES (?, ?)", (query_id, attempt))
+
+    def was_seen_in_cohort(self, query_id: bytes, attempt: int) -> bool:
+        """Whether `seen_in_cohort` was called for this attempt."""
+        with self.database.transaction() as connection:
+            return _was_seen(connection, query_id, attempt)
 
     def head(self) -> Head:
         """The head of the chain."""

@@ -1,9 +1,11 @@
-"""What a ledger's file keeps about heads that travel: others' newest, and evidence against itself."""
+"""What a ledger's file keeps about heads that travel: others' acceptances, and evidence against itself."""
 
 from dataclasses import dataclass
 
 from parties.database import PartyDatabase
 from wire.envelopes import Envelope
+from wire.query import CLOCK_SKEW_S, Query
+from wire.witness import MOST_IN_COHORTS
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class Evidence:
 
 
 class Witnessed:
-    """Others' newest heads, one each, and at most one piece of evidence that this ledger was set back."""
+    """Others' acceptances in this party's cohorts, and at most one piece of evidence that this ledger was set back."""
 
     def __init__(self, database: PartyDatabase) -> None:
         self._database = database
@@ -32,6 +34,31 @@ class Witnessed:
             connection.execute(
                 "INSERT OR REPLACE INTO witnessed VALUES (?, ?, ?)", (party, entries, acceptance.to_bytes())
             )
+
+    def remember_in_cohort(self, party: str, entries: int, acceptance: Envelope, query: Query) -> None:
+        """Keep that this party is in a cohort with an acceptance. The arguments are as of `remember`.
+
+        Forgets acceptances that the newer one covers: of queries that had expired by every clock when this query was
+        made. What their attempts charged is in the newer one's head.
+        """
+        with self._database.transaction() as connection:
+            connection.execute(
+                "DELETE FROM in_cohorts WHERE party = ? AND entries < ? AND not_after_unix_s < ?",
+                (party, entries, query.created_at_unix_s - 2 * CLOCK_SKEW_S),
+            )
+            connection.execute(
+                "INSERT OR IGNORE INTO in_cohorts VALUES (?, ?, ?, ?)",
+                (party, acceptance.signature, entries, query.not_after_unix_s),
+            )
+
+    def in_cohorts(self, party: str) -> tuple[bytes, ...]:
+        """The signatures that a witness shows of a party (wire.witness.Witness.in_cohorts)."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                "SELECT signature FROM in_cohorts WHERE party = ? ORDER BY entries DESC LIMIT ?",
+                (party, MOST_IN_COHORTS),
+            ).fetchall()
+        return tuple(sorted(signature for (signature,) in rows))
 
     def newest(self, party: str) -> Envelope | None:
         """The kept acceptance of a party. Raises WireError if the file was damaged there."""

@@ -66,7 +66,7 @@ async def test_answers_are_those_to_the_party_s_own_newest_challenge(bench):
 def test_a_statement_that_is_too_long_is_not_read(world, call):
     @on_bench
     async def play(bench):
-        long = Envelope(bytes(4097), b"k" * 32, b"s" * 64)
+        long = Envelope(bytes(8193), b"k" * 32, b"s" * 64)
         refused(Code.MESSAGE_TOO_LARGE, getattr(bench.witnesses, call), long, bench.world.member("ann"))
 
     play(world)

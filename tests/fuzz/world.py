@@ -196,7 +196,8 @@ def total() -> Total:
 def statements() -> dict[Kind, list[bytes]]:
     """Valid payloads of every kind of signed message."""
     query_id = opened().query_id
-    witness = Witness(FEDERATION, "bob", "ann", octets("challenge"), sign(acceptance("ann"), KEYS["ann"]))
+    accepted = sign(acceptance("ann"), KEYS["ann"])
+    witness = Witness(FEDERATION, "bob", "ann", octets("challenge"), accepted, (accepted.signature,))
     retry = _signed_payload("retry")
     return {
         Kind.ROSTER: [ROSTER.to_bytes()],

@@ -262,6 +262,7 @@ def test_statements_of_the_features(roster):
     said = open_statement(Acceptance, envelope(vector["Acceptance"]), roster)[0]
     assert (said.roster_version, said.ledger_head.entries, said.ledger_head.sealed_sums) == (3, 7, b"sealed")
     assert witnessed_head(witness.newest, "a", roster) == said.ledger_head
+    assert witness.in_cohorts == (witness.newest.signature,)
     assert (
         open_roster(envelope(vector["Roster"]), bytes.fromhex(GOOD["keys"]["federation"])).not_after_unix_s
         > GOOD["now_unix_s"]

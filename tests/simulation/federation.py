@@ -88,12 +88,13 @@ class Federation:
         self.happened: Counter[str] = Counter()
         # (party, query, attempt, index) -> hashes of the bytes that left.
         self.left: dict[tuple[str, bytes, int, int], set[bytes]] = {}
-        # (party, subject) -> the attempts that a party had sent bytes of when it first answered this start of another.
+        # (party, subject) -> the attempts that a party had sent bytes of when it last answered this start of another.
         self.witnessed: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
         self.signed_attempts: dict[bytes, int] = {}
         self.opened: dict[bytes, tuple[str, ...]] = {}
         self.lost_for_good: set[str] = set()
         self.set_back: set[str] = set()
+        self.acknowledged: set[str] = set()
         self.asked: list[bytes] = []
         self.served_roster = self.roster.sign(keys.federation)
         self.network = Network(self, happened=self.happened)
@@ -348,14 +349,15 @@ class Federation:
             return all(phase is None or phase.is_terminal for phase in phases)
 
         self.rounds(12, retry=True, done=all_ended)
+        self._check_noticed()
         for name in self.names:
-            self._check_noticed(name)
             if self.is_stuck(name):
                 if name not in self.set_back:
                     raise ViolationError(
                         "a sound ledger is not refused", f"{name}: {self.parties[name].refused_to_start}"
                     )
                 self.parties[name].acknowledge()
+                self.acknowledged.add(name)
         if not all_ended():
             self.pass_time(3600 + 301)
             self.rounds(3, retry=False, done=all_ended)
@@ -367,31 +369,67 @@ class Federation:
                 party.poll()
                 if left := party.attempts.unfinished():
                     raise ViolationError("nothing waits beyond its deadline", f"{name} holds {left[0].state} for ever")
+        self._release_held()
+        self._check_charged_after_all()
         self.check_ledgers()
         self._check_fresh_query()
 
     def note_witness(self, party: str, witness: Envelope) -> None:
         """A party answers a challenge with what it has seen so far."""
         sent = {(query_id, attempt) for who, query_id, attempt, _ in self.left if who == party}
-        self.witnessed.setdefault((party, Witness.from_bytes(witness.payload).subject), sent)
+        self.witnessed[party, Witness.from_bytes(witness.payload).subject] = sent
 
     def note_start(self, party: str) -> None:
         """A party starts, and asks members again."""
         self.witnessed = {pair: sent for pair, sent in self.witnessed.items() if pair[1] != party}
 
-    def _check_noticed(self, name: str) -> None:
-        """A ledger that lacks an attempt is noticed, if a member that has seen it in a cohort answers."""
-        party = self.parties[name]
-        if name not in self.set_back or not party.up or self.is_stuck(name) or not party.guard.may_answer:
-            return
-        sent = {(query_id, attempt) for who, query_id, attempt, _ in self.left if who == name}
-        for pair in sent:
-            if party.ledger.is_charged(*pair):
-                continue
-            answered = party.guard.answered.keys() - self.set_back
+    def _release_held(self) -> None:
+        """Time passes until every party has asked about the reservations that it had when it started."""
+        for _ in range(40):
+            untils = [
+                party.ledger.held_until()
+                for name, party in self.parties.items()
+                if party.up and party.guard.may_answer and name not in self.expelled
+            ]
+            waits_s = [until - self.clock.time() for until in untils if until is not None]
+            if not waits_s:
+                return
+            self.happened["reservation held"] += 1
+            self.pass_time(max(61.0, min(waits_s) + 1))
+            for party in self.parties.values():
+                party.poll()
+        raise ViolationError("nothing waits beyond its deadline", "a reservation is held for ever")
+
+    def _check_noticed(self) -> None:
+        """A ledger that lacks an attempt is noticed, if a member that has seen it in a cohort answers.
+
+        A reservation suffices, which the limits count like a charge.
+        """
+        for name, pair in self._uncharged_after_a_set_back():
+            answered = self.parties[name].guard.answered.keys() - self.set_back
             saw = {who for who in answered if pair in self.witnessed.get((who, name), set())}
-            if saw:
+            if saw and self.parties[name].ledger.cost(*pair) is None:
                 raise ViolationError("a set-back ledger is noticed", f"{name} lacks an attempt that {saw} saw")
+
+    def _check_charged_after_all(self) -> None:
+        """A set-back ledger has charged, in the end, all that a member that answered was in a cohort with."""
+        for name, pair in self._uncharged_after_a_set_back():
+            answered = self.parties[name].guard.answered_last - self.set_back - self.expelled
+            saw = {who for who, *attempt, _ in self.left if who in answered and tuple(attempt) == pair}
+            if saw:
+                raise ViolationError("a set-back ledger is noticed", f"{name} never charged what {saw} saw")
+
+    def _uncharged_after_a_set_back(self) -> list[tuple[str, tuple[bytes, int]]]:
+        """Parties that were set back and answer, with each attempt that bytes had left for and that is not charged."""
+        return [
+            (name, (query_id, attempt))
+            for name, query_id, attempt, _ in self.left
+            if name in self.set_back - self.acknowledged
+            and self.parties[name].up
+            and not self.is_stuck(name)
+            and self.parties[name].guard.may_answer
+            and not self.parties[name].ledger.is_charged(query_id, attempt)
+        ]
 
     def _check_fresh_query(self) -> None:
         able = [

@@ -37,6 +37,7 @@ from tests.simulation.nodes import START_UNIX_S, Clock
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.query import Query
 
+CASES = Path(__file__).parent / "cases"
 NAMES = ("ann", "bob", "cid", "dee", "eve")
 OPERATIONS_A_RUN = 120
 LEDGERS_EVERY = 8
@@ -114,6 +115,13 @@ class FailedRunError(AssertionError):
                 *lines,
             ]
         )
+
+
+def kept_case(name: str) -> tuple[Options, list[Operation]]:
+    """A run that once broke a promise: options and operations."""
+    case = json.loads((CASES / f"{name}.json").read_text())
+    options = Options(**case["options"] | {"pair": tuple(case["options"]["pair"])})
+    return options, [tuple(operation) for operation in case["operations"]]
 
 
 def operations_of(options: Options, count: int = OPERATIONS_A_RUN) -> list[Operation]:

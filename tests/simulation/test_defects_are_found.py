@@ -5,10 +5,11 @@ import pytest
 import learner.opening
 import parties.answering.decisions
 import parties.database
+from parties.answering.attempts import Attempts
 from parties.approval.gate import Gate
 from parties.ledger.ledger import Ledger
 from tests.simulation.federation import ViolationError
-from tests.simulation.run import FailedRunError, Options, Report, bench, operations_of
+from tests.simulation.run import FailedRunError, Options, Report, bench, kept_case, operations_of
 
 
 def find(*promises: str, first_seed: int = 0, runs: int = 60) -> str:
@@ -59,6 +60,19 @@ def test_a_party_that_does_not_wait_for_people_is_found(monkeypatch):
     monkeypatch.setattr(Gate, "lets_through", lambda *_: True)
     monkeypatch.setattr(Gate, "check", lambda *_: None)
     assert find("approved before it leaves")
+
+
+@pytest.mark.parametrize(
+    ("case", "cause", "call"),
+    [
+        ("a_member_that_answers_before_it_sees_the_cohort_is_asked_again", Ledger, "hold_reservations"),
+        ("of_two_open_attempts_a_member_shows_both", Attempts, "seen_in_cohorts"),
+    ],
+)
+def test_a_copy_from_before_a_charge_is_noticed_by_both_means_only(monkeypatch, case, cause, call):
+    monkeypatch.setattr(cause, call, lambda *_: None)
+    with bench() as own, pytest.raises(ViolationError, match="a set-back ledger is noticed"):
+        own.play(*kept_case(case))
 
 
 @pytest.mark.slow

@@ -164,6 +164,7 @@ def trust_statements(query_id):
         "ledger-heads",
         "quorum-wait",
         "signed-retries",
+        "witnessed-attempts",
     ]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
@@ -174,7 +175,14 @@ def trust_statements(query_id):
         "Challenge": ("a", cohort_pb2.Challenge(**stated, nonce=sha(b"nonce"), signed_at_unix_s=NOW)),
         "Witness": (
             "b",
-            cohort_pb2.Witness(federation="vectors", party="b", subject="a", nonce=sha(b"nonce"), newest=acceptance),
+            cohort_pb2.Witness(
+                federation="vectors",
+                party="b",
+                subject="a",
+                nonce=sha(b"nonce"),
+                newest=acceptance,
+                in_cohorts=[acceptance.signature],
+            ),
         ),
         "Roster": ("federation", expiring),
     }

@@ -32,7 +32,7 @@ from wire.query import (
 from wire.rationals import rational_to_proto
 from wire.roster import Member, Role, Roster, certificate_san, open_roster
 from wire.status import PartyState, Phase, Work
-from wire.witness import Challenge, Witness, open_challenge, open_witness, witnessed_head
+from wire.witness import MOST_IN_COHORTS, Challenge, Witness, open_challenge, open_witness, witnessed_head
 
 ID = b"q" * 32
 KEY = b"k" * 32
@@ -279,6 +279,21 @@ def test_a_challenge_of_another_federation_a_stranger_or_another_signer_is_refus
 def test_an_answer_that_another_signed_is_refused(world):
     answer = Witness(FEDERATION, "bo", "ada", KEY, None)
     refused(lambda: open_witness(answer.sign(world.party_keys["ada"]), world.roster), Code.SIGNATURE_INVALID)
+
+
+@pytest.mark.parametrize(
+    "signatures",
+    [(b"s" * 63,), (b"b" * 64, b"a" * 64), (b"a" * 64, b"a" * 64)],
+    ids=["short", "not in order", "repeated"],
+)
+def test_signatures_that_a_witness_shows_are_whole_sorted_and_different(signatures):
+    refused(lambda: Witness(FEDERATION, "bo", "ada", KEY, None, signatures))
+
+
+def test_a_witness_shows_no_more_attempts_than_an_answer_may_have():
+    signatures = tuple(bytes([number]) * 64 for number in range(MOST_IN_COHORTS + 1))
+    Witness(FEDERATION, "bo", "ada", KEY, None, signatures[1:])
+    refused(lambda: Witness(FEDERATION, "bo", "ada", KEY, None, signatures), Code.MESSAGE_TOO_LARGE)
 
 
 def test_another_party_s_statement_is_no_witness(world):

@@ -302,6 +302,7 @@ class Witness(google.protobuf.message.Message):
     SUBJECT_FIELD_NUMBER: builtins.int
     NONCE_FIELD_NUMBER: builtins.int
     NEWEST_FIELD_NUMBER: builtins.int
+    IN_COHORTS_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     party: builtins.str
@@ -316,6 +317,13 @@ class Witness(google.protobuf.message.Message):
         it has none.
         """
 
+    @property
+    def in_cohorts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """The signatures of the subject's Acceptances that this party has verified in cohorts, of queries with the feature
+        "witnessed-attempts" that may still have been open at the newest of them. Those with the most ledger entries, at most
+        64, in ascending order of their bytes. A query's parties know the field.
+        """
+
     def __init__(
         self,
         *,
@@ -324,8 +332,9 @@ class Witness(google.protobuf.message.Message):
         subject: builtins.str = ...,
         nonce: builtins.bytes = ...,
         newest: rado.v1.envelope_pb2.Signed | None = ...,
+        in_cohorts: collections.abc.Iterable[builtins.bytes] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["newest", b"newest"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["federation", b"federation", "newest", b"newest", "nonce", b"nonce", "party", b"party", "subject", b"subject"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["federation", b"federation", "in_cohorts", b"in_cohorts", "newest", b"newest", "nonce", b"nonce", "party", b"party", "subject", b"subject"]) -> None: ...
 
 Global___Witness: typing_extensions.TypeAlias = Witness

@@ -10,18 +10,20 @@ import pytest
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
-from parties.answering.witnesses import ASK_AGAIN_S, LOOK_EVERY_S, USUAL_WAIT_S, LedgerGuard
+from parties.answering.witnesses import ASK_AGAIN_S, LOOK_EVERY_S, LOOK_FOR_S, USUAL_WAIT_S, LedgerGuard
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
 from radofed.common.logs import Log
-from tests.parties.party_world import FEDERATION, Ada, World, ready, spent
+from tests.parties.party_world import FEDERATION, Ada, World, ready, reserved, spent
 from wire.cohort import Acceptance, Cohort, Receipt, open_statement, sign
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
-from wire.witness import Challenge, Witness, open_challenge, open_witness
+from wire.query import CLOCK_SKEW_S
+from wire.witness import MOST_IN_COHORTS, Challenge, Witness, open_challenge, open_witness
 
 HEADS = {"features": ("ledger-heads",)}
+ATTEMPTS = {"features": ("ledger-heads", "witnessed-attempts")}
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Clock:
         return self.now
 
 
-def guard(ada: Ada, clock=None, **policy) -> LedgerGuard:
+def guard(ada: Ada, clock=None, wall_clock=None, **policy) -> LedgerGuard:
     return LedgerGuard(
         federation=FEDERATION,
         party="ada",
@@ -80,6 +82,7 @@ def guard(ada: Ada, clock=None, **policy) -> LedgerGuard:
         rosters=ada.rosters,
         random=SystemRandom().bytes,
         log=Log("party.test"),
+        clock=wall_clock or time.time,
         monotonic=clock or time.monotonic,
     )
 
@@ -422,6 +425,140 @@ def test_it_is_charged_when_it_lapses_too(ada, board):
     assert ada.ledger.is_charged(envelope.payload_hash, 1)
 
 
+class Restarted:
+    """Ada after a restart, with reservations from before it, and a controlled time."""
+
+    def __init__(self, ada: Ada, board: Board, *queries, **policy):
+        self.ada, self.board = ada, board
+        self.envelopes = [ada.world.ask(query) for query in queries]
+        for envelope in self.envelopes:
+            ada.lifecycle.advance(ada.work(envelope))
+        self.signatures = [answer.signature for answer in ada.hub.answers]
+        ada.ledger.database.close()
+        ada.restart()
+        self.clock, self.wall = Clock(), Clock()
+        self.wall.now = time.time()
+        self.guard = guard(ada, self.clock, self.wall, **policy)
+
+    def turn(self, seconds: float = LOOK_EVERY_S) -> None:
+        self.clock.now += seconds
+        self.wall.now += seconds
+        self.guard.look(self.board)
+
+    def answered(self, *names: str, **shown) -> None:
+        """These members answer the newest challenge, and the party looks."""
+        for name in names:
+            self.board.say(name, **shown)
+        self.turn()
+
+    def confirmed(self) -> None:
+        self.guard.look(self.board)
+        self.answered("bo")
+        assert self.guard.may_answer
+
+    def is_charged(self, number: int) -> bool:
+        return self.ada.ledger.is_charged(self.envelopes[number].payload_hash, 1)
+
+
+def test_every_attempt_that_a_member_shows_is_charged_when_it_ends(ada, board):
+    """Of three that were open at once it was in a cohort with two, and the newest statement is of the third."""
+    restarted = Restarted(ada, board, *(ada.world.query(**ATTEMPTS) for _ in range(3)))
+    newest = ada.attempts.unfinished()[2].answer
+    restarted.guard.look(board)
+    restarted.answered("bo", newest=newest, in_cohorts=tuple(sorted(restarted.signatures[1:])))
+    ada.lifecycle.end_absent([])
+    assert [restarted.is_charged(number) for number in range(3)] == [False, True, True]
+    # The first is not released either: a member that has not answered may have been in a cohort with it.
+    assert spent(ada) == 2 * reserved(ada) > 0
+
+
+def test_signatures_that_are_not_of_its_attempts_change_nothing(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.guard.look(board)
+    restarted.answered("bo", in_cohorts=(b"s" * 64,))
+    ada.lifecycle.end_absent([])
+    assert not restarted.is_charged(0)
+
+
+def test_a_reservation_from_before_the_start_is_released_once_members_were_asked_after_its_query_expired(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.confirmed()
+    ada.lifecycle.end_absent([])
+    restarted.turn(3600)
+    assert ada.ledger.lapse(restarted.wall.now) == 0
+    assert reserved(ada) > 0
+    # A member could be in a cohort with it until now.
+    restarted.turn(2 * CLOCK_SKEW_S + 1)
+    assert len(board.asked) == 2
+    restarted.answered("bo")
+    assert reserved(ada) > 0
+    restarted.answered("cy")
+    assert reserved(ada) == spent(ada) == 0
+    # It is not asked about again.
+    restarted.turn(LOOK_FOR_S)
+    restarted.turn(3600)
+    assert len(board.asked) == 2
+
+
+def test_a_member_that_shows_it_then_has_it_charged(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.confirmed()
+    restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
+    restarted.answered("bo", "cy", in_cohorts=tuple(restarted.signatures))
+    assert reserved(ada) == 0
+    assert restarted.is_charged(0)
+    assert ada.ledger.verify() == []
+
+
+def test_members_that_do_not_answer_then_are_waited_for_and_fewer_than_required_never_suffice(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.confirmed()
+    restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
+    for _ in range(20):
+        restarted.turn()
+        assert reserved(ada) > 0
+    asked = len(board.asked)
+    assert asked > 5
+    restarted.answered("bo")
+    assert reserved(ada) > 0
+    for _ in range(10):
+        restarted.turn()
+    assert reserved(ada) == 0
+    assert len(board.asked) == asked
+
+
+def test_a_reservation_made_since_the_start_is_released_at_once(ada, board):
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    envelope = ada.world.ask(ada.world.query(**ATTEMPTS))
+    ada.lifecycle.advance(ada.work(envelope))
+    assert reserved(ada) > 0
+    ada.lifecycle.end_absent([])
+    assert reserved(ada) == spent(ada) == 0
+
+
+@pytest.mark.usefixtures("small_comb")
+def test_an_attempt_from_before_the_start_goes_on_and_is_charged_once(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.confirmed()
+    (envelope,) = restarted.envelopes
+    assert ada.go(envelope)
+    ada.upload(envelope, ada.world.cohort(ada.attempts.unfinished()[0].answer))
+    assert (reserved(ada), restarted.is_charged(0), ada.ledger.held_until()) == (0, True, None)
+
+
+@pytest.mark.usefixtures("small_comb")
+def test_a_copy_from_before_its_contribution_was_computed_computes_no_other(ada, board):
+    """Members were in a cohort with it, so it had computed one, with other noise."""
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.guard.look(board)
+    restarted.answered("bo", in_cohorts=tuple(restarted.signatures))
+    (envelope,) = restarted.envelopes
+    ada.go(envelope)
+    assert ada.state(envelope) is AttemptState.ENDED
+    assert restarted.is_charged(0)
+
+
 # Answering others.
 
 
@@ -447,6 +584,46 @@ def test_it_shows_what_it_holds(ada, board):
     ada.rosters.offer(ada.world.roster_envelope)
     answering.answer((challenge(ada.world),), board)
     assert open_witness(board.sent[-1], ada.world.roster)[0].newest is None
+
+
+@pytest.mark.usefixtures("small_comb")
+@pytest.mark.parametrize("query", [ATTEMPTS, HEADS], ids=["with the feature", "without it"])
+def test_it_shows_every_cohort_of_a_query_with_the_feature(ada, board, query):
+    shown = []
+    for _ in range(2):
+        envelope, _ = ready(ada, ada.world.query(**query))
+        cohort = cohort_with_heads(ada, ada.hub.answers[-1])
+        ada.upload(envelope, cohort)
+        shown.append(cohort.acceptances[1].signature)
+    guard(ada).answer((challenge(ada.world),), board)
+    found = open_witness(board.sent[0], ada.world.roster)[0]
+    assert found.in_cohorts == (tuple(sorted(shown)) if query is ATTEMPTS else ())
+
+
+def test_what_a_newer_acceptance_covers_is_not_shown_any_more(ada):
+    witnessed = Witnessed(ada.ledger.database)
+
+    def remember(entries: int, created_at_unix_s: int) -> None:
+        query = ada.world.query(created_at_unix_s=created_at_unix_s, not_after_unix_s=created_at_unix_s + 100)
+        statement = Envelope(b"", b"k" * 32, bytes([entries]) * 64)
+        witnessed.remember_in_cohort("bo", entries, statement, query)
+
+    def shown() -> list[int]:
+        return [signature[0] for signature in witnessed.in_cohorts("bo")]
+
+    remember(2, 1000)
+    remember(1, 1000)
+    # Its query may have been made before the others had expired.
+    remember(3, 1100 + 2 * CLOCK_SKEW_S)
+    assert shown() == [1, 2, 3]
+    # Asked after they had expired, and accepted after them. What it has more entries than is covered.
+    remember(5, 1101 + 2 * CLOCK_SKEW_S)
+    assert shown() == [3, 5]
+    remember(4, 10_000)
+    assert shown() == [4, 5]
+    for entries in range(6, 6 + MOST_IN_COHORTS):
+        remember(entries, 10_000)
+    assert shown() == list(range(6, 6 + MOST_IN_COHORTS))
 
 
 def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):
