@@ -266,7 +266,7 @@ class Attempts:
         """Record which attempts others saw in a cohort, by the signatures of their acceptances, durably."""
         seen = frozenset(signatures)
         with self._database.transaction() as connection:
-            for row in connection.execute(_RESERVED).fetchall() if seen else ():
+            for row in connection.execute(_RESERVED).fetchall():
                 held = _attempt(row)
                 if held.answer.signature in seen:
                     self._ledger.seen_in_cohort(held.query_id, held.attempt)

@@ -83,7 +83,9 @@ class LedgerGuard:
         """Members that answered to the last challenge."""
         self._said_enough = False
         self.is_set_back = False
-        ledger.hold_reservations()
+        held = ledger.hold_reservations()
+        if held:
+            log.info("reservations held", count=held, reason="this ledger may be older than a charge of one of them")
         if (evidence := self._witnessed.evidence()) is not None:
             self._set_back(evidence)
 
@@ -125,12 +127,14 @@ class LedgerGuard:
                 return
             self._say(self._log.warning, "no witnesses", code=error.code, detail=error.detail)
             return
-        for answer in answers:
-            self._take(answer)
+        shown = [signature for answer in answers for signature in self._take(answer)]
+        if shown and self._keeps:
+            self._attempts.seen_in_cohorts(shown)
         if newest is not None:
             self._take_newest(newest)
         if asks_anew and self._keeps and self.may_answer and self._has_final_answers():
-            self._ledger.let_go(self._asked_unix_s)
+            charged, released = self._ledger.let_go(self._asked_unix_s)
+            self._log.info("reservations confirmed", charged=charged, released=released, by=sorted(self.answered_last))
         self._report()
 
     def _holds_what_expired(self) -> bool:
@@ -196,14 +200,17 @@ class LedgerGuard:
             return None
 
     def _ask(self, coordinator: CoordinatorCalls) -> None:
-        nonce = self._random(32)
-        challenge = Challenge(self._federation, self._party, nonce, int(self._clock()))
+        nonce, asked_unix_s = self._random(32), self._clock()
+        challenge = Challenge(self._federation, self._party, nonce, int(asked_unix_s))
         coordinator.ask_witnesses(challenge.sign(self._signing_key))
-        self._nonce, self._asked_at, self._asked_unix_s = nonce, self._monotonic(), self._clock()
+        self._nonce, self._asked_at, self._asked_unix_s = nonce, self._monotonic(), asked_unix_s
         self.answered_last.clear()
 
-    def _take(self, answer: Envelope) -> None:
-        """Count a member's answer. One that is not to this challenge, or shows what is not this party's, is refused."""
+    def _take(self, answer: Envelope) -> tuple[bytes, ...]:
+        """Count a member's answer, and return the signatures that it shows.
+
+        One that is not to this challenge, or shows what is not this party's, is refused.
+        """
         roster = self._rosters.current
         try:
             witness, member = open_witness(answer, roster)
@@ -212,13 +219,12 @@ class LedgerGuard:
             if witness.newest is not None:
                 self._check(witness.newest, member.name, roster)
                 self._note_cohort(witness.newest, roster)
-            if self._keeps:
-                self._attempts.seen_in_cohorts(witness.in_cohorts)
         except WireError as error:
             self._refuse(answer, error)
-            return
+            return ()
         self.answered[member.name] = witness.newest
         self.answered_last.add(member.name)
+        return witness.in_cohorts
 
     def _take_newest(self, newest: Envelope) -> None:
         try:

@@ -191,13 +191,14 @@ class Ledger:
             ).fetchall()
             return sum(self.release(query_id, attempt) for query_id, attempt in lapsed)
 
-    def hold_reservations(self) -> None:
-        """Release no reservation that is there now, until `let_go`.
+    def hold_reservations(self) -> int:
+        """Release no reservation that is there now, until `let_go`. Returns their number.
 
         This ledger may be a copy from before one of them was charged. Then other parties may know it.
         """
         with self.database.transaction() as connection:
             self._from_before = set(connection.execute("SELECT query_id, attempt FROM events WHERE state = 'reserved'"))
+        return len(self._from_before)
 
     def held_until(self) -> float | None:
         """When the first of the held reservations has lapsed by every clock, in Unix seconds; None if none is held."""
@@ -214,10 +215,10 @@ class Ledger:
         self._from_before = {pair for pair, row in found.items() if row is not None}
         return min((row[0] + CLOCK_SKEW_S for row in found.values() if row is not None), default=None)
 
-    def let_go(self, asked_unix_s: float) -> None:
+    def let_go(self, asked_unix_s: float) -> tuple[int, int]:
         """Release the held reservations that had lapsed by every clock when others were asked about them.
 
-        Those that others saw in a cohort are charged instead.
+        Those that others saw in a cohort are charged instead. Returns how many were charged, and how many released.
         """
         with self.database.transaction() as connection:
             lapsed = connection.execute(
@@ -225,8 +226,8 @@ class Ledger:
                 (asked_unix_s - CLOCK_SKEW_S,),
             ).fetchall()
             self._from_before.difference_update(lapsed)
-            for query_id, attempt in lapsed:
-                self.release(query_id, attempt)
+            released = sum(self.release(query_id, attempt) for query_id, attempt in lapsed)
+            return len(lapsed) - released, released
 
     def charge_reserved(self, now_unix_s: float) -> None:
         """Charge every reservation, bound to no bytes: in a ledger that was set back, each may have been charged."""
