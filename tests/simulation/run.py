@@ -135,6 +135,14 @@ def operations_of(options: Options, count: int = OPERATIONS_A_RUN) -> list[Opera
     return [faults.any_query(order, names), *listed]
 
 
+@functools.lru_cache(1)
+def _keys() -> tuple[Keys, SharedObfuscators]:
+    secret = SecretKey.generate(SystemRandom(), bits=2048)
+    small = Obfuscator(secret.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
+    keys = Keys(LearnerKey(secret, int(START_UNIX_S) - 1000), parties={name: SigningKey.generate() for name in NAMES})
+    return keys, SharedObfuscators(ProductObfuscators(small))
+
+
 class Bench:
     """Keys, clock and hooks that all runs of a process share. begun: the operations that the last run came to."""
 
@@ -145,14 +153,9 @@ class Bench:
         for module in (learner.session, learner.planning):
             patch.setattr(module, "time", self.clock)
         patch.setattr(coordinator.core, "ADD_AGAIN_AFTER_S", 0.0)
-        secret = SecretKey.generate(SystemRandom(), bits=2048)
-        self.keys = Keys(
-            LearnerKey(secret, int(START_UNIX_S) - 1000), parties={name: SigningKey.generate() for name in NAMES}
-        )
+        self.keys, self.obfuscators = _keys()
         patch.setattr(Envelope, "open", _verified_once(Envelope.open))
         patch.setattr(Query, "from_bytes", staticmethod(functools.lru_cache(1000)(Query.from_bytes)))
-        small = Obfuscator(secret.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
-        self.obfuscators = SharedObfuscators(ProductObfuscators(small))
 
     def play(self, options: Options, operations: Iterable[Operation]) -> Counter[str]:
         """Run the operations, heal, and require progress. Raises ViolationError."""
