@@ -1,13 +1,14 @@
 """Acknowledging a ledger that was set back: what was spent is charged again, whatever the copies were."""
 
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.filters import Loss
+from dpcore.accounting.filters import BASIC_SHARE, FAILURE_SHARE, Loss
 from parties.database import LedgerSetBackError
 from parties.ledger.acknowledgement import UNWITNESSED_STEP, Claim, acknowledge, plan
 from parties.ledger.anchor import LocalHead, head_path
@@ -111,6 +112,7 @@ def test_an_older_copy_is_charged_exactly_what_it_lacks(tmp_path):
         spend(ledger, number, kind)
     copy = opened(path, anchored=False)
     decided = plan(copy, [claim(ledger)], witnessed=True)
+    assert not decided.whole
     acknowledge(copy, decided, 9.0)
     for scope, loss in charged(ledger).items():
         for missing, found in zip(parts(loss), parts(copy.spent(scope)), strict=True):
@@ -151,6 +153,8 @@ def test_afterwards_the_party_starts_and_older_heads_do_not_count(tmp_path):
     ledger.database.close()
     ledger = opened(path)
     assert not any(ledger.contradicts(head) for head in heads)
+    # The last entry of the acknowledgement counts: another one with its number is another ledger's.
+    assert ledger.contradicts(LedgerHead(ledger.head().entries, b"x" * 32, b""))
     # Later heads count as before.
     spend(ledger, 9, KINDS[0])
     assert ledger.contradicts(LedgerHead(ledger.head().entries + 1, b"x" * 32, b""))
@@ -193,6 +197,7 @@ def test_without_sums_the_whole_remaining_limit_of_every_scope_is_charged(tmp_pa
     ledger = Ledger.open(tmp_path / "ledger.sqlite", OWNER, TIGHT, anchored=False)
     spend(ledger, 1, KINDS[1])
     spend(ledger, 2, Charge(), charged=False)
+    spend(ledger, 3, KINDS[3])
     entries = ledger.head().entries
     claims = [Claim("bo", 50, None), Claim("cy", 40, Account(Sums((), 0), ()))] if witnessed else []
     decided = plan(ledger, claims, witnessed=witnessed)
@@ -206,7 +211,32 @@ def test_without_sums_the_whole_remaining_limit_of_every_scope_is_charged(tmp_pa
         assert caught.value.remaining == 0
     with pytest.raises(UnboundedExceededError):
         spend(ledger, 99, Charge())
+    # No scope shows a rest, also if it has no limit of its own.
+    assert ledger.spent(joint("unheard")).epsilon == TIGHT.lifetime.epsilon
     assert (ledger.state().remaining_unbounded, ledger.verify()) == (0, [])
+
+
+def test_an_empty_ledger_without_a_witness_is_charged_all_parts_of_its_limit(tmp_path):
+    ledger = Ledger.open(tmp_path / "ledger.sqlite", OWNER, TIGHT, anchored=False)
+    decided = plan(ledger, [], witnessed=False)
+    assert (decided.whole, decided.number) == (True, UNWITNESSED_STEP)
+    limit = TIGHT.lifetime
+    assert dict(decided.charges[0].bounds)[RECORD] == Loss(
+        limit.epsilon, BASIC_SHARE * limit.delta, limit.largest_rho, FAILURE_SHARE * limit.delta
+    )
+
+
+@pytest.mark.parametrize("trail", [0, 1], ids=["none", "the head alone"])
+def test_a_trail_may_be_shorter_than_the_ledger(tmp_path, trail):
+    ledger = opened(tmp_path / "ledger.sqlite", anchored=False)
+    for number in range(5):
+        spend(ledger, number, KINDS[0])
+    shown = claim(ledger)
+    assert shown.account is not None
+    cut = replace(shown, account=replace(shown.account, trail=shown.account.trail[:trail]))
+    epsilon = sum(charge.bound(RECORD).epsilon for charge in plan(ledger, [cut], witnessed=True).charges)
+    # With the head in the trail all is common, up to rounding, and without it nothing is.
+    assert (epsilon < Fraction(1, 10**6)) == bool(trail)
 
 
 def test_attempts_that_were_not_charged_never_continue(ada):

@@ -59,6 +59,14 @@ def test_a_head_that_is_not_one_is_refused_also_with_its_own_check(file, changes
         LocalHead.read(file)
 
 
+def test_a_head_without_its_check_is_damaged(file):
+    content = json.loads(file.read_text())
+    del content["check"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(ConfigurationError, match="damaged"):
+        LocalHead.read(file)
+
+
 def test_a_changed_number_is_noticed(file):
     file.write_text(file.read_text().replace('"entries": 7', '"entries": 8'))
     with pytest.raises(ConfigurationError, match="damaged"):

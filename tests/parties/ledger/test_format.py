@@ -9,7 +9,7 @@ from dpcore.accounting.filters import Loss
 from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
 from parties.ledger.anchor import head_path
 from parties.ledger.charges import Charge, joint, marginal
-from parties.ledger.format import FORMAT_VERSION, UnreadableEntryError, bounds_text, read_charge
+from parties.ledger.format import FORMAT_VERSION, UnreadableEntryError, bounds_text, read_charge, update_format
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.parties.party_world import SMOKER, limits
@@ -103,6 +103,15 @@ def test_reading_leaves_an_old_ledger_unchanged(old):
     ledger.database.close()
     assert version(old) == 1
     assert old.read_bytes() == before
+
+
+def test_two_processes_may_update_one_ledger(old):
+    """Both saw the old format before one of them updated it."""
+    Ledger.open(old, OWNER, limits("5", "1e-5")).database.close()
+    with sqlite3.connect(old, isolation_level=None) as file:
+        update_format(file)
+    file.close()
+    check(Ledger.open(old, OWNER, limits("5", "1e-5")))
 
 
 def test_a_crash_during_the_conversion_leaves_it_old(old, monkeypatch):

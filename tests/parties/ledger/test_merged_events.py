@@ -88,6 +88,12 @@ def test_steps_part_what_is_merged(ledger, events, since, until):
         assert sum(event.count for event in early) == len(whole)
 
 
+def test_steps_begin_at_the_first_moment(ledger):
+    hold(ledger, [(record(1), None, True, at) for at in (3.5, 6.5, 7.5)])
+    merged = ledger.merged_events(NOW, Steps(3.0, 11.0, 2))
+    assert sorted((event.recorded_at_unix_s, event.count) for event in merged) == [(6.5, 2), (7.5, 1)]
+
+
 def test_a_budget_over_time_ends_where_all_events_end(ledger):
     hold(ledger, [(record(Fraction(n % 3 + 1, 100)), None, True, float(n)) for n in range(300)])
     for since, until in ((0.0, 300.0), (40.0, 200.0)):

@@ -136,6 +136,11 @@ def test_room_is_for_the_last_charge_over_the_lifetime_and_in_these_24_hours():
     }
 
 
+@pytest.mark.parametrize(("day", "says"), [(4, "; 4 of them in these 24 hours."), (5, ")."), (None, ").")])
+def test_the_room_of_these_24_hours_is_said_where_it_is_less(day, says):
+    assert str(Room(record(1), 5, day)).endswith(says)
+
+
 @pytest.mark.parametrize("events", [[], [event(record(1), charged=False)]], ids=["nothing", "a reservation"])
 def test_before_the_first_charge_there_is_nothing_to_compare_with(events):
     assert room(limits(10), events, None, NOW) is None

@@ -1,6 +1,8 @@
 """Sums of a ledger: the larger of two, the difference of two, and what travels sealed."""
 
+import itertools
 import math
+import random
 import zlib
 from fractions import Fraction
 
@@ -98,6 +100,19 @@ def test_what_does_not_fit_is_an_overflow_and_seals_to_nothing(sums):
     with pytest.raises(OverflowError):
         Account(sums, ()).packed()
     assert SumsKey("ada", SigningKey.generate()).seal(Account(sums, ()), 1, bytes(32)) == b""
+
+
+def test_sums_are_sealed_up_to_the_last_byte_that_fits():
+    key = SumsKey("ada", SigningKey.generate())
+    # Random bytes do not compress: four more for each step of the trail, and a few for the name.
+    drawn = random.Random(0).randbytes(480)
+    trail = tuple(drawn[4 * step : 4 * step + 4] for step in range(120))
+    sizes = set()
+    for length, steps in itertools.product(range(1, 8), range(90, 120)):
+        sums = Sums(((marginal("feature"[:length]), loss(1, 0, 0, 0)),), 0)
+        sizes.add(len(key.seal(Account(sums, trail[:steps]), 1, bytes(32))))
+    assert max(sizes) == MAX_SEALED_BYTES
+    assert 0 in sizes
 
 
 def test_every_byte_cut_off_is_noticed():
