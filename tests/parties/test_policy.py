@@ -269,7 +269,7 @@ def test_a_query_has_no_more_predicates_than_the_policy_allows(world):
     encoding = plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=0)
     query = world.query(kind=kind, encoding=encoding)
     check(world, world.policy(designs=["statistic"], limits={"predicates_per_query": 2}), query)
-    with pytest.raises(WireError) as caught:
+    with pytest.raises(WireError, match="predicates is 2 and the limit is 1") as caught:
         check(world, world.policy(designs=["statistic"], limits={"predicates_per_query": 1}), query)
     assert caught.value.code is Code.POLICY_LIMITS
 
@@ -284,6 +284,8 @@ def test_a_feature_map_has_no_more_terms_than_the_policy_allows(world):
     with pytest.raises(WireError, match="terms of the feature map is 2 and the limit is 1") as caught:
         check(world, world.policy(designs=["moments"], limits={"map_terms_per_query": 1}), query)
     assert caught.value.code is Code.POLICY_LIMITS
+    plain = world.query(kind=kind, encoding=encoding)
+    check(world, world.policy(designs=["moments"], limits={"map_terms_per_query": 0}), plain)
 
 
 @pytest.mark.parametrize(

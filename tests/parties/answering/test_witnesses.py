@@ -485,7 +485,7 @@ def test_a_reservation_from_before_the_start_is_released_once_members_were_asked
     restarted.confirmed()
     ada.lifecycle.end_absent([])
     restarted.turn(3600)
-    assert ada.ledger.lapse(restarted.wall.now) == 0
+    assert ada.ledger.lapse(1e15) == 0
     assert reserved(ada) > 0
     # A member could be in a cohort with it until now.
     restarted.turn(2 * CLOCK_SKEW_S + 1)

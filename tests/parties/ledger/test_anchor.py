@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.accounting.filters import Loss
 from dpcore.errors import ConfigurationError
-from parties.ledger.anchor import LocalHead, _check
+from parties.ledger.anchor import LocalHead, _check, read_or_none
 from parties.ledger.chain import Head
 from parties.ledger.charges import RECORD
 from parties.ledger.format import UnreadableEntryError, read_charge
@@ -57,6 +57,12 @@ def test_a_head_that_is_not_one_is_refused_also_with_its_own_check(file, changes
     file.write_text(json.dumps({**content, "check": _check(content)}))
     with pytest.raises(ConfigurationError, match="damaged"):
         LocalHead.read(file)
+
+
+def test_a_head_is_read_where_a_damaged_one_counts_as_none(file):
+    assert read_or_none(file) == LocalHead.read(file) is not None
+    file.write_text("{}")
+    assert read_or_none(file) is None
 
 
 def test_a_head_without_its_check_is_damaged(file):

@@ -243,6 +243,14 @@ def test_a_ledger_cut_in_half_is_refused(spent):
         opened(spent)
 
 
+def test_a_fault_names_the_attempt(spent):
+    with sqlite3.connect(spent) as file:
+        file.execute("UPDATE events SET learner = 'max' WHERE query_id = ?", (query(1),))
+    file.close()
+    with pytest.raises(LedgerDamagedError, match=f"query {query(1).hex()[:16]}, attempt 1: is charged otherwise"):
+        opened(spent)
+
+
 def counted(path) -> list[tuple[object, ...]] | None:
     """What a ledger counts; None if it is refused, at the start or when it is read, or verify names a fault."""
     try:

@@ -105,6 +105,13 @@ def test_reading_leaves_an_old_ledger_unchanged(old):
     assert old.read_bytes() == before
 
 
+def test_a_feature_of_format_1_may_have_a_colon_in_its_name(old):
+    with sqlite3.connect(old) as file:
+        file.execute("UPDATE events SET scope = 'marginal:with: colon' WHERE scope = 'marginal:age'")
+    file.close()
+    assert Ledger.open(old, OWNER, limits("5", "1e-5")).reserved(marginal("with: colon")).epsilon == 2
+
+
 def test_two_processes_may_update_one_ledger(old):
     """Both saw the old format before one of them updated it."""
     Ledger.open(old, OWNER, limits("5", "1e-5")).database.close()

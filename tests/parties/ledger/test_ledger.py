@@ -21,6 +21,7 @@ from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import BudgetExceededError, LedgerLimits
 from tests.parties.party_world import SMOKER, limits
 from wire.errors import Code
+from wire.query import CLOCK_SKEW_S
 
 OWNER = LedgerOwner("clinics", "ada", "data.csv")
 # Of delta the basic filter, which most tests look at, has half.
@@ -162,6 +163,39 @@ def test_a_release_gives_back_a_reservation_and_never_a_charge(ledger):
     spend(ledger, 2)
     assert not ledger.release(query(2), 1)
     assert spent(ledger) == 4
+
+
+def test_held_reservations_stay_until_they_are_let_go(ledger):
+    reserve(ledger, 1, cost("4"), lapses=100.0)
+    reserve(ledger, 2, cost("3"), lapses=200.0)
+    assert ledger.hold_reservations() == 2
+    reserve(ledger, 3, cost("1"), lapses=100.0)
+    assert not ledger.release(query(1), 1)
+    assert ledger.lapse(1e9) == 1
+    assert ledger.held_until() == 100.0 + CLOCK_SKEW_S
+    # Others were asked while a member could still come into a cohort with it.
+    assert ledger.let_go(100.0 + CLOCK_SKEW_S) == (0, 0)
+    ledger.seen_in_cohort(query(2), 1)
+    assert ledger.let_go(101.0 + CLOCK_SKEW_S) == (0, 1)
+    assert ledger.held_until() == 200.0 + CLOCK_SKEW_S
+    assert ledger.let_go(1e9) == (1, 0)
+    assert (ledger.held_until(), spent(ledger), remaining(ledger)) == (None, 3, 7)
+
+
+def test_a_held_reservation_is_charged_as_usual(ledger):
+    reserve(ledger, 1, cost("4"))
+    ledger.hold_reservations()
+    spend(ledger, 1)
+    assert (ledger.held_until(), spent(ledger)) == (None, 4)
+
+
+def test_the_charged_queries_have_their_learner_and_the_time_of_their_first_charge(ledger):
+    reserve(ledger, 1, cost("4"))
+    assert ledger.charged_queries() == []
+    spend(ledger, 1)
+    ((query_id, learner, at),) = ledger.charged_queries()
+    assert (query_id, learner) == (query(1), cost("4").learner)
+    assert at == ledger.first_charge_unix_s()
 
 
 def test_reservations_lapse_and_charges_do_not(ledger):

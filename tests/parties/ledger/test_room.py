@@ -136,6 +136,10 @@ def test_room_is_for_the_last_charge_over_the_lifetime_and_in_these_24_hours():
     }
 
 
+def test_without_a_limit_for_each_day_there_is_no_room_of_these_24_hours():
+    assert room(limits(20), [event(record(2), at=5.0)], record(2), 10.0) == Room(record(2), 9, None)
+
+
 @pytest.mark.parametrize(("day", "says"), [(4, "; 4 of them in these 24 hours."), (5, ")."), (None, ").")])
 def test_the_room_of_these_24_hours_is_said_where_it_is_less(day, says):
     assert str(Room(record(1), 5, day)).endswith(says)

@@ -1,5 +1,6 @@
 """What a ledger says of itself, whole: the figures of `rado ledger` and of `--format json`."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -97,6 +98,9 @@ def test_the_sentences_name_limits_learners_and_the_day():
     assert others[2] == (
         "marginal:smoker: spent epsilon 3, with reservations 6, remaining 10; limit epsilon 16 at delta 0.125; "
         "2 event(s) without a bound here"
+    )
+    assert str(replace(state.scopes[2], spent=state_of(LIMITS, (), now_unix_s=NOW).scopes[0].spent)).endswith(
+        "limit epsilon 16 at delta 0.125"
     )
     assert others[8].startswith("learner max, marginal:smoker: spent epsilon 1, with reservations 4")
     assert others[11].startswith("last 24 hours, marginal:smoker: spent epsilon 1, with reservations 4, remaining 0")
