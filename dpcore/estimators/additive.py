@@ -25,13 +25,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 from dpcore.accounting.gaussian import gaussian_mu
-from dpcore.errors import ConfigurationError, OracleRefusedError
+from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.empirical_bayes import Prior
 from dpcore.estimators.monotone import conditions, directions_of, nearest, ordered_features
 from dpcore.estimators.oracle import Oracle
-from dpcore.estimators.private_histograms import histograms
+from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import (
     CURVATURE,
     PrivateNewton,
@@ -111,16 +111,14 @@ class PrivateAdditive(LinearClassifier):
         self.decreasing = decreasing
 
     def fit_queries(self, oracle: Oracle) -> Self:
-        """Fit by querying; returns self. If an answer after the moments is refused, the result so far is kept.
+        """Fit by querying; returns self. If a query after the moments is refused, the result so far is kept.
 
         Raises ConfigurationError if a parameter is out of range, and what the oracle raises; OracleRefusedError if it
         does not answer the histograms or the moments.
         """
         self._check()
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
-        # Names of pairs are checked before anything is asked.
-        self._sizes(oracle.schema, directions)
-        reason = self._too_little(oracle, directions)
+        reason = self._too_many(oracle.schema, directions) or self._too_little(oracle, directions)
         if reason is None:
             return self._fit_curves(oracle, directions)
         return self._fit_straight(oracle, directions, reason)
@@ -160,7 +158,7 @@ class PrivateAdditive(LinearClassifier):
                 answer = oracle.gradient(
                     phi, clip=clip, part=part, basis=whitening.basis, feature_map=terms.feature_map
                 )
-            except OracleRefusedError as error:
+            except (OracleRefusedError, PlanError) as error:
                 self.warning_ = f"received {2 + len(seen)} of {self.rounds} releases: {error}"
                 break
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
@@ -185,6 +183,21 @@ class PrivateAdditive(LinearClassifier):
         margins: Vector = (rows if self.feature_map_ is None else self.feature_map_.of(rows)) @ self.theta_
         return margins
 
+    def _too_many(self, schema: Schema, directions: Directions) -> str | None:
+        """Why the columns leave no room for curves; None if they do. Raises ConfigurationError for too many pairs."""
+        _, pairs = self._sizes(schema, directions)
+        terms = _count(schema, 0, pairs)
+        if terms <= MOST_TERMS:
+            return None
+        if pairs:
+            raise ConfigurationError(
+                f"the {schema.d} coordinates and {len(pairs)} pairs are {terms} terms, and a model has at most "
+                f"{MOST_TERMS}: name fewer pairs"
+            )
+        return (
+            f"the model is straight: there are {schema.d} coordinates, and a model of curves has at most {MOST_TERMS}"
+        )
+
     def _too_little(self, oracle: Oracle, directions: Directions) -> str | None:
         """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
         real = len(_real_features(oracle.schema))
@@ -207,7 +220,9 @@ class PrivateAdditive(LinearClassifier):
         by_coordinate = {
             schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
         }
-        points = sum(len(histogram.points) for histogram in found)
+        _, pairs = self._sizes(schema, directions)
+        by_coordinate = _with_fewer_points(by_coordinate, MOST_TERMS - _count(schema, 0, pairs))
+        points = sum(len(histogram.points) for histogram in by_coordinate.values())
         knots, pairs = self._sizes(schema, directions, points)
         return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs, directions=directions)
 
@@ -253,6 +268,16 @@ def _count(schema: Schema, knots: int, pairs: Pairs) -> int:
     real = {schema.coordinate(each.name) for each in _real_features(schema)}
     ramps = real & {coordinate for pair in pairs for coordinate in pair}
     return schema.d + len(real) * knots + len(ramps) + len(pairs)
+
+
+def _with_fewer_points(found: Mapping[int, Histogram], most: int) -> dict[int, Histogram]:
+    """The histograms with the `most` point masses that have the largest shares."""
+    shares = [(share, coordinate, at) for coordinate, each in found.items() for at, share in each.points.items()]
+    largest = sorted(shares, reverse=True)[:most]
+    return {
+        coordinate: each.with_points({at for _, where, at in largest if where == coordinate})
+        for coordinate, each in found.items()
+    }
 
 
 def _pairs_of(schema: Schema, text: str, directions: Directions) -> Pairs:

@@ -6,8 +6,8 @@ which cells are clipped, and zero. A record is in one of a feature's cells, so F
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -41,6 +41,15 @@ class Histogram:
     edges: Vector
     shares: Vector
     points: dict[int, float]
+
+    def with_points(self, kept: Container[int]) -> "Histogram":
+        """The histogram with these of its point masses; the shares of the others go to their cells."""
+        shares = self.shares.copy()
+        for at, share in self.points.items():
+            if at not in kept:
+                cell = int(np.searchsorted(self.edges, at / ONE, side="right")) - 1
+                shares[min(max(cell, 0), len(shares) - 1)] += share
+        return replace(self, shares=shares, points={at: s for at, s in self.points.items() if at in kept})
 
     def quantiles(self, levels: Sequence[float]) -> Vector:
         """The quantiles of the values that are no point masses, in coordinates of the schema."""

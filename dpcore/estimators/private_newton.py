@@ -37,7 +37,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpcore.errors import ConfigurationError, OracleRefusedError
+from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import MomentsAndGradients
@@ -75,6 +75,10 @@ _LEAST_EIGENVALUE = 2.0**-16
 
 _CLIP_UNITS = 1000
 
+MOST_COORDINATES = 700
+"""A larger basis never fits a query (wire.query.MAX_QUERY_BYTES): an entry takes a byte or more. A smaller one may not
+fit either, which shows after the moments: then the result is that of the moments."""
+
 
 class PrivateNewton(LinearClassifier):
     """A linear classifier from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
@@ -106,12 +110,17 @@ class PrivateNewton(LinearClassifier):
         self.norm_bound = norm_bound
 
     def fit_queries(self, oracle: MomentsAndGradients) -> Self:
-        """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
+        """Fit by querying; returns self. If a query after the first is refused, the result so far is kept.
 
-        Raises ConfigurationError if a parameter is out of range, and what the oracle raises; OracleRefusedError if it
-        does not answer at all.
+        Raises ConfigurationError if a parameter is out of range or the schema has more than MOST_COORDINATES, and what
+        the oracle raises; OracleRefusedError if it does not answer at all.
         """
         self._check()
+        if oracle.schema.d > MOST_COORDINATES:
+            raise ConfigurationError(
+                f"the schema has {oracle.schema.d} coordinates, and a query for a gradient at most {MOST_COORDINATES}: "
+                "leave some out, or train an estimator on moments"
+            )
         self._keep_encoded(self._learn(oracle, self.norm_bound or roomy_norm(oracle.schema)))
         return self
 
@@ -141,7 +150,7 @@ class PrivateNewton(LinearClassifier):
             part = (1 - first) / (self.rounds - 1)
             try:
                 answer = oracle.gradient(phi, clip=clip, part=part, basis=whitening.basis)
-            except OracleRefusedError as error:
+            except (OracleRefusedError, PlanError) as error:
                 self.warning_ = f"received {1 + len(seen)} of {self.rounds} releases: {error}"
                 break
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import combinations, islice
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.private_histograms import Histogram
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
+from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Hat, PointMass, Product
 from dpcore.records.schema import Label, RealFeature, Schema
 
@@ -230,6 +233,45 @@ def test_many_columns_have_fewer_terms_each():
     x = uniform(60)
     fitted = PrivateAdditive(rounds=3).fit_queries(RowOracle(edges(x, x[:, 0] > 0)))
     assert len(fitted.theta_) == 60 * 4 + 1
+
+
+def test_coordinates_that_leave_no_room_for_curves_have_a_straight_model():
+    """Before anything is asked for curves: a basis of more coordinates might fit no query."""
+    x = np.random.default_rng(0).uniform(-1, 1, (20, 300))
+    oracle = Recorded(RowOracle(edges(x, x[:, 0] > 0)))
+    fitted = PrivateAdditive(rounds=3).fit_queries(oracle)
+    assert [kind for kind, _ in oracle.asked] == ["moments", "gradient", "gradient"]
+    assert fitted.feature_map_ is None
+    assert fitted.warning_ == (
+        "the model is straight: there are 301 coordinates, and a model of curves has at most 256"
+    )
+
+
+def test_too_many_pairs_are_refused_before_anything_is_asked():
+    x = np.random.default_rng(0).uniform(-1, 1, (10, 30))
+    oracle = Recorded(RowOracle(edges(x, x[:, 0] > 0)))
+    with pytest.raises(ConfigurationError, match=r"31 coordinates and 435 pairs are 496 terms.* name fewer pairs"):
+        PrivateAdditive(pairs=True).fit_queries(oracle)
+    assert oracle.asked == []
+
+
+def test_point_masses_without_room_go_to_their_cells():
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 30))
+    x[:50, :] = -1.0
+    oracle = RowOracle(edges(x, x[:, 0] > 0))
+    names = [each.name for each in oracle.schema.features]
+    wanted = ", ".join(f"{a}*{b}" for a, b in islice(combinations(names, 2), 190))
+    fitted = PrivateAdditive(rounds=3, pairs=wanted).fit_queries(oracle)
+    # 31 coordinates, 190 pairs and the ramps of the columns in them leave room for five of the 30 point masses.
+    assert len(fitted.theta_) == 256
+    assert sum(isinstance(term.function, PointMass) for term in fitted.feature_map_.terms) == 5
+
+
+def test_a_point_mass_that_is_left_out_is_in_its_cell():
+    edge = -ONE
+    before = Histogram(np.array([-1.0, 0.0, 1.0]), np.array([0.25, 0.25]), {edge: 0.3, 0: 0.125, ONE: 0.075})
+    after = before.with_points({edge})
+    assert (after.points, after.shares.tolist()) == ({edge: 0.3}, [0.25, 0.45])
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,19 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.accounting.gaussian import gaussian_mu
-from dpcore.errors import ConfigurationError, OracleRefusedError
+from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators import private_newton
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.oracle import GradientEstimate
-from dpcore.estimators.private_newton import CURVATURE, PrivateNewton, Seen, Whitening, roomy_norm, root
+from dpcore.estimators.private_newton import (
+    CURVATURE,
+    MOST_COORDINATES,
+    PrivateNewton,
+    Seen,
+    Whitening,
+    roomy_norm,
+    root,
+)
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier
@@ -23,6 +31,7 @@ from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from dpcore.statistics.moments import Moments
+from wire.query import MAX_QUERY_BYTES
 
 SHARE = 1000
 """Of noise, which is not drawn here."""
@@ -224,6 +233,28 @@ def test_a_refusal_after_the_moments_fits_to_the_moments(table):
     assert np.array_equal(fitted.theta_, wanted.theta_)
     assert fitted.rounds_done_ == 1
     assert "the budget is spent" in fitted.warning_
+
+
+def test_a_query_that_cannot_be_sent_after_the_moments_keeps_their_result(table):
+    """As one whose basis is too large, which depends on the moments."""
+    world = World(*table)
+
+    def gradient(*_given, **_options):
+        raise PlanError("the query has 600000 bytes")
+
+    world.gradient = gradient
+    fitted = PrivateNewton().fit_queries(world)
+    assert fitted.rounds_done_ == 1
+    assert fitted.warning_ == "received 1 of 8 releases: the query has 600000 bytes"
+
+
+def test_more_coordinates_than_any_query_can_have_are_refused_before_anything_is_asked():
+    # Of an entry the number takes a byte at least, besides all that a query has.
+    assert MOST_COORDINATES**2 < MAX_QUERY_BYTES < (MOST_COORDINATES + 25) ** 2
+    world = World(np.ones((1, MOST_COORDINATES + 1)), np.ones(1))
+    with pytest.raises(ConfigurationError, match="701 coordinates"):
+        PrivateNewton().fit_queries(world)
+    assert world.asked == []
 
 
 @pytest.mark.parametrize("answered", [2, 5])
