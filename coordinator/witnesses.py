@@ -18,8 +18,9 @@ from wire.witness import open_challenge, open_witness
 
 SHOW_AGAIN_AFTER_S = 60.0
 CHALLENGE_BYTES = 2048
-# One statement of the asking party, and signatures of more (wire.witness.MOST_IN_COHORTS).
-WITNESS_BYTES = 8192
+# One statement of the asking party, and names of more (wire.witness.MOST_IN_COHORTS). The answers of 999 members fit
+# into one response.
+WITNESS_BYTES = 3584
 FEATURES_BYTES = 4096
 
 

@@ -194,6 +194,7 @@ class PartyNode:
             random=random_source.bytes,
             log=self._log,
         )
+        self._guard.hold_reservations()
         tidy(spools, attempts)
         self._attempts = attempts
         self._history = open_history(config, self._ledger, self._log, self._watch.note)

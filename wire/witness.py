@@ -8,14 +8,15 @@ from typing import ClassVar
 
 from rado.v1 import cohort_pb2
 from wire.cohort import Acceptance, Receipt, open_statement
-from wire.envelopes import KEY_BYTES, SIGNATURE_BYTES, Envelope, Kind, SigningKey, parse
+from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
 
 NONCE_BYTES = KEY_BYTES
-MOST_IN_COHORTS = 64
+MOST_IN_COHORTS = 200
 """Attempts of the subject that a witness shows at most."""
+_NAME_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,9 @@ class Challenge:
 class Witness:
     """A party's answer.
 
-    newest: the subject's signed Acceptance with the most ledger entries; None if it has none. in_cohorts: signatures of
-    the subject's Acceptances in the answering party's cohorts, sorted, at most MOST_IN_COHORTS.
+    newest: the subject's signed Acceptance with the most ledger entries; None if it has none. in_cohorts: names
+    (`name_of`) of the subject's Acceptances in the answering party's cohorts, sorted, at most MOST_IN_COHORTS.
+    in_cohorts_from: all of heads with at least so many entries are among them.
     """
 
     KIND: ClassVar[Kind] = Kind.WITNESS
@@ -64,11 +66,12 @@ class Witness:
     nonce: bytes
     newest: Envelope | None
     in_cohorts: tuple[bytes, ...] = ()
+    in_cohorts_from: int = 0
 
     def __post_init__(self) -> None:
-        well_formed = all(len(signature) == SIGNATURE_BYTES for signature in self.in_cohorts)
+        well_formed = all(len(name) == _NAME_BYTES for name in self.in_cohorts)
         if not well_formed or list(self.in_cohorts) != sorted(set(self.in_cohorts)):
-            raise WireError(Code.MESSAGE_MALFORMED, "A witness's signatures are not well formed.")
+            raise WireError(Code.MESSAGE_MALFORMED, "The attempts that a witness shows are not well formed.")
         if len(self.in_cohorts) > MOST_IN_COHORTS:
             raise WireError(Code.MESSAGE_TOO_LARGE, f"A witness shows at most {MOST_IN_COHORTS} attempts.")
 
@@ -81,6 +84,7 @@ class Witness:
             nonce=self.nonce,
             newest=None if self.newest is None else self.newest.to_proto(),
             in_cohorts=self.in_cohorts,
+            in_cohorts_from=self.in_cohorts_from,
         ).SerializeToString(deterministic=True)
 
     @classmethod
@@ -88,11 +92,16 @@ class Witness:
         """Raises WireError."""
         m = parse(cohort_pb2.Witness, payload)
         newest = Envelope.from_proto(m.newest) if m.HasField("newest") else None
-        return cls(m.federation, m.party, m.subject, m.nonce, newest, tuple(m.in_cohorts))
+        return cls(m.federation, m.party, m.subject, m.nonce, newest, tuple(m.in_cohorts), m.in_cohorts_from)
 
     def sign(self, signing_key: SigningKey) -> Envelope:
         """The envelope that travels."""
         return signing_key.sign(self.KIND, self.to_bytes())
+
+
+def name_of(acceptance: Envelope) -> bytes:
+    """What Witness.in_cohorts has of an acceptance. Only who has seen it can tell it, except with probability 2^-64."""
+    return sha256(acceptance.signature)[:_NAME_BYTES]
 
 
 def open_challenge(envelope: Envelope, roster: Roster) -> tuple[Challenge, Member]:

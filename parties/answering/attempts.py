@@ -9,7 +9,7 @@ ENDED       over; a reservation that was not charged is released
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -24,6 +24,7 @@ from wire.envelopes import Envelope
 from wire.features import Feature
 from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S, Query
+from wire.witness import Witness, name_of
 
 
 class AttemptState(StrEnum):
@@ -175,15 +176,12 @@ class Attempts:
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
         """Record the spooled contribution, and that the acceptance arrived: before that nothing is computed.
 
-        Raises LedgerConflictError if it is past that, the bytes differ, or others saw the attempt in a cohort.
+        Raises LedgerConflictError if it is past that, the bytes differ, or others may have (Ledger.check_first).
         """
         with self._database.transaction() as connection:
-            present = self._present(held)
-            if present.spool_digest not in (None, spool_digest):
+            if self._present(held).spool_digest not in (None, spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is already spooled with other bytes")
-            # Before it was in a cohort it was ready: this ledger is a copy from before that, and other bytes left.
-            if present.state is _S.ACCEPTED and self._ledger.was_seen_in_cohort(held.query_id, held.attempt):
-                raise LedgerConflictError(held.query_id, held.attempt, "was in a cohort with other bytes")
+            self._ledger.check_first(held.query_id, held.attempt)
             self._move(held, _S.READY)
             connection.execute(
                 "UPDATE attempts SET spool_digest = ?, answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
@@ -203,11 +201,13 @@ class Attempts:
 
         spool_digest: of the masked contribution, made from the bare one that was passed to `ready`. heads: given if the
         receipt has the ledger's head. Raises what Ledger.charge raises, and LedgerConflictError if the attempt is not
-        ready or is over.
+        ready or is over, or others may have other bytes of it (Ledger.check_first).
         """
         with self._database.transaction() as connection:
             present = self._present(held)
             charged = present.state.is_charged
+            if not charged:
+                self._ledger.check_first(held.query_id, held.attempt)
             if present.state.is_over or (charged and present.spool_digest != spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled with other bytes")
             self._ledger.charge(
@@ -262,13 +262,15 @@ class Attempts:
         with self._database.transaction():
             self._move(held, _S.BURNT)
 
-    def seen_in_cohorts(self, signatures: Iterable[bytes]) -> None:
-        """Record which attempts others saw in a cohort, by the signatures of their acceptances, durably."""
-        seen = frozenset(signatures)
+    def seen_in_cohorts(self, witness: Witness) -> None:
+        """Record, durably, which of the reserved attempts a member was in a cohort with, or may have been."""
+        seen = frozenset(witness.in_cohorts)
         with self._database.transaction() as connection:
             for row in connection.execute(_RESERVED).fetchall():
                 held = _attempt(row)
-                if held.answer.signature in seen:
+                head = Acceptance.from_bytes(held.answer.payload).ledger_head
+                is_beyond = head is not None and head.entries < witness.in_cohorts_from
+                if is_beyond or name_of(held.answer) in seen:
                     self._ledger.seen_in_cohort(held.query_id, held.attempt)
 
     def end(self, held: Attempt) -> bool:

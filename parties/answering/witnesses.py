@@ -10,9 +10,11 @@ Noticed, if one of those who answer was in a cohort of an attempt that this ledg
 continues from a snapshot of its memory, which is no start.
 
 A copy from between an attempt's acceptance and its charge lacks the charge alone, and its head contradicts nothing. So
-reservations from before the start are held. A member that shows such an attempt was in a cohort with it: it is charged
-once it ends. When the query has expired by every clock, no member can come into a cohort with it any more: then the
-party asks again, and releases what no answer shows. This does not depend on what the coordinator says of the attempt.
+reservations from before the start are held. If an accepted member shows that it was in a cohort with such an attempt,
+it is charged once it ends. When the query has expired by every clock, no member comes into a cohort with it any more:
+then the party asks again, and releases what no answer shows. This does not depend on what the coordinator says of the
+attempt. A party that cannot ask goes on for nearly a day, and then answers no query until it could
+(parties.ledger.witnessed.KEPT_FOR_S).
 """
 
 import time
@@ -21,7 +23,7 @@ from collections.abc import Callable, Iterable
 from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.ledger.ledger import Ledger
-from parties.ledger.witnessed import Evidence, Witnessed
+from parties.ledger.witnessed import KEPT_FOR_S, Evidence, Witnessed
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
@@ -37,6 +39,8 @@ ASK_AGAIN_S = 120.0
 # After enough members answered, those of the others are waited for, or looked at, for this long.
 LOOK_FOR_S = 600.0
 LOOK_EVERY_S = 60.0
+# Between two looks, and between the time that `held_until` allows for clocks and a reservation's end.
+_MARGIN_S = 1800.0
 # Nodes of a new federation start one after another: it is a warning only if no one answers for longer.
 USUAL_WAIT_S = 300.0
 # More than a federation has parties.
@@ -81,16 +85,27 @@ class LedgerGuard:
         """The coordinator's newest statement of this party, if it is one."""
         self.answered_last: set[str] = set()
         """Members that answered to the last challenge."""
-        self._said_enough = False
+        self._taken: set[bytes] = set()
+        self._said_enough = self._is_overdue = False
         self.is_set_back = False
-        held = ledger.hold_reservations()
-        if held:
-            log.info("reservations held", count=held, reason="this ledger may be older than a charge of one of them")
         if (evidence := self._witnessed.evidence()) is not None:
             self._set_back(evidence)
 
+    def hold_reservations(self) -> None:
+        """To be called once, when the node starts: hold what is reserved until others were asked about it."""
+        held = self._ledger.hold_reservations()
+        self._is_overdue = self._waits_too_long()
+        if held:
+            reason = "this ledger may be older than the charge of one of them"
+            self._log.info("reservations held", count=held, reason=reason)
+
     @property
     def may_answer(self) -> bool:
+        """Whether the ledger is confirmed, and no reservation has been held for too long after its query expired."""
+        return self._is_confirmed and not self._is_overdue
+
+    @property
+    def _is_confirmed(self) -> bool:
         """Whether enough accepted members have answered, and nothing shows that the ledger was set back."""
         return not self.is_set_back and self.accepted_answers() >= self._policy.required_witnesses
 
@@ -109,15 +124,19 @@ class LedgerGuard:
     def look(self, coordinator: CoordinatorCalls) -> None:
         """Ask, if it is time to, and evaluate the answers that are there. Raises what the calls raise."""
         now = self._monotonic()
-        enough = self.may_answer
+        enough = self._is_confirmed
         if enough and now - self._looked_at < LOOK_EVERY_S:
             return
-        asks_anew = enough and self._holds_what_expired()
+        held_until = self._ledger.held_until() if enough and self._keeps else None
+        asks_anew = held_until is not None and held_until < self._clock()
         if enough and not asks_anew and now - self._begun_at > LOOK_FOR_S:
             return
         self._looked_at = now
+        if asks_anew and self._policy.required_witnesses == 0:
+            self._let_go(self._clock())
+            asks_anew = False
         try:
-            if self._nonce is None or self._is_time_to_ask(now, asks_anew=asks_anew):
+            if self._nonce is None or self._is_time_to_ask(now, held_until if asks_anew else None):
                 self._ask(coordinator)
             assert self._nonce is not None
             answers, newest = coordinator.fetch_witnesses(self._nonce)
@@ -127,33 +146,38 @@ class LedgerGuard:
                 return
             self._say(self._log.warning, "no witnesses", code=error.code, detail=error.detail)
             return
-        shown = [signature for answer in answers for signature in self._take(answer)]
-        if shown and self._keeps:
-            self._attempts.seen_in_cohorts(shown)
+        for answer in answers:
+            self._take(answer)
         if newest is not None:
             self._take_newest(newest)
-        if asks_anew and self._keeps and self.may_answer and self._has_final_answers():
-            charged, released = self._ledger.let_go(self._asked_unix_s)
-            self._log.info("reservations confirmed", charged=charged, released=released, by=sorted(self.answered_last))
+        if asks_anew and self._is_confirmed and self._has_final_answers():
+            self._let_go(self._asked_unix_s)
+        self._is_overdue = self._waits_too_long()
         self._report()
 
-    def _holds_what_expired(self) -> bool:
-        """Whether a reservation from before the start is of a query that has expired by every clock."""
+    def _waits_too_long(self) -> bool:
+        """Whether others may soon forget the attempt of a reservation that is still held."""
         until = self._ledger.held_until()
-        return until is not None and until < self._clock()
+        return until is not None and until + KEPT_FOR_S - _MARGIN_S < self._clock()
 
-    def _is_time_to_ask(self, now: float, *, asks_anew: bool) -> bool:
-        if not asks_anew:
-            return not self.may_answer and now - self._asked_at >= ASK_AGAIN_S
-        until = self._ledger.held_until()
-        was_early = until is not None and self._asked_unix_s <= until
+    def _let_go(self, asked_unix_s: float) -> None:
+        charged, released = self._ledger.let_go(asked_unix_s)
+        if charged or released:
+            by = sorted(self.answered_last)
+            self._log.info("reservations confirmed", charged=charged, released=released, by=by)
+
+    def _is_time_to_ask(self, now: float, held_until: float | None) -> bool:
+        """held_until: given to ask about held reservations."""
+        if held_until is None:
+            return not self._is_confirmed and now - self._asked_at >= ASK_AGAIN_S
+        was_early = self._asked_unix_s <= held_until
         return was_early or (not self._enough_answered_last() and now - self._asked_at >= ASK_AGAIN_S)
 
     def _enough_answered_last(self) -> bool:
         return self._accepted_among(self.answered_last) >= self._policy.required_witnesses
 
     def _has_final_answers(self) -> bool:
-        """Whether all accepted members answered the last challenge, or enough, and the others had time for it."""
+        """Whether all accepted members answered the last challenge, or enough did and the others had time for it."""
         known = self._rosters.known
         others = () if known is None else (member.name for member in known.parties if member.name != self._party)
         has_all = self._accepted_among(self.answered_last) == self._accepted_among(others)
@@ -185,8 +209,9 @@ class LedgerGuard:
                     self._log.warning("challenge refused", party=challenge.party, reason="it is old")
                     continue
                 newest = self._newest(challenge.party, roster)
-                in_cohorts = self._witnessed.in_cohorts(challenge.party)
-                witness = Witness(self._federation, self._party, challenge.party, challenge.nonce, newest, in_cohorts)
+                names, first = self._witnessed.in_cohorts(challenge.party)
+                nonce = challenge.nonce
+                witness = Witness(self._federation, self._party, challenge.party, nonce, newest, names, first)
                 coordinator.witness(witness.sign(self._signing_key))
             except WireError as error:
                 self._log.warning("challenge not answered", code=error.code, detail=error.detail)
@@ -205,12 +230,12 @@ class LedgerGuard:
         coordinator.ask_witnesses(challenge.sign(self._signing_key))
         self._nonce, self._asked_at, self._asked_unix_s = nonce, self._monotonic(), asked_unix_s
         self.answered_last.clear()
+        self._taken.clear()
 
-    def _take(self, answer: Envelope) -> tuple[bytes, ...]:
-        """Count a member's answer, and return the signatures that it shows.
-
-        One that is not to this challenge, or shows what is not this party's, is refused.
-        """
+    def _take(self, answer: Envelope) -> None:
+        """Count a member's answer, once. One to another challenge, or with another party's statement, is refused."""
+        if answer.signature in self._taken:
+            return
         roster = self._rosters.current
         try:
             witness, member = open_witness(answer, roster)
@@ -218,13 +243,15 @@ class LedgerGuard:
                 raise WireError(Code.SENDER_MISMATCH, f"The answer of {member.name} is to another challenge.")
             if witness.newest is not None:
                 self._check(witness.newest, member.name, roster)
-                self._note_cohort(witness.newest, roster)
+            # Durable before the member counts. A member that is not accepted may have got it outside of a cohort.
+            if self._keeps and self._accepted_among([member.name]):
+                self._note_cohorts(witness, roster)
         except WireError as error:
             self._refuse(answer, error)
-            return ()
+            return
+        self._taken.add(answer.signature)
         self.answered[member.name] = witness.newest
         self.answered_last.add(member.name)
-        return witness.in_cohorts
 
     def _take_newest(self, newest: Envelope) -> None:
         try:
@@ -245,11 +272,14 @@ class LedgerGuard:
                 self._witnessed.note_evidence(evidence)
             self._set_back(evidence)
 
-    def _note_cohort(self, statement: Envelope, roster: Roster) -> None:
-        """A member was in a cohort with this attempt. In a copy from before the charge it is only reserved."""
-        acceptance = open_statement(Acceptance, statement, roster)[0]
-        if self._keeps:
+    def _note_cohorts(self, witness: Witness, roster: Roster) -> None:
+        """A member was in cohorts with these attempts. In a copy from before their charge they are only reserved."""
+        if witness.newest is not None:
+            # All that a member of version 0.2.0 shows.
+            acceptance = open_statement(Acceptance, witness.newest, roster)[0]
             self._ledger.seen_in_cohort(acceptance.query_id, acceptance.attempt)
+        if witness.in_cohorts or witness.in_cohorts_from:
+            self._attempts.seen_in_cohorts(witness)
 
     def _set_back(self, evidence: Evidence) -> None:
         self.is_set_back = True

@@ -75,10 +75,10 @@ CREATE TABLE evidence (
 COHORTS_TABLE = """
 CREATE TABLE in_cohorts (
     party TEXT NOT NULL,
-    signature BLOB NOT NULL,         -- of its acceptance, verified in a cohort
+    name BLOB NOT NULL,              -- of its acceptance, verified in a cohort (wire.witness.name_of)
     entries INTEGER NOT NULL,        -- of its ledger, in that acceptance
     not_after_unix_s INTEGER NOT NULL, -- of the query
-    PRIMARY KEY (party, signature)
+    PRIMARY KEY (party, name)
 ) STRICT
 """
 

@@ -51,6 +51,7 @@ class RecordedCharge:
     event: Event
     cohort_digest: bytes | None
     spool_digest: bytes | None
+    lapses_at_unix_s: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ class Ledger:
     def __init__(self, database: PartyDatabase, limits: LedgerLimits) -> None:
         self.database = database
         self.limits = limits
+        # Reserved when this process started, and of these the attempts whose contribution was not computed.
         self._from_before: set[tuple[bytes, int]] = set()
+        self._computed_since: set[tuple[bytes, int]] = set()
 
     @classmethod
     def open(
@@ -139,7 +142,7 @@ class Ledger:
         """
         with self.database.transaction() as connection:
             held = _find(connection, query_id, attempt)
-            if held is None:
+            if held is None or (not held.event.charged and held.lapses_at_unix_s < now_unix_s):
                 raise LedgerConflictError(query_id, attempt, "has no reservation, or it lapsed; no byte may leave")
             if held.event.charged:
                 if (held.cohort_digest, held.spool_digest) != (cohort_digest, spool_digest):
@@ -184,7 +187,7 @@ class Ledger:
             return True
 
     def lapse(self, now_unix_s: float) -> int:
-        """Release every reservation that has lapsed. Returns their number."""
+        """Release every reservation that has lapsed, except those that are held. Returns their number."""
         with self.database.transaction() as connection:
             lapsed = connection.execute(
                 "SELECT query_id, attempt FROM events WHERE state = 'reserved' AND lapses_at_unix_s < ?", (now_unix_s,)
@@ -198,10 +201,24 @@ class Ledger:
         """
         with self.database.transaction() as connection:
             self._from_before = set(connection.execute("SELECT query_id, attempt FROM events WHERE state = 'reserved'"))
+            accepted = connection.execute("SELECT query_id, attempt FROM attempts WHERE state = 'accepted'")
+            self._computed_since = self._from_before & set(accepted)
         return len(self._from_before)
 
+    def check_first(self, query_id: bytes, attempt: int) -> None:
+        """Raise LedgerConflictError if another contribution to this attempt, with other noise, may have left before.
+
+        It was not computed when this process started, and others saw the attempt in a cohort: this is a copy from
+        before that.
+        """
+        if (query_id, attempt) in self._computed_since and self.was_seen_in_cohort(query_id, attempt):
+            raise LedgerConflictError(query_id, attempt, "was in a cohort with other bytes")
+
     def held_until(self) -> float | None:
-        """When the first of the held reservations has lapsed by every clock, in Unix seconds; None if none is held."""
+        """When the first of the held reservations has lapsed by every clock, in Unix seconds; None if none is held.
+
+        A member acts on a query until it has expired by its own clock.
+        """
         if not self._from_before:
             return None
         with self.database.transaction() as connection:
@@ -400,7 +417,7 @@ class Ledger:
 
 _SELECT_EVENT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s"
 _TO_MERGE = "SELECT bounds, learner, epoch, state, recorded_at_unix_s FROM events"
-_SELECT = f"{_SELECT_EVENT}, cohort_digest, spool_digest FROM events"
+_SELECT = f"{_SELECT_EVENT}, cohort_digest, spool_digest, lapses_at_unix_s FROM events"
 _UNBOUND = """SELECT query_id, attempt FROM events
 WHERE state = 'charged' AND (cohort_digest IS NULL OR spool_digest IS NULL)"""
 _UNPAID = """SELECT query_id, attempt FROM attempts
@@ -425,9 +442,9 @@ def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> Reco
     return None if row is None else _entry(row)
 
 
-def _entry(row: tuple[str, str, bytes | None, str, float, bytes | None, bytes | None]) -> RecordedCharge:
-    *event, cohort_digest, spool_digest = row
-    return RecordedCharge(_event(event), cohort_digest, spool_digest)
+def _entry(row: tuple[str, str, bytes | None, str, float, bytes | None, bytes | None, float]) -> RecordedCharge:
+    *event, cohort_digest, spool_digest, lapses_at_unix_s = row
+    return RecordedCharge(_event(event), cohort_digest, spool_digest, lapses_at_unix_s)
 
 
 def _event(row: Sequence[Any]) -> Event:

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from parties.database import PartyDatabase
 from wire.envelopes import Envelope
 from wire.query import CLOCK_SKEW_S, Query
-from wire.witness import MOST_IN_COHORTS
+from wire.witness import MOST_IN_COHORTS, name_of
+
+KEPT_FOR_S = 86_400
+"""An attempt may be forgotten if its query had expired by every clock so long before a newer attempt's was made.
+
+A party that has held a reservation since its start accepts no query so long after that lapsed (LedgerGuard). So a copy
+that has not asked about the older attempt has not accepted the newer one, and the newer one's head contradicts it.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,27 +45,27 @@ class Witnessed:
     def remember_in_cohort(self, party: str, entries: int, acceptance: Envelope, query: Query) -> None:
         """Keep that this party is in a cohort with an acceptance. The arguments are as of `remember`.
 
-        Forgets acceptances that the newer one covers: of queries that had expired by every clock when this query was
-        made. What their attempts charged is in the newer one's head.
+        Forgets those of queries that had expired long before this one was made (KEPT_FOR_S).
         """
         with self._database.transaction() as connection:
             connection.execute(
                 "DELETE FROM in_cohorts WHERE party = ? AND entries < ? AND not_after_unix_s < ?",
-                (party, entries, query.created_at_unix_s - 2 * CLOCK_SKEW_S),
+                (party, entries, query.created_at_unix_s - 2 * CLOCK_SKEW_S - KEPT_FOR_S),
             )
             connection.execute(
                 "INSERT OR IGNORE INTO in_cohorts VALUES (?, ?, ?, ?)",
-                (party, acceptance.signature, entries, query.not_after_unix_s),
+                (party, name_of(acceptance), entries, query.not_after_unix_s),
             )
 
-    def in_cohorts(self, party: str) -> tuple[bytes, ...]:
-        """The signatures that a witness shows of a party (wire.witness.Witness.in_cohorts)."""
+    def in_cohorts(self, party: str) -> tuple[tuple[bytes, ...], int]:
+        """What a witness shows of a party: names of the newest acceptances, and from how many entries it has all."""
         with self._database.transaction() as connection:
             rows = connection.execute(
-                "SELECT signature FROM in_cohorts WHERE party = ? ORDER BY entries DESC LIMIT ?",
-                (party, MOST_IN_COHORTS),
+                "SELECT name, entries FROM in_cohorts WHERE party = ? ORDER BY entries DESC LIMIT ?",
+                (party, MOST_IN_COHORTS + 1),
             ).fetchall()
-        return tuple(sorted(signature for (signature,) in rows))
+        shown, hidden = rows[:MOST_IN_COHORTS], rows[MOST_IN_COHORTS:]
+        return tuple(sorted(name for name, _ in shown)), hidden[0][1] + 1 if hidden else 0
 
     def newest(self, party: str) -> Envelope | None:
         """The kept acceptance of a party. Raises WireError if the file was damaged there."""

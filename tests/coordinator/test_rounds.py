@@ -543,7 +543,9 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
     if before.rules.signed_retries and after.attempt > before.attempt:
         assert event == Retried(after.attempt), "only the learner starts another attempt"
     if after.attempt == before.attempt:
-        assert before.answers.items() <= after.answers.items(), "an answer is never taken back or replaced"
+        for party, answer in before.answers.items():
+            is_withdrawn = not (answer.code or before.cohort) and bool(after.answers[party].code)
+            assert is_withdrawn or after.answers[party] == answer, "an answer changes only by a refusal"
         assert before.receipts.items() <= after.receipts.items()
         assert before.pending <= after.pending
         assert before.cohort in ((), after.cohort), "a cohort never changes"

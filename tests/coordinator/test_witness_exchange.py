@@ -2,12 +2,14 @@
 
 import pytest
 
+from coordinator.witnesses import WITNESS_BYTES
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import FEDERATION, refused
 from wire.envelopes import Envelope
 from wire.errors import Code
 from wire.features import Features
-from wire.witness import Challenge, Witness
+from wire.transport import MAX_RESPONSE_BYTES
+from wire.witness import MOST_IN_COHORTS, Challenge, Witness
 
 NONCE, OTHER = b"n" * 32, b"o" * 32
 
@@ -62,11 +64,20 @@ async def test_answers_are_those_to_the_party_s_own_newest_challenge(bench):
     refused(Code.QUERY_UNKNOWN, bench.witnesses.answers, NONCE, ann)
 
 
+def test_the_longest_answers_of_all_members_fit_into_one_response():
+    statement = Envelope(bytes(912), bytes(32), bytes(64))
+    names = tuple(number.to_bytes(8, "big") for number in range(MOST_IN_COHORTS))
+    longest = Witness("f" * 63, "p" * 63, "q" * 63, NONCE, statement, names, (1 << 64) - 1)
+    assert len(longest.to_bytes()) <= WITNESS_BYTES
+    signed = Envelope(bytes(WITNESS_BYTES), bytes(32), bytes(64))
+    assert 999 * (len(signed.to_bytes()) + 8) + 4096 < MAX_RESPONSE_BYTES
+
+
 @pytest.mark.parametrize("call", ["ask", "answer", "state_features"])
 def test_a_statement_that_is_too_long_is_not_read(world, call):
     @on_bench
     async def play(bench):
-        long = Envelope(bytes(8193), b"k" * 32, b"s" * 64)
+        long = Envelope(bytes(4097), b"k" * 32, b"s" * 64)
         refused(Code.MESSAGE_TOO_LARGE, getattr(bench.witnesses, call), long, bench.world.member("ann"))
 
     play(world)

@@ -34,7 +34,7 @@ from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
 from wire.upload import Chunk, upload_digest
-from wire.witness import Challenge, Witness
+from wire.witness import Challenge, Witness, name_of
 
 FEDERATION = "fuzz"
 NOW = 1_790_000_000
@@ -197,7 +197,7 @@ def statements() -> dict[Kind, list[bytes]]:
     """Valid payloads of every kind of signed message."""
     query_id = opened().query_id
     accepted = sign(acceptance("ann"), KEYS["ann"])
-    witness = Witness(FEDERATION, "bob", "ann", octets("challenge"), accepted, (accepted.signature,))
+    witness = Witness(FEDERATION, "bob", "ann", octets("challenge"), accepted, (name_of(accepted),), 3)
     retry = _signed_payload("retry")
     return {
         Kind.ROSTER: [ROSTER.to_bytes()],

@@ -43,7 +43,7 @@ from wire.predicates import read_predicates
 from wire.query import open_query, open_retry
 from wire.roster import open_roster
 from wire.upload import upload_digest
-from wire.witness import open_challenge, open_witness, witnessed_head
+from wire.witness import name_of, open_challenge, open_witness, witnessed_head
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 GOOD = json.loads((VECTORS / "protocol.json").read_text())
@@ -262,7 +262,7 @@ def test_statements_of_the_features(roster):
     said = open_statement(Acceptance, envelope(vector["Acceptance"]), roster)[0]
     assert (said.roster_version, said.ledger_head.entries, said.ledger_head.sealed_sums) == (3, 7, b"sealed")
     assert witnessed_head(witness.newest, "a", roster) == said.ledger_head
-    assert witness.in_cohorts == (witness.newest.signature,)
+    assert (witness.in_cohorts, witness.in_cohorts_from) == ((name_of(witness.newest),), 3)
     assert (
         open_roster(envelope(vector["Roster"]), bytes.fromhex(GOOD["keys"]["federation"])).not_after_unix_s
         > GOOD["now_unix_s"]

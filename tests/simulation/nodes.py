@@ -335,6 +335,7 @@ class PartyNodeInMemory:
                     clock=federation.clock.time,
                     monotonic=federation.clock.monotonic,
                 )
+                self.guard.hold_reservations()
                 self.lifecycle = QueryLifecycle(
                     Party(
                         self.name,

@@ -282,18 +282,18 @@ def test_an_answer_that_another_signed_is_refused(world):
 
 
 @pytest.mark.parametrize(
-    "signatures",
-    [(b"s" * 63,), (b"b" * 64, b"a" * 64), (b"a" * 64, b"a" * 64)],
+    "names",
+    [(b"s" * 7,), (b"b" * 8, b"a" * 8), (b"a" * 8, b"a" * 8)],
     ids=["short", "not in order", "repeated"],
 )
-def test_signatures_that_a_witness_shows_are_whole_sorted_and_different(signatures):
-    refused(lambda: Witness(FEDERATION, "bo", "ada", KEY, None, signatures))
+def test_attempts_that_a_witness_shows_are_whole_sorted_and_different(names):
+    refused(lambda: Witness(FEDERATION, "bo", "ada", KEY, None, names))
 
 
 def test_a_witness_shows_no_more_attempts_than_an_answer_may_have():
-    signatures = tuple(bytes([number]) * 64 for number in range(MOST_IN_COHORTS + 1))
-    Witness(FEDERATION, "bo", "ada", KEY, None, signatures[1:])
-    refused(lambda: Witness(FEDERATION, "bo", "ada", KEY, None, signatures), Code.MESSAGE_TOO_LARGE)
+    names = tuple(number.to_bytes(8, "big") for number in range(MOST_IN_COHORTS + 1))
+    Witness(FEDERATION, "bo", "ada", KEY, None, names[1:])
+    refused(lambda: Witness(FEDERATION, "bo", "ada", KEY, None, names), Code.MESSAGE_TOO_LARGE)
 
 
 def test_another_party_s_statement_is_no_witness(world):

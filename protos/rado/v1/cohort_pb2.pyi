@@ -303,6 +303,7 @@ class Witness(google.protobuf.message.Message):
     NONCE_FIELD_NUMBER: builtins.int
     NEWEST_FIELD_NUMBER: builtins.int
     IN_COHORTS_FIELD_NUMBER: builtins.int
+    IN_COHORTS_FROM_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     party: builtins.str
@@ -311,6 +312,8 @@ class Witness(google.protobuf.message.Message):
     """The member name of the party that asked."""
     nonce: builtins.bytes
     """The challenge's nonce."""
+    in_cohorts_from: builtins.int
+    """in_cohorts has all of heads with at least so many ledger entries; 0 if it has all."""
     @property
     def newest(self) -> rado.v1.envelope_pb2.Signed:
         """The Signed Acceptance of the subject with the most ledger entries that this party has verified in a cohort; absent if
@@ -319,9 +322,9 @@ class Witness(google.protobuf.message.Message):
 
     @property
     def in_cohorts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
-        """The signatures of the subject's Acceptances that this party has verified in cohorts, of queries with the feature
-        "witnessed-attempts" that may still have been open at the newest of them. Those with the most ledger entries, at most
-        64, in ascending order of their bytes. A query's parties know the field.
+        """The first 8 bytes of the SHA-256 of the signature of every Acceptance of the subject that this party has verified in
+        a cohort, of queries with the feature "witnessed-attempts"; at most 200, in ascending order. Those of queries that
+        had expired a day before a newer one was made may be left out.
         """
 
     def __init__(
@@ -333,8 +336,9 @@ class Witness(google.protobuf.message.Message):
         nonce: builtins.bytes = ...,
         newest: rado.v1.envelope_pb2.Signed | None = ...,
         in_cohorts: collections.abc.Iterable[builtins.bytes] | None = ...,
+        in_cohorts_from: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["newest", b"newest"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["federation", b"federation", "in_cohorts", b"in_cohorts", "newest", b"newest", "nonce", b"nonce", "party", b"party", "subject", b"subject"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["federation", b"federation", "in_cohorts", b"in_cohorts", "in_cohorts_from", b"in_cohorts_from", "newest", b"newest", "nonce", b"nonce", "party", b"party", "subject", b"subject"]) -> None: ...
 
 Global___Witness: typing_extensions.TypeAlias = Witness

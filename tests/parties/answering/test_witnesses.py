@@ -11,8 +11,9 @@ from dpcore.randomness.sources import SystemRandom
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
 from parties.answering.witnesses import ASK_AGAIN_S, LOOK_EVERY_S, LOOK_FOR_S, USUAL_WAIT_S, LedgerGuard
+from parties.database import LedgerBusyError
 from parties.ledger.sums import SumsKey
-from parties.ledger.witnessed import Witnessed
+from parties.ledger.witnessed import KEPT_FOR_S, Witnessed
 from radofed.common.logs import Log
 from tests.parties.party_world import FEDERATION, Ada, World, ready, reserved, spent
 from wire.cohort import Acceptance, Cohort, Receipt, open_statement, sign
@@ -20,7 +21,7 @@ from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S
-from wire.witness import MOST_IN_COHORTS, Challenge, Witness, open_challenge, open_witness
+from wire.witness import MOST_IN_COHORTS, Challenge, Witness, name_of, open_challenge, open_witness
 
 HEADS = {"features": ("ledger-heads",)}
 ATTEMPTS = {"features": ("ledger-heads", "witnessed-attempts")}
@@ -433,12 +434,13 @@ class Restarted:
         self.envelopes = [ada.world.ask(query) for query in queries]
         for envelope in self.envelopes:
             ada.lifecycle.advance(ada.work(envelope))
-        self.signatures = [answer.signature for answer in ada.hub.answers]
+        self.names = [name_of(answer) for answer in ada.hub.answers]
         ada.ledger.database.close()
         ada.restart()
         self.clock, self.wall = Clock(), Clock()
         self.wall.now = time.time()
         self.guard = guard(ada, self.clock, self.wall, **policy)
+        self.guard.hold_reservations()
 
     def turn(self, seconds: float = LOOK_EVERY_S) -> None:
         self.clock.now += seconds
@@ -465,17 +467,17 @@ def test_every_attempt_that_a_member_shows_is_charged_when_it_ends(ada, board):
     restarted = Restarted(ada, board, *(ada.world.query(**ATTEMPTS) for _ in range(3)))
     newest = ada.attempts.unfinished()[2].answer
     restarted.guard.look(board)
-    restarted.answered("bo", newest=newest, in_cohorts=tuple(sorted(restarted.signatures[1:])))
+    restarted.answered("bo", newest=newest, in_cohorts=tuple(sorted(restarted.names[1:])))
     ada.lifecycle.end_absent([])
     assert [restarted.is_charged(number) for number in range(3)] == [False, True, True]
     # The first is not released either: a member that has not answered may have been in a cohort with it.
     assert spent(ada) == 2 * reserved(ada) > 0
 
 
-def test_signatures_that_are_not_of_its_attempts_change_nothing(ada, board):
+def test_names_that_are_not_of_its_attempts_change_nothing(ada, board):
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
     restarted.guard.look(board)
-    restarted.answered("bo", in_cohorts=(b"s" * 64,))
+    restarted.answered("bo", in_cohorts=(b"s" * 8,))
     ada.lifecycle.end_absent([])
     assert not restarted.is_charged(0)
 
@@ -504,7 +506,7 @@ def test_a_member_that_shows_it_then_has_it_charged(ada, board):
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
     restarted.confirmed()
     restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
-    restarted.answered("bo", "cy", in_cohorts=tuple(restarted.signatures))
+    restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))
     assert reserved(ada) == 0
     assert restarted.is_charged(0)
     assert ada.ledger.verify() == []
@@ -552,10 +554,81 @@ def test_a_copy_from_before_its_contribution_was_computed_computes_no_other(ada,
     """Members were in a cohort with it, so it had computed one, with other noise."""
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
     restarted.guard.look(board)
-    restarted.answered("bo", in_cohorts=tuple(restarted.signatures))
+    restarted.answered("bo", in_cohorts=tuple(restarted.names))
     (envelope,) = restarted.envelopes
     ada.go(envelope)
     assert ada.state(envelope) is AttemptState.ENDED
+    assert restarted.is_charged(0)
+
+
+@pytest.mark.usefixtures("small_comb")
+def test_a_copy_that_has_computed_another_sends_none_of_it_once_a_member_showed_the_cohort(ada, board):
+    """The first answer showed nothing: that member had not seen the cohort, or was not in it."""
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=1)
+    restarted.confirmed()
+    (envelope,) = restarted.envelopes
+    assert ada.go(envelope)
+    restarted.answered("cy", in_cohorts=tuple(restarted.names))
+    ada.upload(envelope, ada.world.cohort(ada.attempts.unfinished()[0].answer))
+    assert ada.hub.receipts == []
+    assert ada.hub.chunks == {}
+    assert restarted.is_charged(0)
+
+
+def test_a_list_that_leaves_it_out_for_its_length_counts_as_if_it_showed_it(ada, board):
+    restarted = Restarted(ada, board, *(ada.world.query(**ATTEMPTS) for _ in range(2)))
+    restarted.guard.look(board)
+    restarted.answered("bo", in_cohorts_from=2)
+    ada.lifecycle.end_absent([])
+    assert [restarted.is_charged(number) for number in range(2)] == [True, False]
+
+
+def test_what_a_member_shows_is_durable_before_it_counts(ada, board, monkeypatch):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.guard.look(board)
+
+    def full(*_given):
+        raise LedgerBusyError(ada.ledger.database.path, "the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ada.ledger, "seen_in_cohort", full)
+        with pytest.raises(LedgerBusyError):
+            restarted.answered("bo", in_cohorts=tuple(restarted.names))
+    assert restarted.guard.answered == {}
+    restarted.turn(1.0)
+    assert restarted.guard.may_answer
+    ada.lifecycle.end_absent([])
+    assert restarted.is_charged(0)
+
+
+def test_a_member_that_is_not_accepted_charges_nothing_by_what_it_shows(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), accepted_members=[], required_witnesses=0)
+    restarted.guard.look(board)
+    restarted.answered("bo", newest=ada.attempts.unfinished()[0].answer, in_cohorts=tuple(restarted.names))
+    ada.lifecycle.end_absent([])
+    assert not restarted.is_charged(0)
+
+
+def test_where_no_witness_is_required_reservations_end_with_their_queries(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=0)
+    restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
+    assert reserved(ada) == 0
+
+
+def test_a_party_that_cannot_ask_for_a_day_accepts_no_query_until_it_could(ada, board):
+    """Members forget the attempt once they are in a cohort with a newer one, which this copy would have accepted."""
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted.confirmed()
+    restarted.turn(KEPT_FOR_S)
+    assert restarted.guard.may_answer
+    restarted.turn(3600)
+    assert not restarted.guard.may_answer
+    # Nor after another start.
+    again = guard(ada, restarted.clock, restarted.wall, required_witnesses=0)
+    again.hold_reservations()
+    assert not again.may_answer
+    restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))
+    assert restarted.guard.may_answer
     assert restarted.is_charged(0)
 
 
@@ -594,7 +667,7 @@ def test_it_shows_every_cohort_of_a_query_with_the_feature(ada, board, query):
         envelope, _ = ready(ada, ada.world.query(**query))
         cohort = cohort_with_heads(ada, ada.hub.answers[-1])
         ada.upload(envelope, cohort)
-        shown.append(cohort.acceptances[1].signature)
+        shown.append(name_of(cohort.acceptances[1]))
     guard(ada).answer((challenge(ada.world),), board)
     found = open_witness(board.sent[0], ada.world.roster)[0]
     assert found.in_cohorts == (tuple(sorted(shown)) if query is ATTEMPTS else ())
@@ -603,27 +676,33 @@ def test_it_shows_every_cohort_of_a_query_with_the_feature(ada, board, query):
 def test_what_a_newer_acceptance_covers_is_not_shown_any_more(ada):
     witnessed = Witnessed(ada.ledger.database)
 
+    number_of = {}
+
     def remember(entries: int, created_at_unix_s: int) -> None:
         query = ada.world.query(created_at_unix_s=created_at_unix_s, not_after_unix_s=created_at_unix_s + 100)
-        statement = Envelope(b"", b"k" * 32, bytes([entries]) * 64)
+        statement = Envelope(b"", b"k" * 32, entries.to_bytes(64, "big"))
+        number_of[name_of(statement)] = entries
         witnessed.remember_in_cohort("bo", entries, statement, query)
 
     def shown() -> list[int]:
-        return [signature[0] for signature in witnessed.in_cohorts("bo")]
+        return sorted(number_of[name] for name in witnessed.in_cohorts("bo")[0])
 
+    day = KEPT_FOR_S + 2 * CLOCK_SKEW_S
     remember(2, 1000)
     remember(1, 1000)
-    # Its query may have been made before the others had expired.
-    remember(3, 1100 + 2 * CLOCK_SKEW_S)
+    # Its query may have been made less than a day after the others had expired.
+    remember(3, 1100 + day)
     assert shown() == [1, 2, 3]
-    # Asked after they had expired, and accepted after them. What it has more entries than is covered.
-    remember(5, 1101 + 2 * CLOCK_SKEW_S)
+    # One with more entries stays.
+    remember(5, 1101 + day)
     assert shown() == [3, 5]
-    remember(4, 10_000)
-    assert shown() == [4, 5]
+    remember(4, 10 * day)
+    assert (shown(), witnessed.in_cohorts("bo")[1]) == ([4, 5], 0)
     for entries in range(6, 6 + MOST_IN_COHORTS):
-        remember(entries, 10_000)
+        remember(entries, 10 * day)
     assert shown() == list(range(6, 6 + MOST_IN_COHORTS))
+    # Of heads with fewer entries it says nothing.
+    assert witnessed.in_cohorts("bo")[1] == 5
 
 
 def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):

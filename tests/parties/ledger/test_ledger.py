@@ -182,6 +182,16 @@ def test_held_reservations_stay_until_they_are_let_go(ledger):
     assert (ledger.held_until(), spent(ledger), remaining(ledger)) == (None, 3, 7)
 
 
+def test_a_reservation_that_lapsed_is_not_charged_any_more(ledger):
+    """Also while it is held, or was not released yet: others count on it that no byte leaves afterwards."""
+    reserve(ledger, 1, cost("4"), lapses=100.0)
+    with pytest.raises(LedgerConflictError, match="lapsed; no byte may leave"):
+        ledger.charge(query(1), 1, cohort_digest=COHORT, spool_digest=SPOOL, now_unix_s=100.5)
+    ledger.charge(query(1), 1, cohort_digest=COHORT, spool_digest=SPOOL, now_unix_s=100.0)
+    # What is charged may still be sent.
+    ledger.charge(query(1), 1, cohort_digest=COHORT, spool_digest=SPOOL, now_unix_s=200.0)
+
+
 def test_a_held_reservation_is_charged_as_usual(ledger):
     reserve(ledger, 1, cost("4"))
     ledger.hold_reservations()
