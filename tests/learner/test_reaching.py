@@ -90,4 +90,5 @@ def test_a_command_says_it_and_a_session_in_python_warns(setting, line, caplog):
     # It says so after two seconds, and a busy machine takes some itself.
     with setting.session(give_up_after_s=8.0) as session, pytest.raises(ConnectionLostError):
         session.fetch_roster()
-    assert caplog.messages == [sentence.replace("60 s", "8 s")]
+    # Other tests of this process may log at any time.
+    assert [said for said in caplog.messages if "reach" in said] == [sentence.replace("60 s", "8 s")]
