@@ -94,7 +94,7 @@ class LedgerGuard:
     def hold_reservations(self) -> None:
         """To be called once, when the node starts: hold what is reserved until others were asked about it."""
         held = self._ledger.hold_reservations()
-        self._is_overdue = self._waits_too_long()
+        self._look_at_held()
         if held:
             reason = "this ledger may be older than the charge of one of them"
             self._log.info("reservations held", count=held, reason=reason)
@@ -127,8 +127,8 @@ class LedgerGuard:
         enough = self._is_confirmed
         if enough and now - self._looked_at < LOOK_EVERY_S:
             return
-        held_until = self._ledger.held_until() if enough and self._keeps else None
-        asks_anew = held_until is not None and held_until < self._clock()
+        held_until = self._look_at_held()
+        asks_anew = enough and held_until is not None and held_until < self._clock()
         if enough and not asks_anew and now - self._begun_at > LOOK_FOR_S:
             return
         self._looked_at = now
@@ -152,19 +152,20 @@ class LedgerGuard:
             self._take_newest(newest)
         if asks_anew and self._is_confirmed and self._has_final_answers():
             self._let_go(self._asked_unix_s)
-        self._is_overdue = self._waits_too_long()
         self._report()
 
-    def _waits_too_long(self) -> bool:
-        """Whether others may soon forget the attempt of a reservation that is still held."""
+    def _look_at_held(self) -> float | None:
+        """When the first held reservation has lapsed by every clock. Notes if others may soon forget its attempt."""
         until = self._ledger.held_until()
-        return until is not None and until + KEPT_FOR_S - _MARGIN_S < self._clock()
+        self._is_overdue = until is not None and until + KEPT_FOR_S - _MARGIN_S < self._clock()
+        return until
 
     def _let_go(self, asked_unix_s: float) -> None:
         charged, released = self._ledger.let_go(asked_unix_s)
         if charged or released:
             by = sorted(self.answered_last)
             self._log.info("reservations confirmed", charged=charged, released=released, by=by)
+        self._look_at_held()
 
     def _is_time_to_ask(self, now: float, held_until: float | None) -> bool:
         """held_until: given to ask about held reservations."""

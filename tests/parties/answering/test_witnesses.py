@@ -4,6 +4,7 @@ import secrets
 import shutil
 import time
 from dataclasses import dataclass, field, replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -615,18 +616,23 @@ def test_where_no_witness_is_required_reservations_end_with_their_queries(ada, b
     assert reserved(ada) == 0
 
 
-def test_a_party_that_cannot_ask_for_a_day_accepts_no_query_until_it_could(ada, board):
+def test_a_party_that_cannot_ask_for_a_day_accepts_no_query_until_it_could(ada, board, monkeypatch):
     """Members forget the attempt once they are in a cohort with a newer one, which this copy would have accepted."""
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
     restarted.confirmed()
     restarted.turn(KEPT_FOR_S)
     assert restarted.guard.may_answer
-    restarted.turn(3600)
+    with monkeypatch.context() as patched:
+        # A coordinator that passes nothing on.
+        patched.setattr(board, "fetch_witnesses", Mock(side_effect=WireError(Code.QUERY_UNKNOWN)))
+        restarted.turn(3600)
+        restarted.turn()
     assert not restarted.guard.may_answer
     # Nor after another start.
     again = guard(ada, restarted.clock, restarted.wall, required_witnesses=0)
     again.hold_reservations()
     assert not again.may_answer
+    restarted.turn()
     restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))
     assert restarted.guard.may_answer
     assert restarted.is_charged(0)
