@@ -275,12 +275,14 @@ def test_a_ledger_keeps_every_charge_and_its_copy_is_kept_once(tmp_path, version
     assert kept.read_bytes() == copy
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_kept_copy_in_the_ledgers_place_is_noticed(tmp_path, version):
+@pytest.mark.parametrize(("version", "cause"), [(1, "newer format"), (2, "newer format"), (3, "it is a copy")])
+def test_a_kept_copy_in_the_ledgers_place_is_noticed(tmp_path, version, cause):
     path = unpacked(LEDGERS[version], tmp_path / "ledger.sqlite")
+    if version >= CHAINED_VERSION:
+        shutil.copy(HERE / "0.2/ledger.sqlite.head", head_path(path))
     ledger_of(path).database.close()
     kept_file(path, version).replace(path)
-    with pytest.raises(LedgerSetBackError, match="newer format"):
+    with pytest.raises(LedgerSetBackError, match=cause):
         ledger_of(path)
     # Also if its head is lost.
     head_path(path).unlink()
