@@ -1,7 +1,8 @@
-"""A party whose whole directory is an older copy: over real processes it answers nothing until it is acknowledged."""
+"""A party whose whole directory is an older copy: over real processes it forgets nothing that it spent."""
 
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
@@ -87,3 +88,33 @@ def test_a_restored_directory_answers_nothing_until_it_is_acknowledged(federatio
     wait_until(lambda: federation.log("a").count('"ledger witnessed"') == 3, timeout_s=60, what="witnesses")
     ask(federation, "x3")
     assert ledger(federation, "verify", "--wait-s", "20")["ok"]
+
+
+def test_a_copy_from_before_a_charge_is_noticed_when_it_is_put_back(federation):
+    # The attempt waits for a third member, between a's acceptance and its charge.
+    federation.stop("c")
+    asking = threading.Thread(target=ask, args=(federation, "x0"))
+    asking.start()
+    wait_until(lambda: '"spooled"' in federation.log("a"), timeout_s=60, what="a's contribution")
+    assert federation.stop("a") == 0
+    directory, copy = federation.directory("a"), federation.root / "copy"
+    shutil.copytree(directory, copy)
+    federation.start("a")
+    federation.start("c")
+    asking.join()
+    assert '"reservations held"' in federation.log("a")
+    spent = ledger(federation, "show")["scopes"][0]["spent"]["epsilon"]
+    assert federation.stop("a") == 0
+
+    shutil.rmtree(directory)
+    shutil.copytree(copy, directory)
+    federation.start("a")
+    # The members' heads are those of the copy. An honest coordinator also has the receipt, with that of the charge.
+    wait_until(lambda: '"shown_by": "the coordinator"' in federation.log("a"), timeout_s=60, what="the evidence")
+    with closing(sqlite3.connect(directory / "state" / "ledger.sqlite")) as found:
+        wait_until(lambda: found.execute("SELECT attempt FROM seen_in_cohorts").fetchall() == [(1,)], what="members")
+    assert federation.stop("a") == 0
+    assert ledger(federation, "acknowledge", "--wait-s", "20", "--yes")["ok"]
+    assert ledger(federation, "show")["scopes"][0]["spent"]["epsilon"] >= spent > 0
+    federation.start("a")
+    ask(federation, "x1")
