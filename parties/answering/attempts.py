@@ -176,12 +176,12 @@ class Attempts:
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
         """Record the spooled contribution, and that the acceptance arrived: before that nothing is computed.
 
-        Raises LedgerConflictError if it is past that, the bytes differ, or others may have (Ledger.check_first).
+        Raises LedgerConflictError if it is past that, the bytes differ, or others may have (Ledger.check_only_contribution).
         """
         with self._database.transaction() as connection:
             if self._present(held).spool_digest not in (None, spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is already spooled with other bytes")
-            self._ledger.check_first(held.query_id, held.attempt)
+            self._ledger.check_only_contribution(held.query_id, held.attempt)
             self._move(held, _S.READY)
             connection.execute(
                 "UPDATE attempts SET spool_digest = ?, answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
@@ -201,13 +201,13 @@ class Attempts:
 
         spool_digest: of the masked contribution, made from the bare one that was passed to `ready`. heads: given if the
         receipt has the ledger's head. Raises what Ledger.charge raises, and LedgerConflictError if the attempt is not
-        ready or is over, or others may have other bytes of it (Ledger.check_first).
+        ready or is over, or others may have other bytes of it (Ledger.check_only_contribution).
         """
         with self._database.transaction() as connection:
             present = self._present(held)
             charged = present.state.is_charged
             if not charged:
-                self._ledger.check_first(held.query_id, held.attempt)
+                self._ledger.check_only_contribution(held.query_id, held.attempt)
             if present.state.is_over or (charged and present.spool_digest != spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled with other bytes")
             self._ledger.charge(

@@ -205,7 +205,7 @@ class Ledger:
             self._computed_since = self._from_before & set(accepted)
         return len(self._from_before)
 
-    def check_first(self, query_id: bytes, attempt: int) -> None:
+    def check_only_contribution(self, query_id: bytes, attempt: int) -> None:
         """Raise LedgerConflictError if another contribution to this attempt, with other noise, may have left before.
 
         It was not computed when this process started, and others saw the attempt in a cohort: this is a copy from
