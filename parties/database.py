@@ -24,7 +24,7 @@ from parties.ledger.format import (
     ANCHOR_TABLES,
     AWAITS_HEAD,
     CHAINED_VERSION,
-    COHORTS_TABLE,
+    COHORT_TABLES,
     EVENTS_TABLE,
     FORMAT_VERSION,
     new_nonce,
@@ -53,7 +53,7 @@ COPIED = "copied"
 _TABLES = f"""
 {EVENTS_TABLE};
 {ANCHOR_TABLES}
-{COHORTS_TABLE};
+{COHORT_TABLES}
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE attempts (
     query_id BLOB NOT NULL,

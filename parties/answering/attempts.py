@@ -176,7 +176,7 @@ class Attempts:
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
         """Record the spooled contribution, and that the acceptance arrived: before that nothing is computed.
 
-        Raises LedgerConflictError if it is past that, the bytes differ, or others may have (Ledger.check_only_contribution).
+        Raises LedgerConflictError if it is past that or the bytes differ, or as Ledger.check_only_contribution does.
         """
         with self._database.transaction() as connection:
             if self._present(held).spool_digest not in (None, spool_digest):
@@ -200,8 +200,8 @@ class Attempts:
         """Charge for this cohort and this masked spool. After the return the bytes may leave. False if done before.
 
         spool_digest: of the masked contribution, made from the bare one that was passed to `ready`. heads: given if the
-        receipt has the ledger's head. Raises what Ledger.charge raises, and LedgerConflictError if the attempt is not
-        ready or is over, or others may have other bytes of it (Ledger.check_only_contribution).
+        receipt has the ledger's head. Raises what Ledger.charge and Ledger.check_only_contribution raise, and
+        LedgerConflictError if the attempt is not ready or is over.
         """
         with self._database.transaction() as connection:
             present = self._present(held)
@@ -293,7 +293,7 @@ class Attempts:
                 (_S.BURNT.value, _S.ENDED.value, now_unix_s - 2 * CLOCK_SKEW_S),
             )
             if done.rowcount:
-                for table in ("receipts", "seen_in_cohorts"):
+                for table in ("receipts", "seen_in_cohorts", "computed_late"):
                     connection.execute(
                         f"DELETE FROM {table} WHERE NOT EXISTS (SELECT 1 FROM attempts "  # noqa: S608
                         f"WHERE attempts.query_id = {table}.query_id AND attempts.attempt = {table}.attempt)"

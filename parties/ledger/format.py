@@ -72,14 +72,19 @@ CREATE TABLE evidence (
 ) STRICT;
 """
 
-COHORTS_TABLE = """
+COHORT_TABLES = """
 CREATE TABLE in_cohorts (
     party TEXT NOT NULL,
     name BLOB NOT NULL,              -- of its acceptance, verified in a cohort (wire.witness.name_of)
     entries INTEGER NOT NULL,        -- of its ledger, in that acceptance
     not_after_unix_s INTEGER NOT NULL, -- of the query
     PRIMARY KEY (party, name)
-) STRICT
+) STRICT;
+CREATE TABLE computed_late (
+    query_id BLOB NOT NULL,          -- accepted, and not computed, when a process started: perhaps a copy's
+    attempt INTEGER NOT NULL,
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
 """
 
 
@@ -128,7 +133,7 @@ def update_format(connection: sqlite3.Connection) -> None:
         if version < CHAINED_VERSION:
             _add_chain(connection)
         if version < FORMAT_VERSION:
-            connection.execute(COHORTS_TABLE)
+            _execute_all(connection, COHORT_TABLES)
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
@@ -149,9 +154,14 @@ def _from_format_1(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE events_1")
 
 
-def _add_chain(connection: sqlite3.Connection) -> None:
-    for statement in filter(str.strip, ANCHOR_TABLES.split(";\n")):
+def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
+    # Not executescript, which commits.
+    for statement in filter(str.strip, statements.split(";\n")):
         connection.execute(statement)
+
+
+def _add_chain(connection: sqlite3.Connection) -> None:
+    _execute_all(connection, ANCHOR_TABLES)
     connection.executemany("INSERT INTO identity VALUES (?, ?)", [new_nonce(), (AWAITS_HEAD, "1")])
     append_all(connection)
 

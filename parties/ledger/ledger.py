@@ -80,9 +80,8 @@ class Ledger:
     def __init__(self, database: PartyDatabase, limits: LedgerLimits) -> None:
         self.database = database
         self.limits = limits
-        # Reserved when this process started, and of these the attempts whose contribution was not computed.
+        # Reserved when this process started.
         self._from_before: set[tuple[bytes, int]] = set()
-        self._computed_since: set[tuple[bytes, int]] = set()
 
     @classmethod
     def open(
@@ -178,7 +177,7 @@ class Ledger:
             ).fetchone()
             if row is None:
                 return False
-            if _was_seen(connection, query_id, attempt):
+            if _is_in(connection, "seen_in_cohorts", query_id, attempt):
                 self._make_charged(query_id, attempt, NO_BYTES, NO_BYTES, *row)
                 return False
             if (query_id, attempt) in self._from_before:
@@ -201,18 +200,22 @@ class Ledger:
         """
         with self.database.transaction() as connection:
             self._from_before = set(connection.execute("SELECT query_id, attempt FROM events WHERE state = 'reserved'"))
-            accepted = connection.execute("SELECT query_id, attempt FROM attempts WHERE state = 'accepted'")
-            self._computed_since = self._from_before & set(accepted)
+            if self._from_before:
+                connection.execute(
+                    "INSERT OR IGNORE INTO computed_late "
+                    "SELECT query_id, attempt FROM attempts WHERE state = 'accepted'"
+                )
         return len(self._from_before)
 
     def check_only_contribution(self, query_id: bytes, attempt: int) -> None:
         """Raise LedgerConflictError if another contribution to this attempt, with other noise, may have left before.
 
-        It was not computed when this process started, and others saw the attempt in a cohort: this is a copy from
-        before that.
+        It was computed after a start, having been accepted before it, and others saw the attempt in a cohort: this is a
+        copy from before it was computed first.
         """
-        if (query_id, attempt) in self._computed_since and self.was_seen_in_cohort(query_id, attempt):
-            raise LedgerConflictError(query_id, attempt, "was in a cohort with other bytes")
+        with self.database.transaction() as connection:
+            if all(_is_in(connection, table, query_id, attempt) for table in ("computed_late", "seen_in_cohorts")):
+                raise LedgerConflictError(query_id, attempt, "was in a cohort with other bytes")
 
     def held_until(self) -> float | None:
         """When the first of the held reservations has lapsed by every clock, in Unix seconds; None if none is held.
@@ -261,11 +264,6 @@ class Ledger:
         """
         with self.database.transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO seen_in_cohorts VALUES (?, ?)", (query_id, attempt))
-
-    def was_seen_in_cohort(self, query_id: bytes, attempt: int) -> bool:
-        """Whether `seen_in_cohort` was called for this attempt."""
-        with self.database.transaction() as connection:
-            return _was_seen(connection, query_id, attempt)
 
     def head(self) -> Head:
         """The head of the chain."""
@@ -430,9 +428,10 @@ _NEVER = (
 )
 
 
-def _was_seen(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> bool:
+def _is_in(connection: sqlite3.Connection, table: str, query_id: bytes, attempt: int) -> bool:
     found = connection.execute(
-        "SELECT 1 FROM seen_in_cohorts WHERE query_id = ? AND attempt = ?", (query_id, attempt)
+        f"SELECT 1 FROM {table} WHERE query_id = ? AND attempt = ?",  # noqa: S608 - no outside text
+        (query_id, attempt),
     ).fetchone()
     return found is not None
 

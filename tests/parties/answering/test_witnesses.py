@@ -563,12 +563,19 @@ def test_a_copy_from_before_its_contribution_was_computed_computes_no_other(ada,
 
 
 @pytest.mark.usefixtures("small_comb")
-def test_a_copy_that_has_computed_another_sends_none_of_it_once_a_member_showed_the_cohort(ada, board):
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after another start"])
+def test_a_copy_that_has_computed_another_sends_none_of_it_once_a_member_showed_the_cohort(ada, board, again):
     """The first answer showed nothing: that member had not seen the cohort, or was not in it."""
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=1)
     restarted.confirmed()
     (envelope,) = restarted.envelopes
     assert ada.go(envelope)
+    if again:
+        ada.ledger.database.close()
+        ada.restart()
+        restarted.guard = guard(ada, restarted.clock, restarted.wall)
+        restarted.guard.hold_reservations()
+        restarted.guard.look(board)
     restarted.answered("cy", in_cohorts=tuple(restarted.names))
     ada.upload(envelope, ada.world.cohort(ada.attempts.unfinished()[0].answer))
     assert ada.hub.receipts == []

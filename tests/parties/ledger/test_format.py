@@ -44,7 +44,16 @@ def old(tmp_path):
     PartyDatabase(path, OWNER).close()
     head_path(path).unlink()
     with sqlite3.connect(path) as file:
-        for table in ("events", "chain", "witnessed", "receipts", "seen_in_cohorts", "evidence", "in_cohorts"):
+        for table in (
+            "events",
+            "chain",
+            "witnessed",
+            "receipts",
+            "seen_in_cohorts",
+            "evidence",
+            "in_cohorts",
+            "computed_late",
+        ):
             file.execute(f"DROP TABLE {table}")
         file.execute("DELETE FROM identity WHERE key = 'nonce'")
         file.execute(OLD_EVENTS)
