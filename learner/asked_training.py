@@ -46,10 +46,7 @@ class AskedTraining:
         options = dict(named_option(text) for text in given["option"] or ())
         if given["rounds"] is not None:
             options["rounds"] = given["rounds"]
-        terms = {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
-        if given["allow_older_nodes"]:
-            terms["allow_older_nodes"] = True
-        terms["held_back"] = training_part(given["hold_back"])
+        terms = {**terms_of(given), "held_back": training_part(given["hold_back"])}
         estimator = make_estimator(name, **options)
         return cls(name, estimator, schema, *budget_of(name, given["epsilon"], given["delta"]), terms)
 
@@ -58,6 +55,12 @@ class AskedTraining:
         oracle = Federation(source, self.schema, **self.terms).within(self.epsilon, self.delta)
         self.estimator.fit_queries(oracle)
         return Trained(model_of_answers(self.estimator, oracle, self.name), self.estimator, oracle)
+
+
+def terms_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `learner.requests.Terms` that are given. given: by the names of a command's parameters."""
+    terms = {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
+    return {**terms, "allow_older_nodes": True} if given["allow_older_nodes"] else terms
 
 
 def budget_of(what: str, epsilon: str | None, delta: str) -> tuple[Fraction, Fraction]:

@@ -69,7 +69,7 @@ def terms_of(
     allow_older_nodes: bool,
 ) -> dict[str, Any]:
     """The options of `learner.requests.Terms` that are given."""
-    terms: dict[str, Any] = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows}
-    terms["quorum_wait_s"] = quorum_wait_s
-    terms["allow_older_nodes"] = allow_older_nodes or None
-    return {name: value for name, value in terms.items() if value is not None}
+    from learner import asked_training
+
+    given = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows, "quorum_wait": quorum_wait_s}
+    return asked_training.terms_of({**given, "allow_older_nodes": allow_older_nodes})
