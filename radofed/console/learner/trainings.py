@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.asked_training import AskedTraining
 from learner.composition import Unanswered
@@ -47,7 +47,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 _FILE = FileKind(with_remedy("train again, or by the command"), limit_bytes=1 << 20)
 
 
-class TrainingStoppedError(RadofedError):
+class _StoppedError(Exception):
     """A person stopped a training before its next query."""
 
 
@@ -105,7 +105,7 @@ class _Stoppable:
 
     def answer(self, plan: Plan) -> Release:
         if self._run.stops:
-            raise TrainingStoppedError("stopped before the next query")
+            raise _StoppedError
         answer = self._source.answer(plan)
         self._run.answers += 1
         return answer
@@ -259,7 +259,7 @@ class Trainings:
             if warning := getattr(trained.estimator, "warning_", None):
                 write_durably(self._path(name), _content(estimator, given, str(warning)))
             trained.model.save(self._model(name))
-        except TrainingStoppedError:
+        except _StoppedError:
             pass
         except RoundLostError as error:
             run.fault = str(error)
