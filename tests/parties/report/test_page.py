@@ -11,6 +11,7 @@ from parties.policy import Policy
 from parties.report import gathering
 from parties.report.page import render
 from parties.report.sentences import assumptions, consequences, not_protected, policy_words
+from rado.v1 import cohort_pb2
 from radofed.common.pages import seldom, shown
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.parties.report.report_world import (
@@ -97,6 +98,28 @@ def test_every_query_and_member_is_shown(full):
     assert "refused: POLICY_DESIGN" in words
     # A batch whose words leave predicates out is listed.
     assert words.count('(x["age"] >= 65) & x["smoker"]') >= 2
+
+
+# What a party's signed words say of it, as the report lists it; None for what names the attempt, or is random.
+SAID = {
+    "Acceptance": {"rows": "Number of rows", "ledger_head": "State of the ledger", "mask_key": None,
+                   "roster_version": None},
+    "Refusal": {"code": "Decisions"},
+    "Pending": {},
+    "Receipt": {"cohort_digest": None, "upload_digest": None, "chunks": "Sums over the rows",
+                "ciphertexts": "Sums over the rows", "ledger_head": "State of the ledger"},
+    "Witness": {"federation": None, "subject": None, "nonce": None, "newest": "Attempts of others",
+                "in_cohorts": "Attempts of others", "in_cohorts_from": "Attempts of others"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", SAID)
+def test_what_left_has_all_that_a_party_says_of_itself(full, message):
+    fields = set(getattr(cohort_pb2, message).DESCRIPTOR.fields_by_name) - {"query_id", "attempt", "party"}
+    assert fields == set(SAID[message])
+    table = Page(render(report_of(full))).words.split("What left, to whom")[1].split("do not come from this party")[0]
+    for words in filter(None, SAID[message].values()):
+        assert words in table
 
 
 def test_a_period_without_queries_says_so(ada):
