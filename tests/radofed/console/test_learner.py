@@ -195,6 +195,7 @@ def test_an_estimator_asks_after_a_confirmation_and_goes_on_after_a_restart(fede
     with console(config, tmp_path / "second") as opening, visiting(browser, opening) as page:
         open_page(page, opening, "models")
         page.click("text=newton-1")
+        assert "the console or the command that ran it has ended" in page.inner_text("main")
         check_page(page)
         assert (charged(federation), len(asked(federation))) == (before[0] + 1, before[1] + 1)
         page.dblclick("text=Go on and ask the rest")
