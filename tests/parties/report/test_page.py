@@ -225,7 +225,17 @@ def test_every_rule_of_a_policy_has_its_words():
     assert "Every query is refused" in nothing
     assert "No query waits" in nothing
     everything = Policy.model_validate({"approval": {"everything": True}, "allow_unprotected": True})
-    assert "approval of one person: every query." in " ".join(policy_words(everything))
+    words = " ".join(policy_words(everything))
+    assert "approval of one person: every query." in words
+    # No more is known of who decided.
+    assert "told apart by the user of the operating system. Who may write" in words
+    assert "no one is excluded from deciding" in words
+    named = {"learners": [{"name": "lea", "signing_key": "ab" * 32, "requesters": ["al"]}]}
+    named |= {"approval": {"everything": True, "names": True}}
+    words = " ".join(policy_words(Policy.model_validate(named)))
+    assert "told apart by the name that they typed" in words
+    assert "do not decide on the queries of lea." in words
+    assert "no one is excluded" not in words
     assert "whole records unprotected are allowed, at most 0 attempts" in " ".join(policy_words(everything))
 
 
