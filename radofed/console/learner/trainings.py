@@ -5,13 +5,12 @@ console ends, the training stops before its next query. It goes on only when a p
 answered are read from disk, and only those that are still missing are asked and charged.
 """
 
-import json
 import re
 import secrets
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,20 @@ from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
 from radofed.common.failure import Failure
-from radofed.common.files.reading import FileKind, parse_json, read_text, with_remedy
 from radofed.common.files.schemas import load_schema
 from radofed.common.files.writing import create_durably, write_durably
 from radofed.console.forms import CommandForm
 from radofed.console.learner.fields import parsed
 from radofed.console.learner.following import Following
+from radofed.console.learner.training_file import TrainingFile
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from wire.roster import Member
 from wire.status import QueryStatus
 
-FORMAT = "radofed-training"
-FORMAT_VERSION = 1
 MOST_KEPT = 32
 """Trainings that wait for a confirmation; the oldest is dropped."""
 _SUFFIX = ".training"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
-_FILE = FileKind(with_remedy("train again, or by the command"), limit_bytes=1 << 20)
 
 
 class _StoppedError(Exception):
@@ -160,7 +156,7 @@ class Trainings:
     def training(self, visit: Visit, template: str = "learner/training.html") -> Answer:
         """A training while it runs, and afterwards. query: seen, the state that the page shows."""
         name = visit.path["training"]
-        estimator, given, _ = self._read(name)
+        kept = self._read(name)
         run = self._runs.get(name)
         runs, status = self._is_running(name), None if run is None else run.status
         done = self._model(name).exists()
@@ -168,16 +164,16 @@ class Trainings:
         state = "done" if done else "runs" if runs else "stopped"
         values = {
             "name": name,
-            "estimator": estimator,
+            "estimator": kept.estimator,
             "run": run,
             "state": state,
             "asked": asked,
-            "budget": (given.get("epsilon"), given.get("delta", "1e-6")),
+            "budget": (kept.given.get("epsilon"), kept.given.get("delta", "1e-6")),
             "status": status,
             "sentence": "" if status is None else progress_sentence(status),
             "advice": "" if status is None else advice(status),
             "parties": [] if status is None else [(each.party, party_words(each, status)) for each in status.parties],
-            "command": self._command(name, estimator, given),
+            "command": self._command(name, kept),
             # When this changes, a screen reader hears it.
             "phase": f"{state} {len(asked)} {'' if status is None else status.phase.word}",
             "seen": visit.query.get("seen"),
@@ -213,7 +209,7 @@ class Trainings:
 
     def warning(self, name: str) -> str:
         """What the estimator of a model that was trained here warned of; empty if nothing is known."""
-        return self._read(name)[2] if self._path(name).exists() else ""
+        return self._read(name).warning if self._path(name).exists() else ""
 
     def _is_running(self, name: str) -> bool:
         run = self._runs.get(name)
@@ -236,7 +232,7 @@ class Trainings:
             except FileExistsError:
                 number += 1
                 continue
-            create_durably(self._path(name), _content(prepared.estimator, prepared.given))
+            create_durably(self._path(name), TrainingFile(prepared.estimator, prepared.given).to_bytes())
             return name
 
     def _begin(self, name: str) -> None:
@@ -250,14 +246,14 @@ class Trainings:
 
     def _work(self, name: str, run: Run) -> None:
         try:
-            estimator, given, _ = self._read(name)
-            _, options = self.options(estimator, given)
-            training = AskedTraining.of(estimator, options, load_schema(self._schema(name)))
+            kept = self._read(name)
+            _, options = self.options(kept.estimator, kept.given)
+            training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
             with Session(self._config, note=run.take, progress=False) as session:
                 source = SessionSource(session, self._journal(name), on_status=run.see, note=run.take)
                 trained = training.run(_Stoppable(source, run))
             if warning := getattr(trained.estimator, "warning_", None):
-                write_durably(self._path(name), _content(estimator, given, str(warning)))
+                write_durably(self._path(name), replace(kept, warning=str(warning)).to_bytes())
             trained.model.save(self._model(name))
         except _StoppedError:
             pass
@@ -271,22 +267,23 @@ class Trainings:
         finally:
             run.runs = False
 
-    def _read(self, name: str) -> tuple[str, dict[str, str], str]:
-        """The estimator of a training, its options as texts, and its warning. Raises ConfigurationError."""
+    def _read(self, name: str) -> TrainingFile:
+        """Raises ConfigurationError if there is no such training, or its file is damaged."""
         path = self._path(name)
         if not _NAME.fullmatch(name) or not path.is_file():
             raise ConfigurationError("there is no such training: open it from the page of models")
-        content = parse_json(read_text(path, _FILE), path, _FILE)
-        estimator, given, warning = (content.get(key) for key in ("estimator", "given", "warning"))
-        is_known = (content.get("format"), content.get("format_version")) == (FORMAT, FORMAT_VERSION)
-        if not (is_known and isinstance(estimator, str) and isinstance(given, dict) and isinstance(warning, str)):
-            raise ConfigurationError(f"{path}: no training of this version of radofed; train again, or by the command")
-        return estimator, {str(option): str(text) for option, text in given.items()}, warning
+        return TrainingFile.load(path)
 
-    def _command(self, name: str, estimator: str, given: Mapping[str, str]) -> str:
+    def _command(self, name: str, kept: TrainingFile) -> str:
         """The command that does the same, and that goes on with it."""
-        words = ["rado", "learner", "train", "--estimator", estimator, "--config", str(self._file)]
-        words += ["--schema", str(self._schema(name)), *self._form.arguments(given), "--output", str(self._model(name))]
+        words = ["rado", "learner", "train", "--estimator", kept.estimator, "--config", str(self._file)]
+        words += [
+            "--schema",
+            str(self._schema(name)),
+            *self._form.arguments(kept.given),
+            "--output",
+            str(self._model(name)),
+        ]
         return shlex.join(words)
 
     def _path(self, name: str) -> Path:
@@ -301,8 +298,3 @@ class Trainings:
     def _journal(self, name: str) -> Path:
         # That of the command, by default.
         return self._models / f"{name}.json.journal"
-
-
-def _content(estimator: str, given: Mapping[str, str], warning: str = "") -> bytes:
-    kept = {"format": FORMAT, "format_version": FORMAT_VERSION, "estimator": estimator, "given": dict(given)}
-    return (json.dumps({**kept, "warning": warning}, indent=2) + "\n").encode()
