@@ -326,7 +326,7 @@ def test_phases_end_with_the_last_party():
     names = ("query submitted", "answer", "ready", "receipt", "complete")
     events = [Event("coordinator", at, name, {}) for place, name in enumerate(names) for at in (place, place + 0.5)]
     # What parties log of the same name does not count.
-    found = federated_run._marks([*events, Event("party-1", 99.0, "ready", {})])
+    found = federated_run.phase_ends([*events, Event("party-1", 99.0, "ready", {})])
     assert list(found.values()) == [0.5, 1.5, 2.5, 3.5, 4.5]
 
 
