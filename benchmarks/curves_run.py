@@ -28,6 +28,7 @@ from benchmarks.measuring import (
 )
 from benchmarks.node_processes import KEY_BITS, Floats, Nodes, nodes
 from dpcore.estimators.additive import PrivateAdditive
+from dpcore.numbers.processors import one_blas_thread
 from learner.federation import BudgetedOracle, Federation
 from learner.journal import SessionSource
 from learner.release import Release
@@ -79,7 +80,9 @@ def _pooled(train: Rows, test: Rows, way: Way) -> Callable[[], None]:
 def _federated(running: Nodes, session: Session, test: Rows, way: Way) -> Callable[[], None]:
     def learn() -> None:
         oracle = Federation(SessionSource(session), running.schema).within(EPSILON, DELTA)
-        model = PrivateAdditive(knots=KNOTS, pairs=False, rounds=ROUNDS).fit_queries(oracle)
+        # As `rado learner train` does it.
+        with one_blas_thread():
+            model = PrivateAdditive(knots=KNOTS, pairs=False, rounds=ROUNDS).fit_queries(oracle)
         terms = 0 if model.feature_map_ is None else len(model.feature_map_.terms)
         require(model.rounds_done_ == ROUNDS and terms == TERMS, f"{model.rounds_done_} rounds over {terms} terms")
         way.errors.append(_error(model.decision_function(np.column_stack([test.x, np.ones(len(test.x))])), test))

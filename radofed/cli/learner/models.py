@@ -147,6 +147,7 @@ def _train_by_queries(
     timeout_s: float | None,
 ) -> Result:
     """Train the estimator `name` by queries. budget: the texts of --epsilon and --delta."""
+    from dpcore.numbers.processors import one_blas_thread
     from learner.estimators import make_estimator
     from learner.training import model_of_answers
     from radofed.common.files.schemas import load_schema
@@ -154,7 +155,9 @@ def _train_by_queries(
     estimator = make_estimator(name, **options)
     with asked_federation(output, config, load_schema(schema), terms, timeout_s, journal) as federation:
         oracle = within(federation, name, *budget)
-        estimator.fit_queries(oracle)
+        # Estimators compute with matrices so small that the threads of BLAS, which spin, take far longer than one.
+        with one_blas_thread():
+            estimator.fit_queries(oracle)
         model = model_of_answers(estimator, oracle, name)
     answers = len(oracle.answers)
     rows = max(sum(answer.party_rows.values()) for answer in oracle.answers)
