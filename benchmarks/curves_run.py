@@ -5,6 +5,7 @@ noise (epsilon 1). Compared with, in the same run: scikit-learn's HistGradientBo
 place, the baseline, which no one may compute.
 """
 
+import os
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -44,6 +45,7 @@ REPEATS = 3
 # errs in more than one row of three.
 MOST_ERROR = 33.0
 
+PROCESSOR = "processor time"
 OURS, POOLED = f"additive, {PARTIES} parties", "HistGradientBoosting, pooled rows"
 KINDS = {"statistic": "histograms", "moments": "moments", "gradient": "gradients"}
 
@@ -103,6 +105,32 @@ def _phases(running: Nodes, oracle: BudgetedOracle) -> dict[str, float]:
     return found
 
 
+def _processor_s() -> float:
+    """Processor seconds that this process and its running descendants have used, from Linux's /proc; 0 elsewhere."""
+    used: dict[int, tuple[int, float]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        used[int(file.parent.name)] = int(fields[1]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ours = {os.getpid()}
+    while more := {process for process, (parent, _) in used.items() if parent in ours} - ours:
+        ours |= more
+    return sum(used[process][1] for process in ours & used.keys())
+
+
+def _counted(work: Callable[[], None], way: Way) -> Callable[[], None]:
+    """The work, with the processor seconds of all processes among its phases."""
+
+    def counted() -> None:
+        before = _processor_s()
+        work()
+        way.phases_s[-1][PROCESSOR] = _processor_s() - before
+
+    return counted
+
+
 def _compare(train: Rows, test: Rows, repeats: int) -> tuple[dict[str, list[float]], dict[str, Way]]:
     """Seconds and results of both, taking turns; the first run of each is a warm-up."""
     ways = {POOLED: Way(), OURS: Way()}
@@ -114,8 +142,8 @@ def _compare(train: Rows, test: Rows, repeats: int) -> tuple[dict[str, list[floa
         running.session() as session,
     ):
         candidates = {
-            POOLED: _pooled(train, test, ways[POOLED]),
-            OURS: _federated(running, session, test, ways[OURS]),
+            POOLED: _counted(_pooled(train, test, ways[POOLED]), ways[POOLED]),
+            OURS: _counted(_federated(running, session, test, ways[OURS]), ways[OURS]),
         }
         seconds = take_turns(candidates, repeats)
     return seconds, {name: Way(way.errors[1:], way.phases_s[1:]) for name, way in ways.items()}
@@ -134,6 +162,9 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
 def _report(seconds: dict[str, list[float]], ways: dict[str, Way]) -> Report:
     measures = [Measure.of(name, "s", values) for name, values in seconds.items()]
     found = ratio(f"{OURS} / {POOLED}", seconds[OURS], seconds[POOLED])
+    processor = {name: [one.pop(PROCESSOR) for one in way.phases_s] for name, way in ways.items()}
+    measures += [Measure.of(f"{name}, {PROCESSOR}", "s", values) for name, values in processor.items()]
+    busy = ratio(f"{found.what}, {PROCESSOR}", processor[OURS], processor[POOLED])
     errors = [Measure.of(f"{name}: held-out error", "%", way.errors) for name, way in ways.items()]
     phases = [Measure.of(phase, "s", [one[phase] for one in ways[OURS].phases_s]) for phase in ways[OURS].phases_s[0]]
     inside = [sum(one.values()) for one in ways[OURS].phases_s]
@@ -154,12 +185,13 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way]) -> Report:
         Table(
             f"From the first plan to the model, m={ROWS:,} x {COLUMNS}", MEASURE_HEADER, [m.cells() for m in measures]
         ),
-        Table("Ratio", MEASURE_HEADER, [found.cells()]),
+        Table("Ratio", MEASURE_HEADER, [found.cells(), busy.cells()]),
         Table("Held-out errors", MEASURE_HEADER, [e.cells() for e in errors]),
         Table("Phases, added up over queries", MEASURE_HEADER, [p.cells() for p in phases]),
     ]
     notes = [
         "A federated run begins with the first plan and ends with the fitted model; parties have their rows in memory.",
+        "Processor time is that of all processes, polls and the nodes' own work included. It depends less on other load.",
         "All six processes and the fit on pooled rows have the same cores; phases end when the last party's does.",
     ]
     return Report(
@@ -167,7 +199,7 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way]) -> Report:
         (__doc__ or "").partition("\n")[0],
         setting,
         [*measures, *errors, *phases],
-        [found],
+        [found, busy],
         tables,
         notes,
         [Target(found.what, "times", MOST_TIMES_LONGER, found.median, at_least=False)],
