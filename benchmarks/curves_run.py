@@ -191,7 +191,7 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way]) -> Report:
     ]
     notes = [
         "A federated run begins with the first plan and ends with the fitted model; parties have their rows in memory.",
-        "Processor time is that of all processes, polls and the nodes' own work included. It depends less on other load.",
+        "Processor time is that of all processes, polls and the nodes' own work included. Other load changes it less.",
         "All six processes and the fit on pooled rows have the same cores; phases end when the last party's does.",
     ]
     return Report(
