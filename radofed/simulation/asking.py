@@ -48,7 +48,7 @@ def simulated_federation(
 
     data: the path of a CSV (also gzipped) or Parquet file, an Arrow table or a data frame, read through `schema` (one,
     or its file), or through one that is inferred from the whole table with `label` and its `positive` values, which is
-    not private. parties: 2 to 1,000; partition: as in `rado simulate`. seed: of the partition and of all parties' draws,
+    not private. parties: 2 to 1,000; partition: as in `rado simulate`. seed: of the partition and all parties' draws,
     so the noise protects no one: two federations with one seed repeat each other's noise. The queries to one federation
     share no noise. encrypt: use Paillier and masks, which changes no answer. terms: as for
     `learner.federation.Federation`.
