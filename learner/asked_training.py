@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.schema import Schema
 from learner.estimators import make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
@@ -53,7 +54,9 @@ class AskedTraining:
     def run(self, source: AnswerSource) -> Trained:
         """Ask everything, and make the model. Once only. Raises what the estimator and the source raise."""
         oracle = Federation(source, self.schema, **self.terms).within(self.epsilon, self.delta)
-        self.estimator.fit_queries(oracle)
+        # Estimators compute with matrices so small that the threads of BLAS, which spin, take far longer than one.
+        with one_blas_thread():
+            self.estimator.fit_queries(oracle)
         return Trained(model_of_answers(self.estimator, oracle, self.name), self.estimator, oracle)
 
 
