@@ -20,7 +20,7 @@ from radofed.certificates import Authority, make_request
 from radofed.common.files.writing import create_durably
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA
-from wire.envelopes import SigningKey
+from wire.envelopes import SigningKey, spoken
 from wire.roster import Role
 
 
@@ -215,7 +215,7 @@ def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline)
     assert run(offline)["ledger"].status == "failed"
 
 
-def test_members_not_yet_accepted_are_listed_to_copy(tmp_path_factory, served):
+def test_members_not_yet_accepted_are_listed_with_the_digits_to_compare(tmp_path_factory, served):
     ada = served.directory("ada")
     text = (ada / "policy.toml").read_text()
     bo = served.member("bo").fingerprint
@@ -226,9 +226,10 @@ def test_members_not_yet_accepted_are_listed_to_copy(tmp_path_factory, served):
     finally:
         (ada / "policy.toml").write_text(text)
     assert found.status == "advice"
-    assert f'"{bo}"' in found.fix
-    assert f'"{learner}"' in found.fix
-    assert served.member("cy").fingerprint not in found.fix
+    for member in (served.member("bo"), served.learner):
+        digits = spoken(SigningKey.load(served.directory(member.name) / "signing.key").public_bytes)
+        assert f'rado party accept {member.name} --config party.toml --fingerprint "{digits}"' in found.fix
+    assert "accept cy" not in found.fix
     assert "1 of 2 other parties" in found.detail
 
 
