@@ -3,6 +3,7 @@
 import datetime as dt
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from fractions import Fraction
@@ -17,6 +18,7 @@ from parties.ledger.charges import Charge, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from radofed.certificates import Authority, make_request
+from radofed.cli.entry_point import run as rado
 from radofed.common.files.writing import create_durably
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA
@@ -333,3 +335,15 @@ def test_a_server_that_does_not_speak_tls(offline):
     listener.close()
     assert found["coordinator"].status == "failed"
     assert "TLS" in found["coordinator"].detail
+
+
+def test_a_state_directory_on_a_read_only_mount_is_refused_by_check_and_start(offline, small_disk, capsys):
+    ada, state = offline.directory("ada"), small_disk / "state"
+    state.mkdir()
+    replace_in(ada / "party.toml", 'state_directory = "state"', f'state_directory = "{state}"')
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True, timeout=10)
+    says = "cannot be written (Read-only file system; mount it for writing, or name another place in the configuration)"
+    found = run(offline)["state-directory"]
+    assert (found.status, found.detail) == ("failed", f"{state}: {says}")
+    assert rado(["party", "start", "--config", str(ada / "party.toml")]) == 4
+    assert says in capsys.readouterr().err
