@@ -1,4 +1,4 @@
-"""The coordinator's sum on a Ray cluster of three nodes: lost work is repeated, the total is the same.
+"""The coordinator's sum on a Ray cluster: lost work is repeated, the total is the same.
 
 Every job starts processes that import Ray, so many cases run in `make test-all` only.
 """
@@ -106,6 +106,7 @@ def test_the_total_has_the_same_bytes_after_any_loss(
     monkeypatch.setattr(Adding, "_make_chunk", made_here)
     if loss != "none":
         compute_by(monkeypatch, slowly)
+        nodes.fill(2)
 
     def strike(number):
         if number == 3 and loss != "none":
