@@ -101,6 +101,24 @@ class RayNodes:
         return answer.strip()
 
 
+class JobHere:
+    """In place of a ClusterJob, for what a node does with the results of any cluster: this process computes them."""
+
+    def __init__(self, _settings, function, shared, _connecting=None) -> None:
+        self._function, self._shared = function, shared
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        return
+
+    def results(self, count, load, _idle):
+        """(number, result) of each item."""
+        for number in range(count):
+            yield number, self._function(self._shared, load(number))
+
+
 def slowly(function, shared, payload):
     """The function's result, so late that its worker can be killed before. For functools.partial."""
     time.sleep(0.5)
