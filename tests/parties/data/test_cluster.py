@@ -63,7 +63,7 @@ def on_workers(monkeypatch, function=None, kind=ClusterJob):
     """
     jobs, sent = [], []
 
-    class Job(kind):
+    class Job(kind):  # type: ignore[valid-type]  # a variable, one of two classes
         def __init__(self, settings, real, shared):
             super().__init__(settings, partial(function, real) if function else real, shared)
             jobs.append(self)
