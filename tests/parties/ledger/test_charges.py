@@ -48,6 +48,12 @@ def test_a_scope_has_no_column_unless_it_is_given():
     assert (marginal("age").column, joint("age").column, RECORD.column, RECORD.name) == ("", "", "", "")
 
 
+def test_a_charge_of_several_scopes_names_each(world):
+    _, found = charge(world, RadosQuery(20, dp_feat_design(SCHEMA, ["smoker", "old"])))
+    (first, one), (second, other) = found.bounds
+    assert str(found) == f"{one} for {first}; {other} for {second}"
+
+
 def test_dp_feat_is_charged_the_marginal_of_its_feature_by_the_partys_own_distribution(world):
     _, found = charge(world, RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])))
     ((scope, loss),) = found.bounds

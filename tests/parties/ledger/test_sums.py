@@ -115,6 +115,13 @@ def test_sums_are_sealed_up_to_the_last_byte_that_fits():
     assert 0 in sizes
 
 
+def test_a_few_bytes_do_not_fill_the_memory():
+    scopes = tuple((marginal(f"{number:0255}"), NO_LOSS) for number in range(4000))
+    packed = Account(Sums(scopes, 0), ()).packed()
+    with pytest.raises(ValueError, match="not the sums"):
+        Account.unpacked(packed)
+
+
 def test_every_byte_cut_off_is_noticed():
     content = zlib.decompress(Account(Sums(((SMOKER, loss(1, 0, 2, 0)),), 1), ()).packed())
     # The first 9 bytes are an account without a scope.
