@@ -30,7 +30,7 @@ from sklearn.utils.validation import validate_data
 
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
-from dpcore.estimators.additive_terms import OTHER_COLUMNS, SLOPE, AdditiveTerms, additive_terms
+from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.empirical_bayes import Prior
 from dpcore.estimators.kept_directions import KeptDirections, Outlook, narrowed_answers, worth_keeping
@@ -281,12 +281,6 @@ class _Rounds:
         self._settings, self._oracle, self._terms, self._whitening = settings, oracle, terms, whitening
         self._sampling = sampling_of(settings.clip, moments.rows)
         self._prior = Prior.of(terms.groups, whitening.basis.matrix)
-        columns = [
-            root
-            for root, kind in zip(self._prior.groups, self._prior.kinds, strict=True)
-            if kind in (SLOPE, OTHER_COLUMNS)
-        ]
-        self._columns = np.hstack([self._prior.free, *columns])
         self._ordered = conditions(directions, terms.feature_map, moments.d) @ whitening.basis.matrix.T
         self._seen: list[Seen] = []
         self._kept = KeptDirections.every(moments.d)
@@ -314,7 +308,7 @@ class _Rounds:
         self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
         if left:
             later = (answer.deviation / CURVATURE) ** 2 / self._kept.count / left
-            kept = worth_keeping(found.prior, axes.T @ self._columns, Outlook(noise, later, self._sampling))
+            kept = worth_keeping(found.prior, axes.T @ self._prior.columns, Outlook(noise, later, self._sampling))
             if kept.shape[1] < self._kept.count:
                 self._kept = self._kept.narrowed(kept, noise + self._sampling)
                 self._seen = narrowed_answers(self._seen, kept)

@@ -43,6 +43,11 @@ class Group:
     places: tuple[int, ...]
     covariance: Matrix
 
+    @property
+    def is_columns(self) -> bool:
+        """Whether its terms are columns as they are."""
+        return self.kind in (SLOPE, OTHER_COLUMNS)
+
 
 @dataclass(frozen=True, eq=False)
 class AdditiveTerms:
