@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from benchmarks import (
     accounting,
     additive,
+    curves_run,
     data_path,
     data_sources,
     dp_feat_error,
@@ -43,6 +44,7 @@ BENCHMARKS = {
     "data_path": data_path,
     "data_sources": data_sources,
     "federated_run": federated_run,
+    "curves_run": curves_run,
     "scaling": scaling,
     "processes": processes,
     "startup": startup,
@@ -66,6 +68,7 @@ QUICK = (
     "data_path",
     "data_sources",
     "federated_run",
+    "curves_run",
     "scaling",
     "processes",
     "startup",

@@ -98,14 +98,14 @@ def ask_and_learn(running: Nodes, session: Session, request: MomentsRequest | Ra
     opened = time.time()
     theta = fitted(release, "mean-variance").theta_
     learned = time.time()
-    marks = {"plan": planned, **_marks(running.events(query_id)), "fetch and open": opened, "learn": learned}
+    marks = {"plan": planned, **phase_ends(running.events(query_id)), "fetch and open": opened, "learn": learned}
     phases, last = {}, begun
     for phase, at in marks.items():
         phases[phase], last = max(0.0, at - last), at
     return theta, phases
 
 
-def _marks(events: list[Event]) -> dict[str, float]:
+def phase_ends(events: list[Event]) -> dict[str, float]:
     """The end of each phase in the coordinator's log, at the last party."""
 
     def last(name: str) -> float:

@@ -33,7 +33,7 @@ START_WITHIN_S, LOAD_WITHIN_S = 60.0, 600.0
 LABEL, POSITIVE = "label", "1"
 # Wide enough for every repeat of every benchmark; a benchmark measures no privacy.
 POLICY = PolicyChoices(
-    designs=("plain", "moments"),
+    designs=("plain", "moments", "gradient", "statistic"),
     allow_unprotected=True,
     epsilon="10000",
     delta="0.5",

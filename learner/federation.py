@@ -302,6 +302,30 @@ class BudgetedOracle:
         feature_map: FeatureMap | None = None,
     ) -> Estimates:
         """See dpcore.estimators.oracle.Oracle; texts are parsed."""
+        plan, correction = self._statistic(predicates, part, tolerance, confidence, noise_rate, feature_map)
+        return _estimates(self._answer(plan, part), correction, confidence)
+
+    def planned(
+        self,
+        predicates: Sequence[Predicate | str],
+        *,
+        part: Fraction = WHOLE,
+        tolerance: float | None = None,
+        confidence: float = 0.95,
+    ) -> Plan:
+        """The plan of `statistic`. Sends nothing, and takes nothing of the budget."""
+        return self._statistic(predicates, part, tolerance, confidence, 0.0, None)[0]
+
+    def _statistic(
+        self,
+        predicates: Sequence[Predicate | str],
+        part: Fraction,
+        tolerance: float | None,
+        confidence: float,
+        noise_rate: float,
+        feature_map: FeatureMap | None,
+    ) -> tuple[Plan, Correction]:
+        """The plan of a batch, checked against its tolerance, and how its answer is corrected."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
             raise ConfigurationError("a batch of predicates is a list: write [predicate], even for a single one")
         _check_open_interval("confidence", confidence)
@@ -309,19 +333,12 @@ class BudgetedOracle:
             _check_open_interval("tolerance", tolerance)
         wanted = tuple(parse(text) if isinstance(text, str) else as_predicate(text) for text in predicates)
         asked, correction = corrected_batch(wanted, noise_rate)
-        pure = self._delta == 0
         options = {**self._options(part), "feature_map": feature_map}
-        request = StatisticRequest(self.schema, asked, pure=pure, **options)
-        plan = self._plan(request)
-        failure = 1 - confidence
+        plan = self._plan(StatisticRequest(self.schema, asked, pure=self._delta == 0, **options))
         stated = len(plan.party_rows or ()) or plan.query.honest_parties
-        _widths(plan.query, correction, stated, failure).check(tolerance, self._federation.source.rows)
-        return _estimates(self._answer(plan, part), correction, confidence)
-
-    def planned(self, predicates: Sequence[Predicate], *, part: Fraction = WHOLE) -> Plan:
-        """The plan of `statistic`. Sends nothing, and takes nothing of the budget."""
-        pure = self._delta == 0
-        return self._plan(StatisticRequest(self.schema, tuple(predicates), pure=pure, **self._options(part)))
+        widths = _widths(plan.query, correction, stated, 1 - confidence)
+        widths.check(tolerance, self._federation.source.rows)
+        return plan, correction
 
     def moments(
         self,

@@ -23,6 +23,7 @@ _SERVER.set_forkserver_preload(
         "parties.node",
         "coordinator.server",
         "dpcore.records.compiled_edges",
+        "dpcore.records.compiled_gradients",
         "dpcore.rados.compiled_kernel",
         "dpcore.rados.compiled_support",
         __name__,

@@ -20,6 +20,7 @@ from benchmarks import (
     encryption,
     federated_run,
     measuring,
+    private_trees,
     processes,
     scaling,
 )
@@ -326,7 +327,7 @@ def test_phases_end_with_the_last_party():
     names = ("query submitted", "answer", "ready", "receipt", "complete")
     events = [Event("coordinator", at, name, {}) for place, name in enumerate(names) for at in (place, place + 0.5)]
     # What parties log of the same name does not count.
-    found = federated_run._marks([*events, Event("party-1", 99.0, "ready", {})])
+    found = federated_run.phase_ends([*events, Event("party-1", 99.0, "ready", {})])
     assert list(found.values()) == [0.5, 1.5, 2.5, 3.5, 4.5]
 
 
@@ -384,3 +385,27 @@ def test_the_encryption_benchmark_reports_and_draws(monkeypatch):
     assert "TenSEAL was not run: no network." in report.notes
     json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
     encryption.draw(report, Figure())
+
+
+def test_no_record_changes_a_tree_s_sums_by_more_than_they_are_noised_for():
+    """In one leaf or in two, over all pairs of scores and labels; and the worst pair reaches the bound."""
+    p = np.linspace(0, 1, 201)
+    records = [(g, p * (1 - p)) for g in (p, p - 1)]
+    same = max(
+        ((g[:, None] - other_g[None]) ** 2 + (h[:, None] - other_h[None]) ** 2).max()
+        for g, h in records
+        for other_g, other_h in records
+    )
+    apart = 2 * max((g**2 + h**2).max() for g, h in records)
+    assert max(same, apart) == pytest.approx(private_trees.LEAF_SENSITIVITY**2)
+    assert 2 * max(h.max() for _, h in records) ** 2 == pytest.approx(private_trees.HISTOGRAM_SENSITIVITY**2)
+
+
+@pytest.mark.parametrize("one_feature", [False, True])
+def test_private_trees_learn_what_no_line_can(one_feature):
+    random = np.random.default_rng(1)
+    x = random.uniform(-1, 1, (3000, 2))
+    setting = private_trees.TreesSetting(30, one_feature)
+    for epsilon, least, most in ((50.0, 0.0, 0.15), (0.01, 0.25, 0.75)):
+        margins = private_trees.trees_margins(x, np.abs(x[:, 0]) < 0.5, x, epsilon, 1e-6, setting, random)
+        assert least < np.mean((margins > 0) != (np.abs(x[:, 0]) < 0.5)) < most

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 TUTORIALS = Path(__file__).resolve().parents[1] / "docs/tutorials"
-PLOTS = {"asking": 2, "measuring": 1}
+PLOTS = {"asking": 2, "measuring": 1, "curves": 1}
 
 
 def cells_of(name: str) -> list[dict]:
@@ -65,6 +65,15 @@ def test_the_simulations_are_stored_with_what_they_print():
         assert_stored("measuring", printed)
     errors = names["errors"]
     assert errors["newton"][-1] < errors["logistic"][-1] + 1 < errors["majority"][-1]
+
+
+@pytest.mark.slow
+def test_the_curves_are_stored_with_what_they_print():
+    with run("curves") as (names, printed):
+        assert_stored("curves", printed)
+    assert names["errors"]["additive"][-1] < names["errors"]["newton"][-1]
+    assert [shape.title for shape in names["shapes"].ranked[:2]] == ["age", "dose"]
+    assert (names["theirs"] == names["ours"]).all()
 
 
 def test_plots_are_stored():

@@ -10,6 +10,7 @@ from dpcore.predicates.notation import described
 from dpcore.predicates.ranges import readable
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 from radofed.common.printing import local_time
 from wire.query import Query
@@ -21,7 +22,8 @@ class Asked:
 
     words: in one sentence. columns: source columns that an answer depends on. predicates: in the order of the sums,
     ranges of numbers in the column's units (dpcore.predicates.ranges), and others in their notation. values: how many
-    numbers the total has. delta: at which epsilon is counted. Times are Unix seconds.
+    numbers the total has. delta: at which epsilon is counted. Times are Unix seconds. bounds: of these columns those
+    that are numbers, with the bounds of the query's schema: a number beyond counts as if it were at the bound.
     """
 
     learner: str
@@ -38,16 +40,18 @@ class Asked:
     created_at_unix_s: int
     not_after_unix_s: int
     answer_within_s: int
+    bounds: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, query: Query) -> "Asked":
         """What a valid query asks."""
         statistic = query.kind if isinstance(query.kind, StatisticQuery) else None
+        read = columns(query.schema) if statistic is None else _columns_of(statistic)
         return cls(
             learner=query.learner,
             kind=query.kind.name,
             words=query.words,
-            columns=columns(query.schema) if statistic is None else _columns_of(statistic),
+            columns=read,
             predicates=() if statistic is None else _predicates_of(statistic),
             values=query.length,
             cohort_min=query.cohort_min,
@@ -58,6 +62,7 @@ class Asked:
             created_at_unix_s=query.created_at_unix_s,
             not_after_unix_s=query.not_after_unix_s,
             answer_within_s=query.answer_within_s,
+            bounds=_bounds(query.schema, read),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,9 +78,15 @@ class Asked:
             f"learner {self.learner} asks for {self.words}",
             *(["predicates:", *shown, *more] if self.predicates else []),
             f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",
+            *([f"numbers beyond these bounds count as if at them: {', '.join(self.bounds)}"] if self.bounds else []),
             f"the total has {self.values} numbers; it opens only as a sum over at least {self.cohort_min} parties",
             f"expires {local_time(self.not_after_unix_s)}; at most {self.max_attempts} attempts, each charged",
         ]
+
+
+def _bounds(schema: Schema, read: Iterable[str]) -> tuple[str, ...]:
+    own, reals = set(read), (feature for feature in schema.features if isinstance(feature, RealFeature))
+    return tuple(f"{each.column} {each.lower:.10g} to {each.upper:.10g}" for each in reals if each.column in own)
 
 
 def _predicates_of(statistic: StatisticQuery) -> tuple[str, ...]:

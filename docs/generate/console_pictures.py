@@ -31,9 +31,10 @@ def draw_consoles(browser: str, directory: Path, pictures: Path) -> None:
         paths = {f"console-party-{name}": path for name, path in pages.items()}
         _draw(browser, federation.console("north"), paths, pictures)
         _draw(browser, federation.console("coordinator"), {"console-coordinator": "status"}, pictures)
-        pages = {"plan": "plan?what=moments", "query": f"queries/{waiting}"}
+        pages = {"plan": "plan?what=moments", "train": "plan?what=newton", "query": f"queries/{waiting}"}
         paths = {f"console-learner-{name}": path for name, path in pages.items()}
-        _draw(browser, federation.console("university"), paths, pictures, {"console-learner-plan": _plan_backwards})
+        acts = {"console-learner-plan": _plan_backwards, "console-learner-train": _ask_to_train}
+        _draw(browser, federation.console("university"), paths, pictures, acts)
 
 
 class _Federation:
@@ -115,6 +116,13 @@ def _plan_backwards(page: Any) -> None:
     page.fill("#worth", "15000")
     with page.expect_navigation():
         page.click("button[value=plan]")
+
+
+def _ask_to_train(page: Any) -> None:
+    """Go on to the page that asks whether to train, which asks nothing yet."""
+    page.fill("#epsilon", "1")
+    with page.expect_navigation():
+        page.click("button[value=ask]")
 
 
 def _draw(

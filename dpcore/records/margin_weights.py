@@ -41,7 +41,7 @@ def weights(margins: NDArray[np.int64], margin_bits: int, loss: LossName) -> NDA
     """
     step = margins >> (margin_bits - STEP_BITS)
     half = LARGEST_MARGIN << STEP_BITS
-    found: NDArray[np.int64] = _table(loss)[np.clip(step + half, 0, 2 * half - 1)]
+    found: NDArray[np.int64] = weight_table(loss)[np.clip(step + half, 0, 2 * half - 1)]
     return found
 
 
@@ -76,7 +76,8 @@ def shortened(weight: NDArray[np.int64], squares: NDArray[np.int64], most: int) 
 
 
 @cache
-def _table(loss: LossName) -> NDArray[np.int64]:
+def weight_table(loss: LossName) -> NDArray[np.int64]:
+    """The weight of each step of a margin from -LARGEST_MARGIN to LARGEST_MARGIN, read-only."""
     half = LARGEST_MARGIN << STEP_BITS
     if loss == "hinge":
         table = np.where(np.arange(-half, half) < 1 << STEP_BITS, 1 << WEIGHT_BITS, 0).astype(np.int64)

@@ -79,10 +79,12 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 ),
                 "release_type": "Single release" if count == 1 else "Many releases",
                 "release_type_description": (
-                    "The answers are not known here." if not count else f"{count} opened totals of whole cohorts."
+                    "The answers are not known here."
+                    if not count
+                    else f"{count} opened total{'s' * (count != 1)} of whole cohorts."
                 ),
                 "data_source_type": "Static",
-                "data_source_type_description": "Each party reads its table at start.",
+                "data_source_type_description": "Each party reads its table at start, and when its people tell it to.",
                 "access_type": "Interactive",
                 "access_type_description": "Learners may choose each query after the answers to earlier ones.",
             },

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
-from dpcore.accounting.filters import Loss
+from dpcore.accounting.filters import Loss, total_loss
 from parties.ledger.charges import Charge, Scope
 from parties.ledger.limits import (
     BudgetExceededError,
@@ -36,7 +35,7 @@ def more_like(
         today = [event for event in events if same_day(event, now_unix_s)]
         events = [event for event in events if not same_day(event, now_unix_s)]
     # Each of the many steps below counts all events again.
-    events = [*_merged(events), *today]
+    events = [*merged(events), *today]
 
     def fits(count: int) -> bool:
         """Whether the last of `count` attempts is admitted after the others."""
@@ -63,35 +62,29 @@ def more_like(
     return least
 
 
-def _merged(events: Sequence[Event]) -> list[Event]:
+def merged(events: Sequence[Event]) -> list[Event]:
     """One event for all of a learner that bound the same scopes, at a time long past: it adds as much to every sum.
 
     Which bound of a charge counts in a scope depends on the scopes that it bounds, and not on their values.
     """
-    alike: dict[tuple[str, tuple[Scope, ...]], list[Charge]] = {}
-    merged = []
+    alike: dict[tuple[str, tuple[Scope, ...]], list[tuple[Charge, int]]] = {}
+    found = []
     for charge, count in counted(events).items():
         if charge.epoch is not None:
             # All of one epoch are one release.
-            merged.append(charge)
+            found.append(charge)
         else:
             scopes = tuple(scope for scope, _ in charge.bounds)
-            alike.setdefault((charge.learner, scopes), []).append(_times(charge, count))
+            alike.setdefault((charge.learner, scopes), []).append((charge, count))
     for (learner, scopes), charges in alike.items():
-        losses = (reduce(Loss.__add__, parts) for parts in zip(*(_losses(each) for each in charges), strict=True))
+        losses = (total_loss(parts) for parts in zip(*(_losses(*each) for each in charges), strict=True))
         bounds = tuple(zip(scopes, losses, strict=True))
-        merged.append(Charge(bounds, learner, events=sum(each.events for each in charges)))
-    return [Event(charge, charged=True, recorded_at_unix_s=-math.inf) for charge in merged]
+        found.append(Charge(bounds, learner, events=sum(count * charge.events for charge, count in charges)))
+    return [Event(charge, charged=True, recorded_at_unix_s=-math.inf) for charge in found]
 
 
-def _losses(charge: Charge) -> tuple[Loss, ...]:
-    return tuple(loss for _, loss in charge.bounds)
-
-
-def _times(charge: Charge, count: int) -> Charge:
-    """One charge that adds as much to every sum as `count` attempts."""
-    bounds = tuple((scope, loss.times(count)) for scope, loss in charge.bounds)
-    return replace(charge, bounds=bounds, events=count * charge.events)
+def _losses(charge: Charge, count: int) -> tuple[tuple[Loss, int], ...]:
+    return tuple((loss, count) for _, loss in charge.bounds)
 
 
 @dataclass(frozen=True)

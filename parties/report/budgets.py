@@ -8,6 +8,7 @@ from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError
 from parties.ledger.charges import ScopeKind
 from parties.ledger.limits import Event, Scopes, counted
+from parties.ledger.room import merged
 from parties.ledger.state import LedgerState, ScopeState
 
 MOST_SCOPES = 12
@@ -73,9 +74,11 @@ def budgets(
     """
     scopes, shown = Scopes((event.charge for event in events), state.limits), _shown(state)
     within = charged_since(events, since_unix_s)
-    counts = counted(event for event in events if event.charged and event.recorded_at_unix_s < since_unix_s)
+    # Of all so far, few that add as much to every sum: each of the many steps below counts them again.
+    so_far = merged([event for event in events if event.charged and event.recorded_at_unix_s < since_unix_s])
 
     def spent() -> list[float]:
+        counts = counted(so_far)
         return [_spent(scope.limit, scopes.total(counts, scope.scope).loss) for scope in shown]
 
     before, steps = spent(), []
@@ -86,7 +89,7 @@ def budgets(
         # What has the same time is in the same step.
         while end < len(within) and within[end].recorded_at_unix_s == within[end - 1].recorded_at_unix_s:
             end += 1
-        counts += counted(within[start:end])
+        so_far = merged([*so_far, *within[start:end]])
         steps.append((within[end - 1].recorded_at_unix_s, spent()))
         start = end
     return tuple(

@@ -87,8 +87,8 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 "release_type_description": "Each charged attempt at a query counts as a release.",
                 "data_source_type": "Static",
                 "data_source_type_description": (
-                    "The party reads its table at start. One ledger counts one data source, under the name "
-                    f"{report.data_source}."
+                    "The party reads its table at start, and when its people tell it to. One ledger counts one data "
+                    f"source, under the name {report.data_source}, also if its rows change."
                 ),
                 "access_type": "Interactive",
                 "access_type_description": "Learners may choose each query after the answers to earlier ones.",

@@ -119,6 +119,14 @@ def _approval_words(policy: Policy) -> Iterator[str]:
     ]
     people = "one person" if rules.approvers == 1 else f"{rules.approvers} people"
     yield f"Wait for the approval of {people}: {'; '.join(which)}. One refusal refuses a query."
+    # The program proves no one's identity, so a report must not say that different people decided.
+    told = "the name that they typed" if rules.names else "the user of the operating system"
+    yield f"People are told apart by {told}. Who may write this party's state directory may decide."
+    excluded = [learner.name for learner in policy.learners if learner.requesters]
+    if excluded:
+        yield f"People whom the policy lists as asking do not decide on the queries of {', '.join(excluded)}."
+    else:
+        yield "The policy lists no one as asking with a learner's key, so no one is excluded from deciding for that."
 
 
 def _own_limits(policy: Policy) -> Iterator[tuple[str, ScopeLimit]]:

@@ -39,9 +39,10 @@ class CommandForm:
                 is_list=option.multiple,
             )
             for option in self._command.params
+            if option.param_type_name == "option"
         )
 
-    def parse(self, values: Mapping[str, str]) -> dict[str, Any]:
+    def arguments(self, values: Mapping[str, str]) -> list[str]:
         """See `radofed.console.forms.CommandForm`."""
         arguments: list[str] = []
         for field in self.fields:
@@ -54,8 +55,12 @@ class CommandForm:
             lines = text.splitlines() if field.is_list else [text]
             # With "=", a text that begins with "-" is a value, too.
             arguments += [f"{field.flag}={line.strip()}" for line in lines if line.strip()]
+        return arguments
+
+    def parse(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """See `radofed.console.forms.CommandForm`."""
         try:
-            parsed: dict[str, Any] = self._command.make_context(self._words, arguments).params
+            parsed: dict[str, Any] = self._command.make_context(self._words, self.arguments(values)).params
         except Exception as error:
             # The parser's errors have no common public type.
             if callable(format_message := getattr(error, "format_message", None)):

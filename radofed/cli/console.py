@@ -26,13 +26,19 @@ def console(
     quiet_grpc()
     from radofed.cli import plan
     from radofed.cli.command_form import CommandForm
-    from radofed.cli.learner import queries
+    from radofed.cli.learner import models, queries
     from radofed.console.roles import views_of
     from radofed.console.serving import serve
 
     plans = group("Plan.")
     plan.add_to(plans)
-    forms = {"plan": CommandForm(plans, "rado plan"), "query": CommandForm(queries.app, "rado learner query")}
+    trains = group("Train.")
+    models.add_to(trains)
+    forms = {
+        "plan": CommandForm(plans, "rado plan"),
+        "query": CommandForm(queries.app, "rado learner query"),
+        "train": CommandForm(trains, "rado learner train"),
+    }
     found = views_of(config, forms)
     serve(found, port, lambda link: output.note(f"open this link; it works once, within ten minutes:\n{link}"))
     return Result({"role": found.role, "member": found.member, "ended": "stopped"})

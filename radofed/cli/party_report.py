@@ -58,21 +58,30 @@ def report(
 
 
 def _summary(found: "Report") -> list[str]:
-    asked = "; ".join(f"{each.learner}: {each.queries} queries, {each.answered} answered" for each in found.askers)
+    asked = "; ".join(
+        f"{each.learner}: {_counted(each.queries, 'query', 'queries')}, {each.answered} answered"
+        for each in found.askers
+    )
     record = found.record
     lines = [
         f"asked by {asked}" if asked else "no query in this period",
-        f"left this party: {found.bytes_out} encrypted bytes, {found.charged} answers charged",
+        f"left this party: {found.bytes_out} encrypted bytes, {_counted(found.charged, 'answer', 'answers')} charged",
         f"{record.scope}: epsilon {record.spent:.4g} of {record.limit_epsilon:.4g} is spent",
     ]
     if found.has_last:
-        count = "any number of" if found.more is None else str(found.more)
-        lines.append(f"{count} more queries like the last one fit")
+        more = (
+            "any number of more queries" if found.more is None else _counted(found.more, "more query", "more queries")
+        )
+        lines.append(f"{more} like the last one {'fits' if found.more == 1 else 'fit'}")
     if found.chances and (chance := found.chances[-1]).after_limit is not None:
         lines.append(f"a guess about one row, {chance.before} before: at most {chance.after_limit} within the limit")
     if found.warning:
         lines.append(f"warning: {found.warning}")
     return lines
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
 
 
 def add_to(app: typer.Typer) -> None:

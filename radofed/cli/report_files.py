@@ -19,9 +19,14 @@ class Findings(Protocol):
 
 
 def check_files(*paths: Path | None) -> None:
-    """Raise ConfigurationError if a file exists or its directory is missing."""
+    """Raise ConfigurationError if a file exists, its directory is missing, or it is standard output."""
+    from dpcore.errors import ConfigurationError
+
     for path in paths:
         if path is not None:
+            if str(path) in {"-", "/dev/stdout"}:
+                # Standard output has the summary, or JSON.
+                raise ConfigurationError(f"{path}: a report is a file that only its owner may read: give its name")
             check_directory(path)
             check_new(path)
 

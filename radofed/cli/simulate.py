@@ -11,6 +11,7 @@ import typer
 from radofed.cli.arguments import (
     EpsilonPerRado,
     KeyBits,
+    MapFile,
     OldEstimator,
     Rounded,
     Support,
@@ -116,6 +117,7 @@ def simulate(
     split: _Split = "local",
     norm_bound: _NormBound = None,
     support: Support = None,
+    map_file: MapFile = None,
     estimator: _Estimator = None,
     learner: OldEstimator = None,
     rounds: _Rounds = None,
@@ -163,6 +165,7 @@ def simulate(
         split=split,
         norm_bound=norm_bound,
         support=support,
+        feature_map=map_file,
         estimators=estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR,
         rounds=rounds,
         options=dict(named_option(text) for text in option or ()),

@@ -48,6 +48,7 @@ class Console:
         ]
         handlers: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
             RadofedError: self._failed,
+            OSError: self._failed,
             HTTPException: self._refused,
         }
         pages = Starlette(routes=[Mount(self._access.root, routes=routes)], exception_handlers=handlers)
@@ -93,9 +94,10 @@ class Console:
     async def _file(self, name: str, _: Request) -> Response:
         return Response(self._static[name], media_type=_STATIC[name])
 
-    async def _failed(self, _: Request, error: Exception) -> Response:
-        failure = Failure.of(error)
-        return self._response(Shown("failure.html", "Not done", {"failure": failure}), "", status=400)
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        # An action that failed at its answer may have reached others, such as a cancellation that was sent.
+        values = {"failure": Failure.of(error), "is_action": request.method == "POST"}
+        return self._response(Shown("failure.html", "Not done", values), "", status=400)
 
     async def _refused(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -33,6 +33,10 @@ class CommandForm(Protocol):
         """All options, in the command's order."""
         ...
 
+    def arguments(self, values: Mapping[str, str]) -> list[str]:
+        """The words of the command line for texts of fields by name; empty ones are not given."""
+        ...
+
     def parse(self, values: Mapping[str, str]) -> dict[str, Any]:
         """The command's parameters, from texts of fields by name; empty ones are not given.
 

@@ -10,7 +10,7 @@ from wire.roster import Role
 
 
 def views_of(config: Path, forms: Mapping[str, CommandForm]) -> Views:
-    """The views of a node. forms: of `rado plan` and `rado learner query`, by the names "plan" and "query".
+    """The views of a node. forms: of `rado plan`, `rado learner query` and `rado learner train`, by their last words.
 
     Raises ConfigurationError if the file is no node's configuration.
     """

@@ -7,6 +7,7 @@ It has the interface of a federation of nodes:
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Schema
 from learner.federation import Federation
+from radofed.common.files.schemas import load_schema
 from radofed.common.tables.tables import as_source
 from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.limits import check_parties
@@ -34,7 +36,7 @@ def simulated_federation(
     *,
     label: str | None = None,
     positive: str | Sequence[str] | None = None,
-    schema: Schema | None = None,
+    schema: Schema | str | Path | None = None,
     parties: int = 10,
     partition: str = "iid",
     seed: int = 0,
@@ -44,9 +46,9 @@ def simulated_federation(
 ) -> Federation:
     """Return a federation whose parties, in this process, hold the rows of a table.
 
-    data: the path of a CSV (also gzipped) or Parquet file, an Arrow table or a data frame, read through
-    `schema`, or through one that is inferred from the whole table with `label` and its `positive` values, which is not
-    private. parties: 2 to 1,000; partition: as in `rado simulate`. seed: of the partition and of every party's draws,
+    data: the path of a CSV (also gzipped) or Parquet file, an Arrow table or a data frame, read through `schema` (one,
+    or its file), or through one that is inferred from the whole table with `label` and its `positive` values, which is
+    not private. parties: 2 to 1,000; partition: as in `rado simulate`. seed: of the partition and all parties' draws,
     so the noise protects no one: two federations with one seed repeat each other's noise. The queries to one federation
     share no noise. encrypt: use Paillier and masks, which changes no answer. terms: as for
     `learner.federation.Federation`.
@@ -57,6 +59,7 @@ def simulated_federation(
     check_parties(parties)
     divided = Partition.parse(partition)
     values = (positive,) if isinstance(positive, str) else positive
+    schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
     table = read_table(as_source(data), label=label, positive=values, schema=schema, group_column=divided.column)
     parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))
     names = party_names(parties)

@@ -13,6 +13,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.rados.designs import Split
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
 from learner.requests import USUAL_RADOS, Request, rados_within, release_request
@@ -56,7 +57,8 @@ class DesignOptions:
     needs it. sensitive: the features that dp-feat protects. rounded: those of them that are numbers, which are rounded
     to a sign. joint: dp-feat protects the source column of the one sensitive feature within the whole release. epsilon,
     delta: the target of the whole release. epsilon_per_rado: Algorithm 2's truncation. split: see `Split`. norm_bound:
-    R, the clipping norm of records. support: the fraction of its records that a rado takes.
+    R, the clipping norm of records. support: the fraction of its records that a rado takes. feature_map: what records
+    are mapped by before they are clipped; a plan refuses it for designs that take none.
 
     Raises ConfigurationError if an option is out of range or does not belong to the design.
     """
@@ -72,6 +74,7 @@ class DesignOptions:
     split: Split = "local"
     norm_bound: Fraction | None = None
     support: Fraction | None = None
+    feature_map: FeatureMap | None = None
 
     def __post_init__(self) -> None:
         if self.rados is not None and self.rados < 2:
@@ -103,7 +106,7 @@ class DesignOptions:
             "norm_bound": self.norm_bound,
             "support": self.support,
         }
-        return release_request(schema, self.name, options)
+        return replace(release_request(schema, self.name, options), feature_map=self.feature_map)
 
     def _rados(self, folds: Sequence[Sequence[int]]) -> int:
         usual = max(2, min(USUAL_RADOS, min(map(sum, folds)) // 2))

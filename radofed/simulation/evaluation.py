@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
 from dpcore.evaluation.evaluation import Proportion
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import nearest
 from dpcore.statistics.moments import Moments
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of
@@ -60,7 +61,7 @@ class Fold:
     number: from 1. training, labels: the pooled usable training rows, (rows, d), with the bias if there is one, and
     -1/+1; test, test_labels: the held-out ones. release: rados or moments, None if no estimator learns from a release.
     oracles: for estimators that query, None if none does. evaluations: on the rows that parties hold back, None if
-    they hold none back.
+    they hold none back. feature_map: of the release's records; None if they are as the schema encodes them.
     """
 
     number: int
@@ -72,6 +73,7 @@ class Fold:
     release: RadoSample | Moments | None
     oracles: Oracles | None = None
     evaluations: Evaluations | None = None
+    feature_map: FeatureMap | None = None
 
 
 def named_learners(
@@ -177,9 +179,10 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
         begin = time.perf_counter()
         sees = _train(name, learner, fold)
         seconds = time.perf_counter() - begin - _waited(name, sees, fold)
-        test = _without_bias(fold.test, fold) if sees == "rows" else fold.test
-        margins = np.asarray(learner.decision_function(test), dtype=np.float64)
-        evaluated = None if sees == "rows" else _on_held_back_rows(name, learner, fold)
+        # An estimator of a release sees no map: its weights are over the terms.
+        feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(learner, "feature_map_", None)
+        margins = np.asarray(learner.decision_function(_test(sees, fold)), dtype=np.float64)
+        evaluated = None if sees == "rows" else _on_held_back_rows(name, learner, fold, feature_map)
     except SimulationTimedOutError:
         raise
     except Exception as error:  # a caller's estimator may raise anything
@@ -198,12 +201,21 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
     return replace(row, evaluated_error=evaluated.estimate, evaluated_low=low, evaluated_high=high)
 
 
-def _on_held_back_rows(name: str, learner: Any, fold: Fold) -> Proportion | None:
+def _test(sees: Sees, fold: Fold) -> Floats:
+    """The held-out rows, as an estimator that was trained on what it `sees` takes them."""
+    if sees == "rows":
+        return _without_bias(fold.test, fold)
+    if fold.feature_map is not None and sees in ("moments", "rados"):
+        return fold.feature_map.of(fold.test)
+    return fold.test
+
+
+def _on_held_back_rows(name: str, learner: Any, fold: Fold, feature_map: FeatureMap | None) -> Proportion | None:
     """The error on rows that parties hold back; None if they hold none back, or there are no weights to measure."""
     theta = getattr(learner, "theta_", None)
     if fold.evaluations is None or theta is None:
         return None
-    return fold.evaluations.of(name, theta, getattr(learner, "feature_map_", None)).error
+    return fold.evaluations.of(name, theta, feature_map).error
 
 
 def _train(name: str, learner: Any, fold: Fold) -> Sees:

@@ -24,8 +24,10 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
+from radofed.common.files.feature_maps import load_feature_map
 from radofed.common.files.schemas import load_schema
 from radofed.common.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions
@@ -71,6 +73,7 @@ def simulate(
     split: str = "local",
     norm_bound: Fraction | float | str | None = None,
     support: Fraction | float | str | None = None,
+    feature_map: FeatureMap | str | Path | None = None,
     estimators: str | Sequence[str] | Mapping[str, Any] = ("mean-variance",),
     rounds: int | None = None,
     options: Mapping[str, Any] | None = None,
@@ -97,7 +100,9 @@ def simulate(
     design and the options up to `support`: shared by estimators of releases, see `DesignOptions`; default "plain".
     epsilon, delta: also the budget of each estimator that queries, separately in each fold; delta 0 is pure
     differential privacy, for estimators that query only statistics. If all estimators query, no other option of a
-    design may be given. rounds: for estimators with that parameter. options: parameters of the only estimator. Exact
+    design may be given. feature_map: what records of the design are mapped by before they are clipped, or its file in
+    the columns' units, for moments, gaussian, and fixed-support with an epsilon; estimators of releases then learn over
+    its terms. rounds: for estimators with that parameter. options: parameters of the only estimator. Exact
     numbers may be strings, such as "1e-6". hold_back: the share of its rows that each party holds back. Estimators are
     trained on the others, and each that gives theta_ is evaluated on these by a query of its own, with
     `evaluation_epsilon`, by default epsilon, and the same delta. note: progress callback, one sentence a call. Other
@@ -123,6 +128,10 @@ def simulate(
         "support": exact("the support", support),
     }
     design_options, budget = asked_of_a_federation(chosen, shared, epsilon, delta)
+    if feature_map is not None and design_options is None:
+        raise ConfigurationError(
+            "a feature map is of a release: name an estimator of releases, such as mean-variance, or leave the map out"
+        )
     settings = SimulationOptions(
         parties=parties,
         partition=Partition.parse(partition),
@@ -151,6 +160,9 @@ def simulate(
         schema=_schema(schema),
         group_column=settings.partition.column,
     )
+    if design_options is not None and feature_map is not None:
+        found = _map(feature_map, table.schema)
+        settings = replace(settings, design=replace(design_options, feature_map=found))
     return run_simulation(table, settings, chosen, note or (lambda _: None))
 
 
@@ -190,6 +202,7 @@ def run_simulation(
             *notes_if_several(options.folds, released=options.design is not None, asked=options.budget is not None),
             *table.notes,
             *learners_warnings(rows, options.folds),
+            *_notes_if_mapped(options, table.schema),
             *_notes_if_held_back(options, rows),
         ),
         hold_back=None if options.hold_back is None else options.hold_back.share,
@@ -233,7 +246,7 @@ def _measured(
     progress, schema = _uploads(note, fold.number), fold.table.schema
     release, oracles, evaluations = None, None, None
     if options.design is not None:
-        release = _release(planned, federation.ask(planned, progress), schema)
+        release = _release(planned, federation.ask(planned, progress))
     query_s = time.perf_counter() - started
     if options.budget is not None:
         oracles = Oracles(
@@ -241,7 +254,9 @@ def _measured(
         )
     if options.hold_back is not None:
         evaluations = Evaluations(federation, schema, planned.parts, fold.number, options.hold_back, progress)
-    rows = measure(learners, _fold(fold, release, oracles, evaluations), options.seed)
+    feature_map = None if options.design is None else options.design.feature_map
+    measured = replace(_fold(fold, release, oracles, evaluations), feature_map=feature_map)
+    rows = measure(learners, measured, options.seed)
     asked = {} if oracles is None else oracles.statements()
     evaluated = {} if evaluations is None else evaluations.statements()
     query_s += sum(each.seconds() for each in (oracles, evaluations) if each is not None)
@@ -259,6 +274,13 @@ def _schema(schema: Schema | str | Path | None) -> Schema | None:
     if schema is None or isinstance(schema, Schema):
         return schema
     return load_schema(Path(schema))
+
+
+def _map(feature_map: FeatureMap | str | Path, schema: Schema) -> FeatureMap:
+    if isinstance(feature_map, FeatureMap):
+        feature_map.check(schema)
+        return feature_map
+    return load_feature_map(Path(feature_map), schema)
 
 
 def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -346,16 +368,23 @@ def _privacy(design: DesignOptions, planned: Sequence[PlannedFold]) -> PrivacySt
     return worst([design.statement(each.kind, each.plan.query, each.party_rows) for each in distinct.values()])
 
 
-def _release(planned: PlannedFold, values: NDArray[np.int64], schema: Schema) -> RadoSample | Moments:
+def _release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments:
     """The total, decoded for an estimator."""
-    kind, bits = planned.kind, planned.plan.query.encoding.fraction_bits
-    rows, part = sum(planned.party_rows), planned.plan.query.held_back
+    query = planned.plan.query
+    kind, bits = planned.kind, query.encoding.fraction_bits
+    rows, part = sum(planned.party_rows), query.held_back
     if isinstance(kind, MomentsQuery):
         return kind.moments(values, bits, rows=rows, parties=len(planned.party_rows), held_back=part)
     assert isinstance(kind, RadosQuery), "a design releases rados or moments"
-    distribution = kind.distribution(schema.d, planned.party_rows, bits)
+    distribution = kind.distribution(query.d, planned.party_rows, bits)
     about = rows if part is None else part.rows(rows)
-    return RadoSample(kind.decode(values, bits), about, bias=schema.bias, distribution=distribution)
+    return RadoSample(kind.decode(values, bits), about, bias=query.schema.bias, distribution=distribution)
+
+
+def _notes_if_mapped(options: SimulationOptions, schema: Schema) -> list[str]:
+    if options.design is None or options.design.feature_map is None:
+        return []
+    return [f"Releases are of records under a feature map: {options.design.feature_map.words(schema)}."]
 
 
 def _notes_if_held_back(options: SimulationOptions, rows: Sequence[FoldRow]) -> list[str]:

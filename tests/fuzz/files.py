@@ -47,6 +47,7 @@ from radofed.common.logs import Log
 from radofed.common.watching.probe import LIMIT_BYTES as PROBE_LIMIT_BYTES
 from radofed.common.watching.probe import Health
 from radofed.common.watching.readiness import Reason, readiness_to_dict
+from radofed.console.learner.training_file import TrainingFile
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, scratch, written
@@ -403,10 +404,18 @@ def exported_history() -> dict[str, object]:
     return {"data": {"queries": [query]}}
 
 
+def read_training(path):
+    found = TrainingFile.load(path)
+    path.write_bytes(found.to_bytes())
+    assert TrainingFile.load(path) == found
+
+
 def targets() -> list[Target]:
     jwk = {**world.secret_key().to_jwk(), "not_before_unix_s": world.NOW}
     rounds = [{"asked": "ab" * 32, "query_id": "cd" * 32}] * 2
     journal = {"format": "radofed-journal", "format_version": 1, "rounds": rounds}
+    training = {"format": "radofed-training", "format_version": 1, "estimator": "newton", "warning": ""}
+    training |= {"given": {"epsilon": "1", "delta": "1e-6", "option": "clip=1"}}
     integers = sha256(np.arange(3).astype("<i8").tobytes()).hex()
     manifest = {"chunks": [sha256(b"c" * 100).hex()], "ciphertexts": 10, "values": integers}
     party = templates.party_toml(world.FEDERATION, "ann", "hub:7443")
@@ -436,6 +445,8 @@ def targets() -> list[Target]:
         Target("journal", in_file("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
                ("learner.journal._JOURNAL", "radofed.common.files.reading.parse_json")),
+        Target("training", in_file("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
+               ("radofed.console.learner.training_file._FILE",)),
         Target("release-json", read_release, json_octets([release().to_json()]), 32 * MEBIBYTE,
                ("learner.release._FIELDS", "learner.release.Release.load", "radofed.common.files.reading.read_json")),
         Target("release-array", read_array, octets_near(arrays), 32 * MEBIBYTE,

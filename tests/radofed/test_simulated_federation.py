@@ -60,15 +60,16 @@ def test_encryption_changes_no_answer(table):
     assert plain.answers[0].integers.tolist() == encrypted.answers[0].integers.tolist()
 
 
-def test_partitions_terms_and_schemas_are_those_asked_for(table):
+def test_partitions_terms_and_schemas_are_those_asked_for(table, tmp_path):
     federation = asked(table, parties=3, partition="by-column:place", colluders=0)
     assert "place" not in [feature.name for feature in federation.schema.features]
     answer = federation.within(HALF, Fraction(0))
     answer.statistic(["true"])
     assert set(federation.answers[0].party_rows.values()) == {ROWS // 3}
     assert federation.answers[0].query.honest_parties == 2
-    again = simulated_federation(table, schema=federation.schema, parties=3)
-    assert again.schema == federation.schema
+    (tmp_path / "schema.toml").write_text(federation.schema.to_toml())
+    for schema in (federation.schema, tmp_path / "schema.toml", str(tmp_path / "schema.toml")):
+        assert simulated_federation(table, schema=schema, parties=3).schema == federation.schema
 
 
 @pytest.mark.parametrize("parties", [1, 1001])

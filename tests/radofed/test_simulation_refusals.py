@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from radofed.simulation import federation as federation_module
 from radofed.simulation.errors import SimulationError
 from tests.radofed.simulation_world import SCHEMA, Recorder, made_up, simulate
+
+MAP = FeatureMap((Term(Column(0)), Term(Hat(0, -ONE, 0, ONE))), bias=True)
+MAP_OF_NOTHING = FeatureMap((Term(Column(99)),), bias=True)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +73,9 @@ def table(tmp_path_factory):
         ({"schema": "/no/such/file.toml"}, "cannot be read"),
         ({"positive": ["in", "out"]}, "one label"),
         ({"encrypt": True, "key_bits": 1024}, "1024"),
+        ({"feature_map": MAP}, "plain takes no feature map"),
+        ({"feature_map": MAP, "estimators": "newton", "epsilon": 1}, "leave the map out"),
+        ({"feature_map": MAP_OF_NOTHING, "design": "moments", "epsilon": 1}, "coordinate 99"),
     ],
 )
 def test_bad_input_is_refused_with_what_would_work(table, options, said):

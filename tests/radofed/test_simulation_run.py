@@ -377,3 +377,23 @@ def test_exact_numbers():
     assert exact("delta", 1e-6) == exact("delta", "1e-6") == Fraction(1, 10**6)
     assert exact("epsilon", "1/3") == Fraction(1, 3)
     assert exact("epsilon", None) is None
+
+
+def test_estimators_of_releases_learn_over_a_map(tmp_path, capsys):
+    """Both labels have the same mean of x: no line tells them apart. A hat does, also on rows that are held back."""
+    random = np.random.default_rng(5)
+    x = random.uniform(-1, 1, 900)
+    with (tmp_path / "bent.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("x", "y"), *zip(x, np.where(np.abs(x) < 0.5, "in", "out"), strict=True)])
+    (tmp_path / "map.toml").write_text('map_version = 1\n[[terms]]\nhats = "x"\nknots = [-0.9, 0, 0.9]\n')
+    command = ["simulate", "--data", str(tmp_path / "bent.csv"), "--label", "y", "--positive", "in", "--parties", "3"]
+    command += ["--folds", "2", "--workers", "0", "--epsilon", "8", "--estimator", "mean-variance", "--format", "json"]
+    mapped = ["--map", str(tmp_path / "map.toml")]
+    for design, options in (("moments", ["--hold-back", "1/5"]), ("gaussian", ["--rados", "200"])):
+        for terms, least, most in ((mapped, 0.0, 0.2), ([], 0.35, 1.0)):
+            assert run([*command, "--design", design, *options, *terms]) == 0
+            found = json.loads(capsys.readouterr().out)["data"]
+            assert least < found["results"]["mean-variance"]["test_error_mean"] < most
+            assert any("under a feature map: 1 hat" in note for note in found["notes"]) == bool(terms)
+            if design == "moments":
+                assert least - 0.1 < found["results"]["mean-variance"]["evaluated_error_mean"] < most + 0.1

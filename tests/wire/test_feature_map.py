@@ -146,6 +146,11 @@ def test_people_see_what_a_mapped_statistic_asks(world):
     assert "of records mapped to 2 coordinates, 3 hats" in asked.words
     one = StatisticRequest(SCHEMA, (NonNegative(Affine((("2: age~50", 1),))),), **BUDGET)
     assert Asked.of(world.plan(one).query).columns == ("age",)
+    # Where numbers are clipped decides what they count: only of the columns that are asked about.
+    (age,) = (each for each in world.plan(one).query.schema.features if each.name == "age")
+    bounds = f"age {age.lower:.10g} to {age.upper:.10g}"
+    assert Asked.of(world.plan(one).query).bounds == (bounds,)
+    assert f"numbers beyond these bounds count as if at them: {bounds}" in Asked.of(world.plan(one).query).lines()
 
 
 def test_a_request_for_another_schema_is_refused_before_a_plan():

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output
-from radofed.common.options import exact
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
+    from learner.journal import SessionSource
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -23,14 +23,26 @@ def asked_federation(
     schema: "Schema",
     terms: dict[str, Any],
     timeout_s: float | None,
-    journal: Path | None,
 ) -> "Iterator[Federation]":
     """A federation of organisations, in a session that ends with the block. terms: of `terms_of`.
+
+    Raises ConfigurationError without a configuration.
+    """
+    from learner.federation import Federation
+
+    with asked_source(output, config, timeout_s, None) as source:
+        yield Federation(source, schema, **terms)
+
+
+@contextmanager
+def asked_source(
+    output: Output, config: Path | None, timeout_s: float | None, journal: Path | None
+) -> "Iterator[SessionSource]":
+    """The answers of organisations, in a session that ends with the block.
 
     journal: see learner.journal. Raises ConfigurationError without a configuration.
     """
     from dpcore.errors import ConfigurationError
-    from learner.federation import Federation
     from learner.journal import SessionSource
     from learner.session import check_timeout
 
@@ -38,19 +50,14 @@ def asked_federation(
     if config is None:
         raise ConfigurationError("this command queries the parties: give the learner's --config")
     with open_session(config, output) as session:
-        source = SessionSource(session, journal, timeout_s=timeout_s, note=output.note)
-        yield Federation(source, schema, **terms)
+        yield SessionSource(session, journal, timeout_s=timeout_s, note=output.note)
 
 
 def within(federation: "Federation", what: str, epsilon: str | None, delta: str) -> "BudgetedOracle":
     """The oracle of a command within its budget. what: the command. Raises ConfigurationError without an epsilon."""
-    from dpcore.errors import ConfigurationError
+    from learner.asked_training import budget_of
 
-    if epsilon is None:
-        raise ConfigurationError(
-            f"{what} queries the parties, and answers have noise: give the --epsilon of all answers in total"
-        )
-    return federation.within(exact(epsilon, "epsilon"), exact(delta, "delta"))
+    return federation.within(*budget_of(what, epsilon, delta))
 
 
 def terms_of(
@@ -62,7 +69,7 @@ def terms_of(
     allow_older_nodes: bool,
 ) -> dict[str, Any]:
     """The options of `learner.requests.Terms` that are given."""
-    terms: dict[str, Any] = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows}
-    terms["quorum_wait_s"] = quorum_wait_s
-    terms["allow_older_nodes"] = allow_older_nodes or None
-    return {name: value for name, value in terms.items() if value is not None}
+    from learner import asked_training
+
+    given = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows, "quorum_wait": quorum_wait_s}
+    return asked_training.terms_of({**given, "allow_older_nodes": allow_older_nodes})

@@ -173,7 +173,7 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
         raise ConfigurationError(f"confidence is {confidence}: choose a number between 0 and 1")
     same = ("cohort_min", "colluders", "max_rows", "quorum_wait")
     terms = terms_of(*(given[name] for name in same), allow_older_nodes=given["allow_older_nodes"])
-    with asked_federation(output, given["config"], shared, terms, given["timeout_s"], None) as federation:
+    with asked_federation(output, given["config"], shared, terms, given["timeout_s"]) as federation:
         oracle = within(federation, "a histogram", given["epsilon"], given["delta"])
         if given["plan"]:
             return _planned(oracle.planned(predicates), predicates, confidence)

@@ -17,9 +17,9 @@ from radofed.cli.arguments import (
     estimator_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.asking import asked_federation, terms_of, within
+from radofed.cli.learner.asking import asked_federation, asked_source, terms_of, within
 from radofed.cli.output import Output, Result
-from radofed.common.options import named_option, training_part
+from radofed.common.options import named_option
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -92,6 +92,7 @@ def train(
     that was interrupted, run the same command again. If the parties refuse a later round, the estimator keeps its last
     iterate and reports what was spent.
     """
+    given = dict(locals())
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import nearest
     from learner.estimators import BY_QUERIES, FROM_RELEASES
@@ -99,66 +100,35 @@ def train(
     name = estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR
     check_new(to)
     check_directory(to)
-    options = dict(named_option(text) for text in option or ())
     if name not in (*BY_QUERIES, *FROM_RELEASES):
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
         asks = {"--config": config, "--schema": schema, "--epsilon": epsilon, "--rounds": rounds, "--journal": journal}
         asks["--hold-back"] = hold_back
-        if given := [option for option, value in asks.items() if value is not None]:
-            raise ConfigurationError(f"{name} learns from a release and takes no {given[0]}; leave it out")
+        if odd := [option for option, value in asks.items() if value is not None]:
+            raise ConfigurationError(f"{name} learns from a release and takes no {odd[0]}; leave it out")
         if release is None:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
-        return _train_on(output, release, to, name, options)
+        return _train_on(output, release, to, name, dict(named_option(text) for text in option or ()))
     if release is not None:
         raise ConfigurationError(f"{name} queries the parties and takes no release: leave the release out")
     if schema is None:
         raise ConfigurationError(f"{name} queries the parties: give the --schema that they share")
-    if rounds is not None:
-        options["rounds"] = rounds
-    return _train_by_queries(
-        output,
-        to,
-        name,
-        options,
-        schema=schema,
-        config=config,
-        budget=(epsilon, delta),
-        journal=journal or to.with_name(f"{to.name}.journal"),
-        terms={
-            **terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes),
-            "held_back": training_part(hold_back),
-        },
-        timeout_s=timeout_s,
-    )
+    return _train_by_queries(output, name, given, journal or to.with_name(f"{to.name}.journal"))
 
 
-def _train_by_queries(
-    output: Output,
-    to: Path,
-    name: str,
-    options: dict[str, Any],
-    *,
-    schema: Path,
-    config: Path | None,
-    budget: tuple[str | None, str],
-    journal: Path,
-    terms: dict[str, Any],
-    timeout_s: float | None,
-) -> Result:
-    """Train the estimator `name` by queries. budget: the texts of --epsilon and --delta."""
-    from learner.estimators import make_estimator
-    from learner.training import model_of_answers
+def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal: Path) -> Result:
+    """Train the estimator `name` by queries. given: the parameters of `train`."""
+    from learner.asked_training import AskedTraining
     from radofed.common.files.schemas import load_schema
 
-    estimator = make_estimator(name, **options)
-    with asked_federation(output, config, load_schema(schema), terms, timeout_s, journal) as federation:
-        oracle = within(federation, name, *budget)
-        estimator.fit_queries(oracle)
-        model = model_of_answers(estimator, oracle, name)
-    answers = len(oracle.answers)
-    rows = max(sum(answer.party_rows.values()) for answer in oracle.answers)
-    data = {**_saved(output, model, estimator, to), "answers": answers}
+    training = AskedTraining.of(name, given, load_schema(given["schema"]))
+    with asked_source(output, given["config"], given["timeout_s"], journal) as source:
+        trained = training.run(source)
+    model, to, found = trained.model, given["to"], trained.oracle.answers
+    answers = len(found)
+    rows = max(sum(answer.party_rows.values()) for answer in found)
+    data = {**_saved(output, model, trained.estimator, to), "answers": answers}
     words = f"{to}: {name} over {rows} rows{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     return Result(data, "\n".join([words, *model.statement.sentences()]))
 
@@ -231,7 +201,7 @@ def evaluate(
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
-    with asked_federation(output, config, loaded.schema, terms, timeout_s, None) as federation:
+    with asked_federation(output, config, loaded.schema, terms, timeout_s) as federation:
         oracle = within(federation, "evaluate", epsilon, delta)
         options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale}
         found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
@@ -280,7 +250,7 @@ def statistic(
     # Check before connecting.
     check(predicates, shared)
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
-    with asked_federation(output, config, shared, terms, timeout_s, None) as federation:
+    with asked_federation(output, config, shared, terms, timeout_s) as federation:
         oracle = within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
     if tolerance is not None and found.tolerance > tolerance:

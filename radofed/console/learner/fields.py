@@ -17,7 +17,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
 USUAL = "moments"
 
 _ROWS = ("rows", "parties", "party_rows")
-_OF_ASKING = ("honest", "key_bits")
+_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait", "allow_older_nodes")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
 _NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "output_format", "debug"}
 # In this order before the others, which are folded away.
@@ -47,8 +47,13 @@ class PlanFields:
 
     @property
     def is_design(self) -> bool:
-        """Whether it is a release's design, which the console can ask for."""
+        """Whether it is a release's design."""
         return self.what in DESIGNS
+
+    @property
+    def asks_by_itself(self) -> bool:
+        """Whether it is an estimator, which asks several queries."""
+        return not self.is_design and self.what != STATISTIC
 
     @property
     def chosen(self) -> dict[str, str]:
@@ -66,7 +71,8 @@ def fields_of(what: str, plan: CommandForm, query: CommandForm) -> PlanFields:
         names = {"schema", *_ROWS, *(name for name in of_query if name in taken or name not in OPTIONS)}
         names |= {"worth"} if "epsilon" in taken else set()
     else:
-        own = {"statistic", "tolerance", "confidence", "noise_rate"} if what == STATISTIC else {"option", "rounds"}
+        own = {"statistic", "tolerance", "confidence", "noise_rate"}
+        own = own if what == STATISTIC else {"option", "rounds", "hold_back"}
         names = {"schema", *_ROWS, *_OF_ASKING, "epsilon", "worth", "delta"} | own
     known = of_plan | of_query if what in DESIGNS else of_query | of_plan
     shown = [known[name] for name in known if name in names - _NOT_SHOWN]

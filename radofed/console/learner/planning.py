@@ -4,29 +4,39 @@ import inspect
 import secrets
 import shlex
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.predicates.checking import check
+from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
+from learner.asked_training import budget_of, terms_of
 from learner.config import LearnerConfig
 from learner.estimators import class_of
+from learner.federation import Federation
 from learner.history import LearnerHistory
+from learner.journal import SessionSource
 from learner.planning import Plan, cohort_sizes
 from learner.request_options import request_of as query_request
+from learner.session import Session
 from radofed.common.files.schemas import load_schema
 from radofed.console.forms import CommandForm
 from radofed.console.learner.fields import CHOICES, STATISTIC, USUAL, PlanFields, fields_of, parsed
 from radofed.console.learner.following import Following
+from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.console.plots import curve
 from radofed.planning.options import Planned, cost_of, request_of, worth_curve
+from wire.asked import Asked
 from wire.roster import Member, Roster
 
 _ASSUMED = "Assumed: "
 _MODEL = "model.json"
+MOST_PREDICATES = 50
 MOST_KEPT = 32
 """Plans that wait for a confirmation; the oldest is dropped."""
 
@@ -46,9 +56,14 @@ class Planning:
     """Plans a learner's queries and asks them."""
 
     def __init__(
-        self, file: Path, config: LearnerConfig, forms: Mapping[str, CommandForm], following: Following
+        self,
+        file: Path,
+        config: LearnerConfig,
+        forms: Mapping[str, CommandForm],
+        following: Following,
+        trainings: Trainings,
     ) -> None:
-        self._file, self._config, self._following = file, config, following
+        self._file, self._config, self._following, self._trainings = file, config, following, trainings
         self._plan, self._query = forms["plan"], forms["query"]
         self._prepared: dict[str, Prepared] = {}
         self._lock = threading.Lock()
@@ -63,6 +78,8 @@ class Planning:
         values = {each.name: visit.form.get(each.name, "") for each in (*fields.first, *fields.more)}
         try:
             if visit.form.get("do") == "ask":
+                if fields.asks_by_itself:
+                    return Goto(f"training/{self._prepare_training(fields, values)}")
                 return Goto(f"asking/{self._prepare(fields, values)}")
             return self._planned(fields, values)
         except RadofedError as error:
@@ -71,7 +88,14 @@ class Planning:
     def confirmation(self, visit: Visit) -> Answer:
         """What is asked, of whom, and what it costs."""
         prepared = self._find(visit)
-        values = {"name": visit.path["plan"], "prepared": prepared, "query": prepared.plan.query_id.hex()}
+        asked = Asked.of(prepared.plan.query)
+        values = {
+            "name": visit.path["plan"],
+            "prepared": prepared,
+            "query": prepared.plan.query_id.hex(),
+            "predicates": asked.predicates[:MOST_PREDICATES],
+            "more_predicates": max(0, len(asked.predicates) - MOST_PREDICATES),
+        }
         return Shown("learner/asking.html", "Ask this?", values)
 
     def ask(self, visit: Visit) -> Answer:
@@ -128,6 +152,8 @@ class Planning:
             # These are options of the query alone; they are read here, too, so that a wrong one is seen at once.
             asked = self._asked(fields, values)
             given["honest"] = _honest(asked, request_of(given).party_rows)
+        elif (honest := _honest(self._terms(values), request_of(given).party_rows)) is not None:
+            given["honest"] = honest
         request = request_of(given)
         planned = cost_of(request, given)
         if planned.needed_epsilon is not None:
@@ -151,10 +177,13 @@ class Planning:
         return parsed(self._query, values, **chosen, schema=values["schema"] or str(self._file))
 
     def _prepare(self, fields: PlanFields, values: Mapping[str, str]) -> str:
-        given = self._asked(fields, values) | {"schema": self._schema(values["schema"])}
+        schema = self._schema(values["schema"])
         notes: list[str] = []
         with self._following.session(notes) as session:
-            plan = session.plan(query_request(given))
+            if fields.is_design:
+                plan = session.plan(query_request(self._asked(fields, values) | {"schema": schema}))
+            else:
+                plan = self._statistic(session, schema, values)
         roster = self._roster()
         assert roster is not None, "a plan has a roster"
         name = secrets.token_urlsafe(16)
@@ -163,6 +192,48 @@ class Planning:
             while len(self._prepared) > MOST_KEPT:
                 self._prepared.pop(next(iter(self._prepared)))
         return name
+
+    def _terms(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """The options of `rado learner query` that hold for each query of an estimator, and for statistics."""
+        own = {"cohort_min", "colluders", "max_rows", "quorum_wait", "allow_older_nodes"}
+        texts = {name: text for name, text in values.items() if name in own}
+        given = parsed(self._query, texts, config=str(self._file), schema=str(self._file))
+        return {name: given[name] for name in own}
+
+    def _statistic(self, session: Session, schema: Schema, values: Mapping[str, str]) -> Plan:
+        """The plan of a batch of statistics, as `rado learner statistic` asks it."""
+        texts = {name: text for name, text in values.items() if name != "worth"}
+        given = parsed(self._plan, texts, schema=str(self._file))
+        predicates = [parse(text) for text in given["statistic"] or ()]
+        if not predicates:
+            raise ConfigurationError('give at least one predicate, such as x["age"] >= 65')
+        check(predicates, schema)
+        if given["noise_rate"]:
+            raise ConfigurationError("--noise-rate is for the command that the plan prints: leave it out to ask here")
+        federation = Federation(SessionSource(session), schema, **terms_of(self._terms(values)))
+        oracle = federation.within(*budget_of("a statistic", given["epsilon"], given["delta"]))
+        return oracle.planned(predicates, tolerance=given["tolerance"], confidence=given["confidence"])
+
+    def _prepare_training(self, fields: PlanFields, values: Mapping[str, str]) -> str:
+        """Plan what an estimator asks of the parties of the newest roster, and keep it for the confirmation."""
+        schema = self._schema(values["schema"])
+        notes: list[str] = []
+        with self._following.session(notes) as session:
+            session.key  # noqa: B018 - without a key nothing can be asked
+            roster = session.fetch_roster()
+        roster.check_unexpired(time.time())
+        texts, options = self._trainings.options(fields.what, values)
+        given = parsed(self._plan, {**values, **_rows_of(roster, values)}, **fields.chosen) | {"schema": schema}
+        given["honest"] = _honest(options, request_of(given).party_rows)
+        planned = cost_of(request_of(given), given)
+        if not planned.cost.feasible:
+            raise ConfigurationError(f"this is not possible: {planned.cost.reason}")
+        if planned.needed_epsilon is not None:
+            texts["epsilon"] = planned.needed_epsilon
+        warning = planned.cost.warning or ""
+        said = [each for each in planned.sentences() if each != f"Warning: {warning}"]
+        prepared = PreparedTraining(fields.what, texts, schema, said, warning, tuple(roster.parties), notes)
+        return self._trainings.prepare(prepared)
 
     def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """The command that asks what the page does not ask."""
@@ -202,9 +273,25 @@ class Planning:
         return Shown("learner/plan.html", "Plan", shared | found)
 
 
+def _rows_of(roster: Roster, values: Mapping[str, str]) -> dict[str, str]:
+    """The fields of the parties' rows: as the roster states them, otherwise as they were typed.
+
+    Raises ConfigurationError if those are not of as many parties as the roster has.
+    """
+    stated = [party.rows_at_least for party in roster.parties]
+    typed = values.get("party_rows", "")
+    if None not in stated:
+        typed = ",".join(map(str, stated))
+    elif len(typed.split(",")) != len(stated):
+        raise ConfigurationError(
+            f"the roster has {len(stated)} parties and does not state the rows of each: give them by --party-rows"
+        )
+    return {"rows": "", "parties": "", "party_rows": typed}
+
+
 def _honest(given: Mapping[str, Any], party_rows: tuple[int, ...]) -> int | None:
     """The parties whose noise counts, as the query will have it; None for the usual number, also of a pool."""
-    named = {name: given[name] for name in ("colluders", "cohort_min", "max_parties")}
+    named = {name: given.get(name) for name in ("colluders", "cohort_min", "max_parties")}
     if set(named.values()) == {None}:
         return None
     colluders, cohort_min, _ = cohort_sizes(len(party_rows), **named)

@@ -10,6 +10,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
+from learner.federation import estimates_of
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import picture
@@ -22,10 +23,13 @@ from learner.training import fitted, model_of
 from radofed import __version__
 from radofed.common.options import named_option
 from radofed.console.learner.queries import AT_ONCE, page_of
+from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
 from radofed.console.plots import bars
+from wire.asked import Asked
 
 MOST_BARS = 60
+MOST_ESTIMATES = 500
 _RELEASE = re.compile(rf"[0-9a-f]{{{RELEASE_NAME_DIGITS}}}")
 _MODEL = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 _METHODS = {"rados": "fit_release", "moments": "fit_moments"}
@@ -34,8 +38,8 @@ _METHODS = {"rados": "fit_release", "moments": "fit_moments"}
 class Releases:
     """The pages of releases and models. Models are files in a directory beside that of the releases."""
 
-    def __init__(self, file: Path, config: LearnerConfig) -> None:
-        self._file, self._config = file, config
+    def __init__(self, file: Path, config: LearnerConfig, trainings: Trainings) -> None:
+        self._file, self._config, self._trainings = file, config, trainings
         self._releases = config.releases_directory
         self._models = config.releases_directory.with_name("models")
         self._warnings: dict[str, str] = {}
@@ -66,7 +70,7 @@ class Releases:
         skip, newer, older = page_of(visit, len(found))
         models = [(path.stem, *_loaded(Model, path)) for path in found[skip : skip + AT_ONCE]]
         values = {"models": models, "count": len(found), "newer": newer, "older": older, "directory": self._models}
-        return Shown("learner/models.html", "Models", values)
+        return Shown("learner/models.html", "Models", values | {"unfinished": self._trainings.unfinished()})
 
     def model(self, visit: Visit) -> Answer:
         """The coefficients of a model in the units of the columns, or the sizes of its shapes, and its privacy."""
@@ -89,7 +93,7 @@ class Releases:
             "bars": bars(largest),
             "hidden": len(weights) - len(largest),
             "sentences": model.statement.sentences(),
-            "warning": self._warnings.get(name, ""),
+            "warning": self._warnings.get(name) or self._trainings.warning(name),
             "commands": "\n".join(
                 shlex.join(["rado", "learner", *words])
                 for words in (
@@ -138,6 +142,7 @@ class Releases:
             "estimators": [] if method is None else [each for each in FROM_RELEASES if hasattr(class_of(each), method)],
             "entered": entered,
             "fault": fault,
+            **_estimates(release),
         }
         return Shown("learner/release.html", f"Release {name}", values)
 
@@ -169,6 +174,15 @@ class Releases:
         if not _MODEL.fullmatch(name) or not path.is_file():
             raise ConfigurationError("there is no such model: open it from the page of models")
         return path
+
+
+def _estimates(release: Release) -> dict[str, Any]:
+    """What a release of statistics says, as `rado learner statistic` prints it; empty for any other."""
+    if not release.query.kind.batch:
+        return {"estimates": None}
+    found, asked = estimates_of(release), Asked.of(release.query)
+    values = zip(asked.predicates[:MOST_ESTIMATES], found.values.tolist(), strict=False)
+    return {"estimates": found, "values": list(values), "more_values": max(0, len(found.values) - MOST_ESTIMATES)}
 
 
 def _newest(paths: Iterator[Path]) -> list[Path]:

@@ -10,22 +10,24 @@ from radofed.console.learner.following import Following
 from radofed.console.learner.planning import Planning
 from radofed.console.learner.queries import Queries
 from radofed.console.learner.releases import Releases
+from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Action, Page, Views
 
 
 def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
     """The views of the learner with this configuration file. It follows the queries that are open.
 
-    forms: the options of `rado plan` and `rado learner query`, by the names "plan" and "query". Raises
+    forms: the options of `rado plan`, `rado learner query` and `rado learner train`, by their last words. Raises
     ConfigurationError.
     """
     quiet_grpc()
     loaded = LearnerConfig.load(config)
     following = Following(loaded)
+    trainings = Trainings(config, loaded, forms["train"], following)
     planning, queries, releases = (
-        Planning(config, loaded, forms, following),
+        Planning(config, loaded, forms, following, trainings),
         Queries(loaded, following),
-        Releases(config, loaded),
+        Releases(config, loaded, trainings),
     )
     following.resume()
     return Views(
@@ -36,6 +38,9 @@ def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
         pages=(
             Page("plan", planning.page),
             Page("asking/{plan}", planning.confirmation),
+            Page("training/{plan}", trainings.confirmation),
+            Page("trainings/{training}", trainings.training),
+            Page("trainings/{training}/now", trainings.now),
             Page("queries", queries.history),
             Page("queries/{query}", queries.query),
             Page("queries/{query}/now", queries.now),
@@ -51,6 +56,9 @@ def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
         actions=(
             Action("plan", planning.act),
             Action("asking/{plan}", planning.ask),
+            Action("training/{plan}", trainings.start),
+            Action("trainings/{training}/stop", trainings.stop),
+            Action("trainings/{training}/continue", trainings.go_on),
             Action("queries/{query}/follow", queries.follow),
             Action("queries/{query}/cancel", queries.cancel),
             Action("queries/{query}/retry", queries.retry),

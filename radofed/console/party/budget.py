@@ -35,8 +35,10 @@ def budget(config: PartyConfig, visit: Visit) -> Answer:
         events = reader.ledger.merged_events(now, Steps(since, until, MOST_STEPS))
         last = reader.ledger.last_charge()
     counted = [event for event in events if event.recorded_at_unix_s < until]
-    over_time = budgets(state_of(limits, counted, now_unix_s=None), counted, since, MOST_STEPS)
     state = state_of(limits, events, now_unix_s=now)
+    # Of a period until now, it is that of the plot, too.
+    at_end = state if len(counted) == len(events) else state_of(limits, counted, now_unix_s=None)
+    over_time = budgets(at_end, counted, since, MOST_STEPS)
     values = {
         "state": state,
         "scope_words": scope_words,

@@ -17,7 +17,7 @@ from dpcore.records.basis import BASIS_BITS, Basis
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
 from dpcore.records.margin_weights import WEIGHT_BITS, clip_squared, shortened, weights
-from dpcore.records.records import Records
+from dpcore.records.records import Records, edges
 
 D = 4
 BITS = 12
@@ -150,6 +150,29 @@ def test_shortened_weights_are_the_largest_allowed(weight: int, square: int, mos
     (found,) = shortened(np.array([weight]), np.array([square]), most).tolist()
     assert found**2 * square <= most
     assert found == weight or (found + 1) ** 2 * square > most
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    bits=st.integers(0, 16),
+    clip=st.sampled_from([Fraction(1, 1000), Fraction(1, 3), Fraction(2), Fraction(10)]),
+    scale=st.sampled_from([0.0, 0.1, 10.0, 2000.0]),
+    loss=st.sampled_from(["logistic", "hinge"]),
+    turned=st.booleans(),
+)
+def test_compiled_sums_equal_the_definition_bit_for_bit(
+    seed: int, bits: int, clip: Fraction, scale: float, loss: str, turned: bool
+) -> None:
+    """With the weights and the lengths of dpcore.records.margin_weights, from margins of 0 to beyond the table."""
+    rng = np.random.default_rng(seed)
+    basis = Basis.of(rng.normal(size=(D, D)) * rng.choice([0.01, 1, 50])) if turned else None
+    kind = query(list(rng.uniform(-1, 1, D) * scale), str(clip), loss, basis)
+    whole = records(seed, 100)
+    ((_, block),) = edges(whole, bits)
+    z = block if basis is None else basis.apply(block)
+    weight = weights(z @ np.array(kind.theta), bits + THETA_BITS, kind.loss)
+    lowered = shortened(weight, np.square(z).sum(axis=1), clip_squared(clip, bits))
+    assert np.array_equal(kind.sums(whole, bits), -(lowered @ z))
 
 
 def test_contribution_has_noise_and_stays_within_largest_sum() -> None:

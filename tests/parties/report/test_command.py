@@ -49,6 +49,27 @@ def test_without_a_file_it_prints_a_summary(party, capsys):
     assert "a guess about one row, 50 of 100 before: at most 95.4 of 100 within the limit" in said
 
 
+def test_one_is_not_several(world, tmp_path, capsys):
+    directory = tmp_path / "ada"
+    directory.mkdir()
+    ada = ada_at(world, directory)
+    answer(ada, statistic(world))
+    assert run(report(directory)) == 0
+    said = capsys.readouterr().out
+    assert "asked by lea: 1 query, 1 answered" in said
+    assert ", 1 answer charged" in said
+    ada.history.database.close()
+    ada.ledger.database.close()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_a_report_is_no_standard_output(party, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    assert run(report(party, "--output", name)) == 4
+    assert f"{name}: a report is a file that only its owner may read" in capsys.readouterr().err
+    assert not (tmp_path / "-").exists()
+
+
 def test_json_has_the_report_and_the_entry(party, capsys):
     assert run([*report(party), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)["data"]

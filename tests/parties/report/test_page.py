@@ -11,6 +11,7 @@ from parties.policy import Policy
 from parties.report import gathering
 from parties.report.page import render
 from parties.report.sentences import assumptions, consequences, not_protected, policy_words
+from rado.v1 import cohort_pb2
 from radofed.common.pages import seldom, shown
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.parties.report.report_world import (
@@ -97,6 +98,28 @@ def test_every_query_and_member_is_shown(full):
     assert "refused: POLICY_DESIGN" in words
     # A batch whose words leave predicates out is listed.
     assert words.count('(x["age"] >= 65) & x["smoker"]') >= 2
+
+
+# What a party's signed words say of it, as the report lists it; None for what names the attempt, or is random.
+SAID = {
+    "Acceptance": {"rows": "Number of rows", "ledger_head": "State of the ledger", "mask_key": None,
+                   "roster_version": None},
+    "Refusal": {"code": "Decisions"},
+    "Pending": {},
+    "Receipt": {"cohort_digest": None, "upload_digest": None, "chunks": "Sums over the rows",
+                "ciphertexts": "Sums over the rows", "ledger_head": "State of the ledger"},
+    "Witness": {"federation": None, "subject": None, "nonce": None, "newest": "Attempts of others",
+                "in_cohorts": "Attempts of others", "in_cohorts_from": "Attempts of others"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", SAID)
+def test_what_left_has_all_that_a_party_says_of_itself(full, message):
+    fields = set(getattr(cohort_pb2, message).DESCRIPTOR.fields_by_name) - {"query_id", "attempt", "party"}
+    assert fields == set(SAID[message])
+    table = Page(render(report_of(full))).words.split("What left, to whom")[1].split("do not come from this party")[0]
+    for words in filter(None, SAID[message].values()):
+        assert words in table
 
 
 def test_a_period_without_queries_says_so(ada):
@@ -202,7 +225,17 @@ def test_every_rule_of_a_policy_has_its_words():
     assert "Every query is refused" in nothing
     assert "No query waits" in nothing
     everything = Policy.model_validate({"approval": {"everything": True}, "allow_unprotected": True})
-    assert "approval of one person: every query." in " ".join(policy_words(everything))
+    words = " ".join(policy_words(everything))
+    assert "approval of one person: every query." in words
+    # No more is known of who decided.
+    assert "told apart by the user of the operating system. Who may write" in words
+    assert "no one is excluded from deciding" in words
+    named = {"learners": [{"name": "lea", "signing_key": "ab" * 32, "requesters": ["al"]}]}
+    named |= {"approval": {"everything": True, "names": True}}
+    words = " ".join(policy_words(Policy.model_validate(named)))
+    assert "told apart by the name that they typed" in words
+    assert "do not decide on the queries of lea." in words
+    assert "no one is excluded" not in words
     assert "whole records unprotected are allowed, at most 0 attempts" in " ".join(policy_words(everything))
 
 

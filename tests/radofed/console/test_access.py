@@ -1,5 +1,6 @@
 """Who may use a console: the holder of the link, in one browser, and no page of another origin."""
 
+import errno
 from contextlib import contextmanager
 
 import pytest
@@ -26,16 +27,20 @@ class Rooms:
             federation="clinics",
             navigation=(("start", "Start"),),
             pages=(
-                Page("start", lambda _: Shown("failure.html", HTML, {"failure": FAILURE})),
+                Page("start", lambda _: Shown("failure.html", HTML, {"failure": FAILURE, "is_action": False})),
                 Page("named/{name}", lambda visit: File("a.csv", visit.path["name"].encode(), "text/csv")),
                 Page("bad", self._bad),
+                Page("disk", self._disk),
                 Page("bug", lambda _: 1 / 0),
             ),
-            actions=(Action("act", self._act),),
+            actions=(Action("act", self._act), Action("act/badly", self._bad)),
         )
 
     def _bad(self, _):
         raise ConfigurationError(f"{HTML}: correct it")
+
+    def _disk(self, _):
+        raise OSError(errno.ENOSPC, "No space left on device", HTML)
 
     def _act(self, visit):
         self.forms.append(dict(visit.form))
@@ -202,7 +207,7 @@ def test_a_form_that_is_too_large_does_nothing(served, body):
     assert (status in {400, 413}, done) == (True, 0)
 
 
-@pytest.mark.parametrize("path", ["start", "bad", "missing", "bug", "/", "static/console.css", "named/x"])
+@pytest.mark.parametrize("path", ["start", "bad", "disk", "missing", "bug", "/", "static/console.css", "named/x"])
 def test_every_answer_has_the_security_headers(caller, path):
     _, headers, _ = caller.ask(path)
     for name, value in HEADERS.items():
@@ -223,6 +228,24 @@ def test_an_error_of_the_program_is_a_page_with_its_sentence(caller):
     assert status == 400
     assert headers["content-type"].startswith("text/html")
     assert "correct it" in text
+
+
+def test_only_what_changes_nothing_says_that_nothing_was_changed(served):
+    _, access, caller = served
+    assert "Nothing was changed" in caller.ask("bad")[2]
+    # An action may have reached others before it failed, such as a cancellation whose answer was lost.
+    status, _, text = caller.ask("act/badly", method="POST", form={CSRF_FIELD: access.csrf})
+    assert status == 400
+    assert "correct it" in text
+    assert "Nothing was changed" not in text
+    assert "A part of it may have been done" in text
+
+
+def test_a_full_disk_is_a_page_with_its_sentence(caller):
+    status, _, text = caller.ask("disk")
+    assert status == 400
+    assert "No space left on device" in text
+    assert HTML not in text
 
 
 def test_a_bug_says_nothing_about_the_program(caller):

@@ -1,9 +1,13 @@
 """The consoles of a learner and of a coordinator in a headless browser, with real nodes behind them."""
 
 import json
+import shlex
+import shutil
+from pathlib import Path
 
 import pytest
 
+from learner.model import Model
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import ProcessFederation, rado, wait_until
@@ -13,7 +17,7 @@ from tests.radofed.console.consoles import console, fill
 from tests.radofed.console.looking import check_page, open_page, press, visiting
 
 ROWS = {"a": 300, "b": 280, "c": 320}
-ALLOWING = PolicyChoices(designs=("moments",), epsilon="20", delta="1e-4")
+ALLOWING = PolicyChoices(designs=("moments", "gradient", "statistic"), epsilon="20", delta="1e-4")
 HTML = "<img src=x onerror=alert(1)>"
 WITH_HTML = SCHEMA.replace('"canaryward"]', f'"canaryward", "{HTML}"]')
 ASKED_MS = 30_000
@@ -21,12 +25,12 @@ ASKED_MS = 30_000
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    """Three parties that run, of which a asks people, and a learner with a key."""
+    """Three parties that run, of which a asks people about moments, and a learner with a key."""
     root = tmp_path_factory.mktemp("console")
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=WITH_HTML, policy=ALLOWING, rows_at_least=ROWS) as federation:
         policy = federation.directory("a") / "policy.toml"
-        policy.write_text(policy.read_text() + "\n[approval]\neverything = true\n")
+        policy.write_text(policy.read_text() + '\n[approval]\ndesigns = ["moments"]\n')
         (federation.learner.directory / "schema.toml").write_text(WITH_HTML)
         federation.start_all()
         rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
@@ -150,6 +154,85 @@ def test_from_a_plan_to_a_model(federation, learner, coordinator):
         open_page(page, opening, f"{path}")
         assert query_id[:10] in page.inner_text("main")
         check_page(page)
+
+
+def charged(federation) -> int:
+    """How many attempts party a has charged."""
+    found = rado("ledger", "history", "--config", str(federation.member("a").config))["data"]["queries"]
+    return sum(attempt["charged"] for query in found for attempt in query["attempts"])
+
+
+def plan_to_ask(federation, page, opening, what: str, **fields: str) -> None:
+    """From the form to the page that asks whether to ask."""
+    open_page(page, opening, f"plan?what={what}")
+    fill(page, {"schema": str(federation.learner.directory / "schema.toml"), "epsilon": "1", **fields})
+    press(page, "Go on to ask the parties")
+
+
+def test_an_estimator_asks_after_a_confirmation_and_goes_on_after_a_restart(federation, browser, tmp_path):
+    config, before = federation.learner.config, (charged(federation), len(asked(federation)))
+    with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:
+        plan_to_ask(federation, page, opening, "newton", rounds="2")
+        text = page.inner_text("main")
+        for words in ("Nothing was sent yet", "Budget of all answers: epsilon 1 at delta 1e-6", "It asks moments",
+                      "It asks the gradient", "and 1.000 if the coordinator", "a\t300"):  # fmt: skip
+            assert words in text
+        check_page(page)
+        assert (charged(federation), len(asked(federation))) == before
+        # A double click starts one training, which waits for a person at a.
+        page.dblclick("text=Ask, and train")
+        page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+        assert page.url.endswith("trainings/newton-1")
+        check_page(page)
+        (query, *_), models = asked(federation), federation.learner.directory / "models"
+        assert [each.name for each in models.glob("*.training")] == ["newton-1.training"]
+        assert len(asked(federation)) == before[1] + 1
+        page.click("text=Stop the training")
+        press(page, "Stop it")
+        approve(federation, query["query_id"])
+        page.wait_for_selector("text=It was stopped before its next query", timeout=ASKED_MS)
+    # It was killed, and the next one asks nothing by itself.
+    with console(config, tmp_path / "second") as opening, visiting(browser, opening) as page:
+        open_page(page, opening, "models")
+        page.click("text=newton-1")
+        assert "the console or the command that ran it has ended" in page.inner_text("main")
+        check_page(page)
+        assert (charged(federation), len(asked(federation))) == (before[0] + 1, before[1] + 1)
+        page.dblclick("text=Go on and ask the rest")
+        page.wait_for_selector("text=Open the model", timeout=ASKED_MS)
+        # The first answer was read from disk.
+        assert (charged(federation), len(asked(federation))) == (before[0] + 2, before[1] + 2)
+        command = shlex.split(page.inner_text("pre.command"))
+        page.click("text=Open the model")
+        assert "newton" in page.inner_text("main")
+        with page.expect_download() as download:
+            page.click("text=Make a report")
+        assert query["query_id"][:12] in download.value.path().read_text()
+    # The command that the page shows makes the same model of the same answers, and asks nothing more.
+    made = Path(command[-1])
+    again = made.with_name("again.json")
+    shutil.copy(f"{made}.journal", f"{again}.journal")
+    rado(*command[1:-1], str(again))
+    assert Model.load(again).digest == Model.load(made).digest
+    assert (charged(federation), len(asked(federation))) == (before[0] + 2, before[1] + 2)
+
+
+def test_statistics_are_asked_after_a_confirmation(federation, learner):
+    page, opening = learner
+    before = len(asked(federation))
+    plan_to_ask(federation, page, opening, "statistic", statistic="y == 1", tolerance="0.000001")
+    assert "900 rows cannot keep a tolerance of 1e-06" in page.inner_text("[role=alert]")
+    plan_to_ask(federation, page, opening, "statistic", statistic='y == 1\nx["age"] >= 0', tolerance="0.2")
+    assert "y == 1" in page.inner_text("ol.predicates")
+    assert len(asked(federation)) == before
+    page.click("button.main")
+    page.wait_for_selector("text=Open the release", timeout=ASKED_MS)
+    page.click("text=Open the release")
+    # Of every row, with noise.
+    share = float(page.inner_text('tr:has-text("age") td'))
+    assert 0.9 < share < 1.1
+    assert "All tolerances together hold with probability 0.95" in page.inner_text("main")
+    check_page(page)
 
 
 def test_the_coordinator_s_pages(federation, learner, coordinator):

@@ -76,7 +76,8 @@ def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
     assert ("statistic" in names) == (what == "statistic")
     assert ("sensitive" in names) == (what == "dp-feat")
     assert ("rounds" in names) == (what == "newton")
-    assert ("cohort_min" in names) == (what in {"moments", "dp-feat"})
+    assert ("hold_back" in names) == (what != "statistic")
+    assert "cohort_min" in names
     # The keyboard reaches everything, the buttons last.
     assert tabs(page)[-1] == "do"
     # Every field has a label and a hint.
@@ -195,8 +196,9 @@ def test_what_is_not_possible_says_what_would_work(plan, member):
 
 
 def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, member):
-    page = plan("moments", epsilon="1", do="ask")
-    assert "rado learner keygen" in page.inner_text("[role=alert]")
+    for what, more in (("moments", {}), ("newton", {}), ("statistic", {"statistic": "y == 1"})):
+        page = plan(what, epsilon="1", do="ask", **more)
+        assert "rado learner keygen" in page.inner_text("[role=alert]")
     check_page(page)
     assert page.input_value("#epsilon") == "1"
     rado("learner", "keygen", "--config", str(member.config), "--bits", "2048")
@@ -210,6 +212,8 @@ def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, member):
     [
         ("plan?what=nothing", "choose one of the list"),
         ("asking/xyz", "plan again"),
+        ("training/xyz", "plan again"),
+        ("trainings/xyz", "open it from the page of models"),
         ("queries/xyz", "open it from the page of queries"),
         ("queries/" + "0" * 64, "Not done"),
         ("releases/xyz", "open it from the page of releases"),

@@ -1,0 +1,300 @@
+"""Trainings that ask parties, each in a thread: as `rado learner train --estimator`, with the same journal.
+
+A training is on disk before its first query: its options, the schema, and then the journal of its queries. If the
+console ends, the training stops before its next query. It goes on only when a person says so: queries that were
+answered are read from disk, and only those that are still missing are asked and charged.
+"""
+
+import re
+import secrets
+import shlex
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from dpcore.records.schema import Schema
+from learner.asked_training import AskedTraining
+from learner.composition import Unanswered
+from learner.config import LearnerConfig
+from learner.federation import RoundLostError
+from learner.journal import SessionSource, query_ids_of
+from learner.planning import Plan
+from learner.progress import advice, party_words, progress_sentence
+from learner.release import Release
+from learner.requests import Request
+from learner.session import Session
+from radofed.common.failure import Failure
+from radofed.common.files.schemas import load_schema
+from radofed.common.files.writing import create_durably, write_durably
+from radofed.console.forms import CommandForm
+from radofed.console.learner.fields import parsed
+from radofed.console.learner.following import Following
+from radofed.console.learner.training_file import TrainingFile
+from radofed.console.pages import Answer, Goto, Shown, Visit
+from wire.roster import Member
+from wire.status import QueryStatus
+
+MOST_KEPT = 32
+"""Trainings that wait for a confirmation; the oldest is dropped."""
+_SUFFIX = ".training"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
+
+
+class _StoppedError(Exception):
+    """A person stopped a training before its next query."""
+
+
+@dataclass
+class PreparedTraining:
+    """A training that may be started. given: texts of the options of `rado learner train`. started: its name then."""
+
+    estimator: str
+    given: Mapping[str, str]
+    schema: Schema
+    said: Sequence[str]
+    warning: str
+    parties: Sequence[Member]
+    notes: Sequence[str]
+    started: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass
+class Run:
+    """What is known of a training that runs, or ran, in this console. fault: why it ended without a model."""
+
+    answers: int = 0
+    status: QueryStatus | None = None
+    note: str = ""
+    fault: str = ""
+    stops: bool = False
+    runs: bool = True
+
+    def see(self, status: QueryStatus) -> None:
+        """Take the status of the query in that is followed."""
+        self.status = status
+
+    def take(self, note: str) -> None:
+        """Take a sentence about the progress in."""
+        self.note = note
+
+
+class _Stoppable:
+    """A `learner.federation.AnswerSource` that counts answers, and asks nothing more once the run stops."""
+
+    def __init__(self, source: SessionSource, run: Run) -> None:
+        self._source, self._run = source, run
+
+    @property
+    def rows(self) -> int:
+        return self._source.rows
+
+    @property
+    def unanswered(self) -> Sequence[Unanswered]:
+        return self._source.unanswered
+
+    def plan(self, request: Request) -> Plan:
+        return self._source.plan(request)
+
+    def answer(self, plan: Plan) -> Release:
+        if self._run.stops:
+            raise _StoppedError
+        answer = self._source.answer(plan)
+        self._run.answers += 1
+        return answer
+
+
+class Trainings:
+    """The trainings of one learner. Their files are in the directory of its models."""
+
+    def __init__(self, file: Path, config: LearnerConfig, form: CommandForm, following: Following) -> None:
+        """form: the options of `rado learner train`."""
+        self._file, self._config, self._form, self._following = file, config, form, following
+        self._models = config.releases_directory.with_name("models")
+        self._prepared: dict[str, PreparedTraining] = {}
+        self._runs: dict[str, Run] = {}
+        self._lock = threading.Lock()
+
+    def options(self, estimator: str, values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """The options of the command among a form's values: their texts, and as the command reads them.
+
+        Raises ConfigurationError with the command's own sentence.
+        """
+        own = {each.name for each in self._form.fields} - {"to", "config", "schema", "estimator"}
+        texts = {name: text for name, text in values.items() if name in own and text.strip()}
+        chosen = {"to": str(self._models / "model.json"), "estimator": estimator}
+        return texts, parsed(self._form, texts, **chosen)
+
+    def prepare(self, prepared: PreparedTraining) -> str:
+        """Keep a training for its confirmation; returns its name until then. Raises as AskedTraining.of does."""
+        _, given = self.options(prepared.estimator, prepared.given)
+        AskedTraining.of(prepared.estimator, given, prepared.schema)
+        name = secrets.token_urlsafe(16)
+        with self._lock:
+            self._prepared[name] = prepared
+            while len(self._prepared) > MOST_KEPT:
+                self._prepared.pop(next(iter(self._prepared)))
+        return name
+
+    def confirmation(self, visit: Visit) -> Answer:
+        """What is asked, of whom, and what it costs at most."""
+        values = {"name": visit.path["plan"], "prepared": self._waiting(visit)}
+        return Shown("learner/train.html", "Train?", values)
+
+    def start(self, visit: Visit) -> Answer:
+        """As `rado learner train --estimator`. A second time does nothing."""
+        prepared = self._waiting(visit)
+        with prepared.lock:
+            if not prepared.started:
+                prepared.started = self._created(prepared)
+                self._begin(prepared.started)
+        return Goto(f"trainings/{prepared.started}")
+
+    def training(self, visit: Visit, template: str = "learner/training.html") -> Answer:
+        """A training while it runs, and afterwards. query: seen, the state that the page shows."""
+        name = visit.path["training"]
+        kept = self._read(name)
+        run = self._runs.get(name)
+        runs, status = self._is_running(name), None if run is None else run.status
+        done = self._model(name).exists()
+        asked = [query_id.hex() for query_id in query_ids_of(self._journal(name))]
+        state = "done" if done else "runs" if runs else "stopped"
+        values = {
+            "name": name,
+            "estimator": kept.estimator,
+            "run": run,
+            "state": state,
+            "asked": asked,
+            "budget": (kept.given.get("epsilon"), kept.given.get("delta", "1e-6")),
+            "status": status,
+            "sentence": "" if status is None else progress_sentence(status),
+            "advice": "" if status is None else advice(status),
+            "parties": [] if status is None else [(each.party, party_words(each, status)) for each in status.parties],
+            "command": self._command(name, kept),
+            # When this changes, a screen reader hears it.
+            "phase": f"{state} {len(asked)} {'' if status is None else status.phase.word}",
+            "seen": visit.query.get("seen"),
+        }
+        return Shown(template, f"Training {name}", values)
+
+    def now(self, visit: Visit) -> Answer:
+        """What changes of the page of a training."""
+        return self.training(visit, "learner/training_now.html")
+
+    def stop(self, visit: Visit) -> Answer:
+        """Ask nothing more. The query that runs goes on, and its answer is kept."""
+        name = visit.path["training"]
+        if (run := self._runs.get(name)) is not None:
+            run.stops = True
+        return Goto(f"trainings/{name}")
+
+    def go_on(self, visit: Visit) -> Answer:
+        """As the same command again, with its journal."""
+        name = visit.path["training"]
+        self._read(name)
+        if not self._model(name).exists():
+            self._begin(name)
+        return Goto(f"trainings/{name}")
+
+    def unfinished(self) -> list[tuple[str, bool]]:
+        """The names of trainings without a model, newest first, and whether this console runs them."""
+        found = [path for path in self._models.glob(f"*{_SUFFIX}") if _NAME.fullmatch(path.stem)]
+        names = [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+        return [
+            (name, name in self._runs and self._runs[name].runs) for name in names if not self._model(name).exists()
+        ]
+
+    def warning(self, name: str) -> str:
+        """What the estimator of a model that was trained here warned of; empty if nothing is known."""
+        return self._read(name).warning if self._path(name).exists() else ""
+
+    def _is_running(self, name: str) -> bool:
+        run = self._runs.get(name)
+        return run is not None and run.runs
+
+    def _waiting(self, visit: Visit) -> PreparedTraining:
+        found = self._prepared.get(visit.path["plan"])
+        if found is None:
+            raise ConfigurationError("this plan is not kept any more, and nothing was asked: plan again")
+        return found
+
+    def _created(self, prepared: PreparedTraining) -> str:
+        """Write a training to disk under a new name, and return it."""
+        self._models.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            name = f"{prepared.estimator}-{number}"
+            try:
+                create_durably(self._schema(name), prepared.schema.to_toml().encode())
+            except FileExistsError:
+                number += 1
+                continue
+            create_durably(self._path(name), TrainingFile(prepared.estimator, prepared.given).to_bytes())
+            return name
+
+    def _begin(self, name: str) -> None:
+        """Run a training in a thread, unless it runs."""
+        with self._lock:
+            if self._is_running(name):
+                return
+            run = self._runs[name] = Run()
+        # The thread ends with the console: what was asked and answered is on disk.
+        threading.Thread(target=self._work, args=(name, run), daemon=True).start()
+
+    def _work(self, name: str, run: Run) -> None:
+        try:
+            kept = self._read(name)
+            _, options = self.options(kept.estimator, kept.given)
+            training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
+            with Session(self._config, note=run.take, progress=False) as session:
+                source = SessionSource(session, self._journal(name), on_status=run.see, note=run.take)
+                trained = training.run(_Stoppable(source, run))
+            if warning := getattr(trained.estimator, "warning_", None):
+                write_durably(self._path(name), replace(kept, warning=str(warning)).to_bytes())
+            trained.model.save(self._model(name))
+        except _StoppedError:
+            pass
+        except RoundLostError as error:
+            run.fault = str(error)
+            if run.status is not None:
+                # Its page offers another attempt.
+                self._following.start(run.status.query_id)
+        except Exception as error:  # noqa: BLE001 - the page says it, as a command would
+            run.fault = Failure.of(error).message
+        finally:
+            run.runs = False
+
+    def _read(self, name: str) -> TrainingFile:
+        """Raises ConfigurationError if there is no such training, or its file is damaged."""
+        path = self._path(name)
+        if not _NAME.fullmatch(name) or not path.is_file():
+            raise ConfigurationError("there is no such training: open it from the page of models")
+        return TrainingFile.load(path)
+
+    def _command(self, name: str, kept: TrainingFile) -> str:
+        """The command that does the same, and that goes on with it."""
+        words = ["rado", "learner", "train", "--estimator", kept.estimator, "--config", str(self._file)]
+        words += [
+            "--schema",
+            str(self._schema(name)),
+            *self._form.arguments(kept.given),
+            "--output",
+            str(self._model(name)),
+        ]
+        return shlex.join(words)
+
+    def _path(self, name: str) -> Path:
+        return self._models / f"{name}{_SUFFIX}"
+
+    def _schema(self, name: str) -> Path:
+        return self._models / f"{name}.schema.toml"
+
+    def _model(self, name: str) -> Path:
+        return self._models / f"{name}.json"
+
+    def _journal(self, name: str) -> Path:
+        # That of the command, by default.
+        return self._models / f"{name}.json.journal"
