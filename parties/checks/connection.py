@@ -12,7 +12,7 @@ from parties.probe import probe
 from parties.rosters import Rosters
 from parties.stated_rows import FIX, stated_rows
 from radofed.common.logs import Log
-from wire.envelopes import fingerprint
+from wire.envelopes import fingerprint, spoken
 from wire.errors import Code, WireError
 from wire.query import open_query
 from wire.roster import Role, open_roster
@@ -132,11 +132,9 @@ def _accepted(run: Run) -> None:
     pinned = {(learner.name, learner.signing_key) for learner in run.policy.learners}
     unpinned = [m for m in learners if (m.name, fingerprint(m.signing_key).replace(":", "")) not in pinned]
     advice = [
-        f'After {m.name} confirms it over another channel, add "{fingerprint(m.signing_key)}" to accepted_members.'
-        for m in strangers
-    ] + [
-        f'To let {m.name} send queries, pin signing_key = "{fingerprint(m.signing_key)}" under [[learners]].'
-        for m in unpinned
+        f"Call the owner of {m.name}; if they read out these digits, run: rado party accept {m.name} "
+        f'--config party.toml --fingerprint "{spoken(m.signing_key)}"'
+        for m in (*strangers, *unpinned)
     ]
     if run.policy.required_witnesses > len(others) - len(strangers):
         advice.append(

@@ -13,6 +13,7 @@ from parties.history.history import History, Refused
 from parties.ledger.anchor import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Witnessed
+from radofed.common.files.faults import in_words
 from wire.errors import CATALOGUE, Code
 
 RECENT_REFUSALS_S: Final = 7 * 86_400.0
@@ -56,9 +57,14 @@ def _ledger(run: Run) -> None:
 
 def _state_directory(run: Run) -> None:
     directory = run.config.state_directory
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=directory):
-        run.add("state-directory", f"{directory} is writable")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        sentence = f"{directory}: cannot be written ({in_words(error)})"
+        raise CheckFailedError(sentence, "Follow the message above, then check again.") from error
+    run.add("state-directory", f"{directory} is writable")
 
 
 def _refusals(run: Run) -> None:

@@ -29,6 +29,10 @@ def infer(
     ] = None,
     label: Annotated[str | None, typer.Option(help="The label's column. Default: the last one.")] = None,
     positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; repeatable.")] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(help="The domain's bounds of a number, COLUMN=LOWER:UPPER; repeatable. Default: quantiles."),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="The schema's name, which its digest covers. Default: records, for every table."),
@@ -42,13 +46,16 @@ def infer(
     Numbers are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend on the
     data and are not private: correct them before the parties agree on the draft.
     """
+    from parties.data.draft_bounds import bounded, parsed
     from parties.data.schema_draft import DRAFT_NAME
     from parties.data.schema_draft import infer as draft
 
     if to is not None:
         check_new(to)
+    given = {column: (lower, upper) for column, lower, upper in map(parsed, bounds or ())}
     table, left_out = _table(file, config)
     schema, notes = draft(table, label, positive, name=name or DRAFT_NAME, left_out=left_out)
+    schema = bounded(schema, given)
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
     if to is None:

@@ -30,12 +30,18 @@ class Home:
             "federation_fingerprint"
         ]
         self.nodes: dict[str, Forked] = {}
+        self.commands: list[tuple[str, ...]] = []
+        self.installed: dict[str, dict[Path, bytes]] = {}
+
+    def rado(self, *words: str, code: int = 0) -> dict:
+        self.commands.append(words[:2])
+        return rado(*words, code=code)
 
     def request(self, name: str, role: str, *more: str, directory: str = "") -> tuple[Path, str]:
         """A member makes keys and a request: the file as the operator gets it, and the digits that are read out."""
         place = str(self.root / (directory or name))
         who = ("--federation", "clinics", "--role", role, "--name", name)
-        made = rado("provision", "request", place, *who, *more)["data"]
+        made = self.rado("provision", "request", place, *who, *more)["data"]
         sent = self.root / "post" / f"{name}.request"
         sent.parent.mkdir(exist_ok=True)
         shutil.copy(made["file"], sent)
@@ -44,11 +50,11 @@ class Home:
     def sign(self, *requests: tuple[Path, str], command: str = "sign", code: int = 0) -> dict:
         digits = [f"--fingerprint={file.stem}={found}" for file, found in requests]
         files = [str(file) for file, _ in requests]
-        return rado("provision", command, str(self.operator), *files, *digits, code=code)
+        return self.rado("provision", command, str(self.operator), *files, *digits, code=code)
 
     def install(self, signed: dict, *, code: int = 0, directory: str = "", digits: str = "") -> list[dict]:
         return [
-            rado(
+            self.rado(
                 *("provision", "install", each["file"], "--directory", str(self.root / (directory or each["name"]))),
                 *("--fingerprint", digits or self.digits),
                 code=code,
@@ -69,6 +75,7 @@ class Home:
     def prepare(self, name: str, installed: dict, seed: int) -> None:
         """What a party's people do: rows, schema, the policy's designs, and whom they accept."""
         place = self.root / name
+        self.installed[name] = {file: file.read_bytes() for file in place.iterdir()}
         (place / "schema.toml").write_text(SCHEMA)
         (place / "data.csv").write_text(table(300, seed))
         policy = place / "policy.toml"
@@ -119,6 +126,13 @@ def home(tmp_path_factory):
         node.kill()
 
 
+@pytest.mark.parametrize("name", PARTIES)
+def test_a_party_edits_its_policy_and_no_other_file(home, name):
+    files = home.installed[name]
+    assert len(files) > 5
+    assert {file.name for file, content in files.items() if file.read_bytes() != content} == {"policy.toml"}
+
+
 def keys_of(place: Path) -> set[bytes]:
     return {file.read_bytes() for file in place.glob("*.key")}
 
@@ -140,10 +154,14 @@ def test_a_federation_learns_and_no_private_key_left_its_home(home):
 def four(home):
     """The federation after one more party has joined, while the others ran."""
     before = {file: file.read_bytes() for name in PARTIES for file in (home.root / name).glob("*.toml")}
+    home.commands.clear()
     signed = home.sign(home.request("east", "party", "--rows", "300"))
     (installed,) = home.install(signed)
     home.prepare("east", installed, 9)
-    rado("coordinator", "roster", signed["data"]["roster"], "--config", str(home.config("hub")))
+    home.rado("coordinator", "roster", signed["data"]["roster"], "--config", str(home.config("hub")))
+    # Two at the member, one at the operator, one at the coordinator.
+    all_commands = [("provision", word) for word in ("request", "sign", "install")] + [("coordinator", "roster")]
+    assert home.commands == all_commands
     wait_until(lambda: '"version": 2' in (home.root / "hub.log").read_text(), what="the new roster")
     assert {file: file.read_bytes() for file in before} == before, "a file of another member was changed"
     digits = spoken(SigningKey.load(home.root / "east/signing.key").public_bytes)

@@ -3,6 +3,7 @@
 import datetime as dt
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from fractions import Fraction
@@ -17,10 +18,11 @@ from parties.ledger.charges import Charge, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from radofed.certificates import Authority, make_request
+from radofed.cli.entry_point import run as rado
 from radofed.common.files.writing import create_durably
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA
-from wire.envelopes import SigningKey
+from wire.envelopes import SigningKey, spoken
 from wire.roster import Role
 
 
@@ -215,7 +217,7 @@ def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline)
     assert run(offline)["ledger"].status == "failed"
 
 
-def test_members_not_yet_accepted_are_listed_to_copy(tmp_path_factory, served):
+def test_members_not_yet_accepted_are_listed_with_the_digits_to_compare(tmp_path_factory, served):
     ada = served.directory("ada")
     text = (ada / "policy.toml").read_text()
     bo = served.member("bo").fingerprint
@@ -226,9 +228,10 @@ def test_members_not_yet_accepted_are_listed_to_copy(tmp_path_factory, served):
     finally:
         (ada / "policy.toml").write_text(text)
     assert found.status == "advice"
-    assert f'"{bo}"' in found.fix
-    assert f'"{learner}"' in found.fix
-    assert served.member("cy").fingerprint not in found.fix
+    for member in (served.member("bo"), served.learner):
+        digits = spoken(SigningKey.load(served.directory(member.name) / "signing.key").public_bytes)
+        assert f'rado party accept {member.name} --config party.toml --fingerprint "{digits}"' in found.fix
+    assert "accept cy" not in found.fix
     assert "1 of 2 other parties" in found.detail
 
 
@@ -332,3 +335,15 @@ def test_a_server_that_does_not_speak_tls(offline):
     listener.close()
     assert found["coordinator"].status == "failed"
     assert "TLS" in found["coordinator"].detail
+
+
+def test_a_state_directory_on_a_read_only_mount_is_refused_by_check_and_start(offline, small_disk, capsys):
+    ada, state = offline.directory("ada"), small_disk / "state"
+    state.mkdir()
+    replace_in(ada / "party.toml", 'state_directory = "state"', f'state_directory = "{state}"')
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True, timeout=10)
+    says = "cannot be written (Read-only file system; mount it for writing, or name another place in the configuration)"
+    found = run(offline)["state-directory"]
+    assert (found.status, found.detail) == ("failed", f"{state}: {says}")
+    assert rado(["party", "start", "--config", str(ada / "party.toml")]) == 4
+    assert says in capsys.readouterr().err

@@ -9,7 +9,7 @@ from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
 from radofed.common.tables.databases.duck import Duck
 from radofed.common.tables.databases.postgresql import PostgreSql
-from radofed.common.tables.databases.sessions import Database, Session
+from radofed.common.tables.databases.sessions import Column, Database, Session
 from radofed.common.tables.databases.source import DatabaseSource
 from radofed.common.tables.databases.sqlite import Sqlite
 
@@ -59,14 +59,13 @@ class DatabaseTable:
         for column in columns:
             if column not in fields:
                 raise self.error("was removed while the table was being read; read it again", column=column)
-        wanted = ", ".join(
-            self._database.expression(_quoted(fields[column].name), fields[column], is_number=column in numbers)
-            + f" AS c{place}"
-            for place, column in enumerate(columns)
+        selection = self._database.selection(
+            [Column(_quoted(fields[name].name), fields[name], name in numbers) for name in columns]
         )
+        wanted = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(selection.expressions))
         is_empty = True
         for batch in session.batches(self._select(wanted)):
-            named = batch.rename_columns(list(columns))
+            named = pa.RecordBatch.from_arrays(list(selection.unpack(batch.columns)), list(columns))
             self._check(named)
             is_empty = is_empty and not named.num_rows
             yield named

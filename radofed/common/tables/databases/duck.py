@@ -1,13 +1,13 @@
 """DuckDB files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
-from radofed.common.tables.databases.sessions import BATCH_ROWS, WRITES, first_line
+from radofed.common.tables.databases.sessions import BATCH_ROWS, WRITES, Column, Selection, first_line
 from radofed.common.tables.databases.source import DatabaseSource
 
 # A query that needs more, such as a large sort, continues on disk, beside the database. No extension is fetched over
@@ -42,10 +42,9 @@ class Duck:
         with self._duckdb.connect(self._source.place, read_only=True, config=_SETTINGS) as connection:
             yield _Session(self._duckdb, connection)
 
-    def expression(self, column: str, kind: pa.Field, *, is_number: bool) -> str:
+    def selection(self, columns: Sequence[Column]) -> Selection:
         """See Database."""
-        del kind, is_number
-        return column
+        return Selection([column.sql for column in columns])
 
     def cause(self, error: Exception) -> str:
         """See Database."""

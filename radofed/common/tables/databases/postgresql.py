@@ -1,17 +1,18 @@
 """PostgreSQL, through ADBC. Rows arrive by COPY in binary, as they are read."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import ExposedKeyError, check_private
-from radofed.common.tables.databases.sessions import LOST, WRITES, AdbcSession, first_line
+from radofed.common.tables.databases.packing import groups, type_name
+from radofed.common.tables.databases.sessions import LOST, WRITES, AdbcSession, Column, Selection, first_line
 from radofed.common.tables.databases.source import DatabaseSource
 
-_BATCH_BYTES = 2 << 20
+_BATCH_BYTES = 4 << 20
 # SQLSTATE is in the message of errors that Arrow passes on. PostgreSQL 15 documentation, appendix A.
 _IS_TLS = re.compile(r"SSL|certificate")
 _UNVERIFIED = (
@@ -80,16 +81,20 @@ class PostgreSql:
         finally:
             connection.close()
 
-    def expression(self, column: str, kind: pa.Field, *, is_number: bool) -> str:
+    def selection(self, columns: Sequence[Column]) -> Selection:
         """See Database."""
-        name = (kind.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
-        if name in _VIA_NUMERIC:
-            column, name = f"{column}::numeric", "numeric"
-        if name == "numeric":
-            return f"{column}::float8" if is_number else f"{column}::text"
-        is_time = pa.types.is_temporal(kind.type) and not pa.types.is_interval(kind.type)
-        is_native = name in _AS_THEY_ARE or is_time or pa.types.is_nested(kind.type)
-        return column if is_native else f"{column}::text"
+        packed = groups(columns)
+        inside = {place for group in packed for place in group.places}
+        alone = [place for place in range(len(columns)) if place not in inside]
+
+        def unpack(arrays: Sequence[pa.Array]) -> list[pa.Array]:
+            found = dict(zip(alone, arrays[len(packed) :], strict=True))
+            for group, values in zip(packed, arrays, strict=False):
+                found.update(zip(group.places, group.unpack(values), strict=True))
+            return [found[place] for place in range(len(columns))]
+
+        expressions = [group.expression for group in packed]
+        return Selection([*expressions, *(_expression(columns[place]) for place in alone)], unpack)
 
     def cause(self, error: Exception) -> str:
         """See Database."""
@@ -105,3 +110,15 @@ class PostgreSql:
         if state.startswith(_QUOTED) and (message := _MESSAGE.search(text)):
             return f"the database refuses the query ({first_line(message[1])}); correct the query, or the user's rights"
         return f"the query failed (SQLSTATE {state or 'unknown'}; the server's log says more); correct query or table"
+
+
+def _expression(column: Column) -> str:
+    """The SQL of a column as numbers or texts."""
+    sql, name = column.sql, type_name(column)
+    if name in _VIA_NUMERIC:
+        sql, name = f"{sql}::numeric", "numeric"
+    if name == "numeric":
+        return f"{sql}::float8" if column.is_number else f"{sql}::text"
+    is_time = pa.types.is_temporal(column.kind.type) and not pa.types.is_interval(column.kind.type)
+    is_native = name in _AS_THEY_ARE or is_time or pa.types.is_nested(column.kind.type)
+    return sql if is_native else f"{sql}::text"

@@ -1,7 +1,8 @@
 """What a database is for a table: a read-only session, the SQL of a column, and the cause of a failure in words."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -36,13 +37,34 @@ class Database(Protocol):
         """
         ...
 
-    def expression(self, column: str, kind: pa.Field, *, is_number: bool) -> str:
-        """The SQL of a column as numbers or texts. column: quoted. kind: its type in the database."""
+    def selection(self, columns: Sequence["Column"]) -> "Selection":
+        """What to select for columns, as numbers or texts."""
         ...
 
     def cause(self, error: Exception) -> str:
         """The cause of a failure, and its remedy. Quotes no cell and no password."""
         ...
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the query's result. sql: quoted. kind: its type. is_number: it is read as doubles, not as texts."""
+
+    sql: str
+    kind: pa.Field
+    is_number: bool
+
+
+def _as_they_are(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    return arrays
+
+
+@dataclass(frozen=True)
+class Selection:
+    """expressions: the SQL of what is selected. unpack: makes the columns of its arrays."""
+
+    expressions: Sequence[str]
+    unpack: Callable[[Sequence[pa.Array]], Sequence[pa.Array]] = _as_they_are
 
 
 class AdbcSession:

@@ -5,7 +5,7 @@ an Arrow column has one, which the driver takes from the first rows. So each cel
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
-from radofed.common.tables.databases.sessions import BATCH_ROWS, WRITES, AdbcSession, first_line
+from radofed.common.tables.databases.sessions import BATCH_ROWS, WRITES, AdbcSession, Column, Selection, first_line
 from radofed.common.tables.databases.source import DatabaseSource
 
 _PREPARE = re.compile(r"Failed to prepare query: (.*)")
@@ -49,10 +49,9 @@ class Sqlite:
         with self._connect(address, autocommit=True) as connection:
             yield AdbcSession(connection, {"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
 
-    def expression(self, column: str, kind: pa.Field, *, is_number: bool) -> str:
+    def selection(self, columns: Sequence[Column]) -> Selection:
         """See Database."""
-        del kind, is_number
-        return _TEXT.format(column)
+        return Selection([_TEXT.format(column.sql) for column in columns])
 
     def cause(self, error: Exception) -> str:
         """See Database."""
