@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dpcore.estimators.additive_terms import Group
 from dpcore.estimators.base import Matrix, Vector
+from dpcore.numbers.processors import one_blas_thread
 
 _ROUNDS = 60
 _LEAST, _MOST, _FREE = 1e-8, 1e4, 1e4
@@ -85,7 +86,11 @@ class Prior:
 
         variance: of the noise on each coordinate of phi.
         """
-        noise = variance * np.eye(len(phi))
+        # The matrices are so small that the threads of BLAS, which spin, take far longer than one.
+        with one_blas_thread():
+            return self._shrunk(phi, variance * np.eye(len(phi)))
+
+    def _shrunk(self, phi: Vector, noise: Matrix) -> Shrunk:
         sizes = np.ones(len(self.groups))
         for _ in range(_ROUNDS):
             found, expected = self._squares(sizes, noise, phi)
