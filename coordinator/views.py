@@ -107,11 +107,11 @@ class Views:
 
     async def _wait(self, caller: Member, condition: asyncio.Condition, look: Callable[[], T], wait_s: float) -> T:
         """The first true result of `look`, or its result at the timeout or when the coordinator drains."""
-        if self._waiting[caller.name] >= WAITING_PER_MEMBER:
+        if wait_s <= 0 or self._waiting[caller.name] >= WAITING_PER_MEMBER:
             return look()
         self._waiting[caller.name] += 1
         try:
-            async with asyncio.timeout(min(max(wait_s, 0.0), LONG_POLL_S)), condition:
+            async with asyncio.timeout(min(wait_s, LONG_POLL_S)), condition:
                 while not (seen := look()) and not self._core.draining:
                     await condition.wait()
                 return seen

@@ -180,10 +180,13 @@ def ray_clusters():
 
 @pytest.fixture
 def nodes(ray_clusters, tmp_path_factory):
-    """A Ray cluster of two nodes. All tests share one; where a test ends it, or a node, it is started again."""
+    """A Ray cluster that computes on one node. All tests share one; where a test ends it, or a node, it starts again.
+
+    Each node is several processes. A test that removes one fills the cluster up to two before.
+    """
     if not ray_clusters or ray_clusters[-1].has_ended:
-        ray_clusters.append(RayNodes(tmp_path_factory.mktemp("ray"), nodes=2))
-    ray_clusters[-1].fill()
+        ray_clusters.append(RayNodes(tmp_path_factory.mktemp("ray"), nodes=1, processors=2))
+    ray_clusters[-1].fill(1)
     return ray_clusters[-1]
 
 

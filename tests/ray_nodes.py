@@ -41,9 +41,9 @@ _ITEM, _ACTOR = b"ray::run_item", b"ray::_Guarded"
 
 
 class RayNodes:
-    """A cluster: a head without processors, and nodes of one each. token_file, address: what a driver needs."""
+    """A cluster: a head without processors, and nodes with some each. token_file, address: what a driver needs."""
 
-    def __init__(self, directory: Path, *, nodes: int, authenticated: bool = True) -> None:
+    def __init__(self, directory: Path, *, nodes: int, processors: int = 1, authenticated: bool = True) -> None:
         self.token_file = directory / "ray.token"
         self.token_file.write_text(secrets.token_hex(32))
         clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -53,7 +53,7 @@ class RayNodes:
         mode["RAY_TMPDIR"] = self._temporary.name
         self.environment = clean | LOOPBACK | mode | ({} if authenticated else {"RAY_AUTH_MODE": "disabled"})
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(nodes)],
+            [sys.executable, __file__, str(nodes), str(processors)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -68,9 +68,9 @@ class RayNodes:
         """Whether a test ended it."""
         return self._process.poll() is not None
 
-    def fill(self) -> None:
-        """Start a node for each one that a test removed."""
-        self._say("fill")
+    def fill(self, nodes: int) -> None:
+        """Start nodes until there are so many."""
+        self._say(f"fill {nodes}")
 
     def remove_busy_node(self) -> None:
         """Wait until a node is computing an item, and kill all its processes."""
@@ -99,6 +99,24 @@ class RayNodes:
         answer = self._process.stdout.readline()
         assert answer, f"the cluster's process ended at {word!r}"
         return answer.strip()
+
+
+class JobHere:
+    """In place of a ClusterJob, for what a node does with the results of any cluster: this process computes them."""
+
+    def __init__(self, _settings, function, shared, _connecting=None) -> None:
+        self._function, self._shared = function, shared
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        return
+
+    def results(self, count, load, _idle):
+        """(number, result) of each item."""
+        for number in range(count):
+            yield number, self._function(self._shared, load(number))
 
 
 def slowly(function, shared, payload):
@@ -160,8 +178,8 @@ def wait_for(title: bytes, raylets: list[int]) -> tuple[int, int]:
         time.sleep(0.02)
 
 
-def serve(nodes: int) -> None:
-    """Start the cluster and follow the commands on standard input."""
+def serve(nodes: int, processors: int) -> None:
+    """Start the cluster and follow the commands on standard input. processors: of each node."""
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 100 << 20, "include_log_monitor": False}
@@ -170,7 +188,7 @@ def serve(nodes: int) -> None:
     others = {}
 
     def add():
-        node = cluster.add_node(num_cpus=1, **small)
+        node = cluster.add_node(num_cpus=processors, **small)
         others[node.all_processes["raylet"][0].process.pid] = node
 
     for _ in range(nodes):
@@ -180,8 +198,8 @@ def serve(nodes: int) -> None:
         match line.strip():
             case "address":
                 answer = cluster.address
-            case "fill":
-                while len(others) < nodes:
+            case word if word.startswith("fill "):
+                while len(others) < int(word.split()[1]):
                     add()
             case "remove":
                 cluster.remove_node(others.pop(wait_for(_ITEM, list(others))[1]), allow_graceful=False)
@@ -199,4 +217,4 @@ def serve(nodes: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(*map(int, sys.argv[1:]))

@@ -90,6 +90,7 @@ def sha256(*parts: bytes) -> bytes:
     return digest.digest()
 
 
+@lru_cache(1024)
 def key_id(public_key: bytes) -> bytes:
     """SHA-256 of a raw Ed25519 public key."""
     return sha256(public_key)

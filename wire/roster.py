@@ -4,7 +4,7 @@ import datetime as dt
 import re
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from rado.v1 import roster_pb2
@@ -138,7 +138,11 @@ class Roster:
 
     def find(self, name: str, role: Role) -> Member | None:
         """The member of this name and role, or None."""
-        return next((m for m in self.members if m.name == name and m.role is role), None)
+        return self._by_name.get((name, role))
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, Role], Member]:
+        return {(m.name, m.role): m for m in self.members}
 
     def find_certificate(self, san: str) -> Member | None:
         """The member whose certificate carries this name, or None."""

@@ -33,7 +33,10 @@ def draw_consoles(browser: str, directory: Path, pictures: Path) -> None:
         _draw(browser, federation.console("coordinator"), {"console-coordinator": "status"}, pictures)
         pages = {"plan": "plan?what=moments", "train": "plan?what=newton", "query": f"queries/{waiting}"}
         paths = {f"console-learner-{name}": path for name, path in pages.items()}
-        acts = {"console-learner-plan": _plan_backwards, "console-learner-train": _ask_to_train}
+        acts: dict[str, Callable[[Any], None]] = {
+            "console-learner-plan": _plan_backwards,
+            "console-learner-train": _ask_to_train,
+        }
         _draw(browser, federation.console("university"), paths, pictures, acts)
 
 

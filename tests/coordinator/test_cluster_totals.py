@@ -1,4 +1,4 @@
-"""The coordinator's sum on a Ray cluster of three nodes: lost work is repeated, the total is the same.
+"""The coordinator's sum on a Ray cluster: lost work is repeated, the total is the same.
 
 Every job starts processes that import Ray, so many cases run in `make test-all` only.
 """
@@ -20,7 +20,7 @@ from radofed.common.logs import Log
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import MANY_RADOS, PARTIES, Clients
 from tests.federation import wait_until
-from tests.ray_nodes import RayNodes, another_product, cut_off, for_ever, needs_ray, slowly, zeros
+from tests.ray_nodes import JobHere, RayNodes, another_product, cut_off, for_ever, needs_ray, slowly, zeros
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def one_upload_an_item(monkeypatch):
     monkeypatch.setattr("coordinator.totals.ITEM_BYTES", 1)
 
 
-def compute_by(monkeypatch, other):
-    """Have workers call another function of (the real one, shared, payload)."""
+def compute_by(monkeypatch, other, kind=ClusterJob):
+    """Have workers call another function of (the real one, shared, payload). kind: of job."""
 
     def job(settings, function, shared, connecting):
-        return ClusterJob(settings, partial(other, function), shared, connecting)
+        return kind(settings, partial(other, function), shared, connecting)
 
     monkeypatch.setattr("coordinator.totals.ClusterJob", job)
 
@@ -106,6 +106,7 @@ def test_the_total_has_the_same_bytes_after_any_loss(
     monkeypatch.setattr(Adding, "_make_chunk", made_here)
     if loss != "none":
         compute_by(monkeypatch, slowly)
+        nodes.fill(2)
 
     def strike(number):
         if number == 3 and loss != "none":
@@ -166,14 +167,17 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
 
 
 @needs_ray
-@pytest.mark.parametrize("wrong", [cut_off, pytest.param(zeros, marks=pytest.mark.slow)])
-def test_an_invalid_product_is_not_stored(world, settings, monkeypatch, caplog, wrong):
+@pytest.mark.parametrize("wrong", [cut_off, zeros])
+@pytest.mark.parametrize("kind", [JobHere, pytest.param(ClusterJob, marks=pytest.mark.slow)])
+def test_an_invalid_product_is_not_stored(request, world, monkeypatch, caplog, kind, wrong):
     """As from a manipulated worker. This machine then computes the total."""
-    compute_by(monkeypatch, wrong)
+    compute_by(monkeypatch, wrong, kind)
+    nowhere = CoordinatorCluster(address="127.0.0.1:1", from_bytes=1)
+    used = nowhere if kind is JobHere else request.getfixturevalue("settings")
 
     @on_bench
     async def play(bench):
-        use(bench, settings)
+        use(bench, used)
         await whole_round(bench)
 
     play(world)

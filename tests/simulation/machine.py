@@ -99,15 +99,18 @@ class Machines:
     def _observed(self, transaction):
         machines = self
 
-        @contextmanager
         def observed(self):
-            # A nested transaction of a party is no step of its own, and neither is one that only reads.
-            outermost, wrote = not getattr(self, "_depth", 0), False
+            # A nested transaction of a party is no step of its own.
+            return transaction(self) if getattr(self, "_depth", 0) else outermost(self)
+
+        @contextmanager
+        def outermost(self):
             with transaction(self) as handle:
                 connection = getattr(handle, "connection", handle)
                 before = connection.total_changes
                 yield handle
-                wrote = outermost and connection.total_changes != before
+                # One that only reads is no step either.
+                wrote = connection.total_changes != before
                 if wrote:
                     try:
                         machines.step("commit", before=True)

@@ -7,11 +7,13 @@ delays them.
 import asyncio
 import random
 import sqlite3
+import types
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +84,33 @@ class InlineLoop(asyncio.SelectorEventLoop):
         except BaseException as error:  # noqa: BLE001 - a future carries any error
             future.set_exception(error)
         return future
+
+    def run(self, coroutine):
+        """The result of a coroutine, which only becomes a task if it waits for something: most do not."""
+        asyncio._set_running_loop(self)
+        try:
+            waits = coroutine.send(None)
+        except StopIteration as done:
+            return done.value
+        finally:
+            asyncio._set_running_loop(None)
+        return self.run_until_complete(_going_on(coroutine, waits))
+
+
+@types.coroutine
+def _going_on(coroutine, waits):
+    """The rest of a coroutine that waits for a future."""
+    while True:
+        try:
+            given = yield waits
+        except BaseException as error:  # noqa: BLE001 - as a task passes it on
+            step = partial(coroutine.throw, error)
+        else:
+            step = partial(coroutine.send, given)
+        try:
+            waits = step()
+        except StopIteration as done:
+            return done.value
 
 
 @dataclass
@@ -174,7 +203,7 @@ class CoordinatorNode:
         self.loop.close()
 
     def _run(self, coroutine):
-        result = self.loop.run_until_complete(coroutine)
+        result = self.loop.run(coroutine)
         for _ in range(30):
             if not self.core._carried:
                 break

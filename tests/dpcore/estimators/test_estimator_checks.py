@@ -13,7 +13,7 @@ from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import RadoBoostL2, RadoBoostSlope
 from dpcore.statistics.moments import Moments
 
-LEARNERS = [RadoBoost(n_rounds=200), MeanVariance(), RadoBoostL2(n_rounds=20), RadoBoostSlope(n_rounds=20)]
+LEARNERS = [RadoBoost(n_rounds=200), MeanVariance(), RadoBoostL2(n_rounds=5), RadoBoostSlope(n_rounds=5)]
 
 
 # Trains on rows only.

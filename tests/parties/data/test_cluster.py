@@ -1,4 +1,4 @@
-"""A party's sums over rows on a Ray cluster of three nodes: lost work is repeated, and the sums are the same."""
+"""A party's sums over rows on a Ray cluster: lost work is repeated, and the sums are the same."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -26,7 +26,7 @@ from parties.node import PartyNode
 from radofed.common.cluster.jobs import ClusterJob
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA, make_records
-from tests.ray_nodes import needs_ray, one_more, slowly, with_one_blas_thread, wrong_shape
+from tests.ray_nodes import JobHere, needs_ray, one_more, slowly, with_one_blas_thread, wrong_shape
 
 # Ten runs of one block, the last one not whole.
 ROWS = 9 * BLOCK_ROWS + 77
@@ -56,11 +56,14 @@ def contribution(records, row_sums, progress=None):
     return query.contribution(records, 16, Computation(SeededRandom(3), secret, row_sums, progress))
 
 
-def on_workers(monkeypatch, function=None):
-    """Have workers call `function` with the real one before its arguments; the jobs, and the runs that were sent."""
+def on_workers(monkeypatch, function=None, kind=ClusterJob):
+    """Have workers call `function` with the real one before its arguments; the jobs, and the runs that were sent.
+
+    kind: of job.
+    """
     jobs, sent = [], []
 
-    class Job(ClusterJob):
+    class Job(kind):  # type: ignore[valid-type]  # a variable, one of two classes
         def __init__(self, settings, real, shared):
             super().__init__(settings, partial(function, real) if function else real, shared)
             jobs.append(self)
@@ -84,6 +87,7 @@ def test_the_sums_are_the_same_after_any_loss(nodes, sums, records, monkeypatch,
 
     The coordinator's tests always lose a node; the job is the same.
     """
+    nodes.fill(2)
     sums._settings = sums._settings.model_copy(update={"workers": 3})
     _, sent = on_workers(monkeypatch, slowly if loss != "none" else None)
     reported = []
@@ -124,8 +128,11 @@ def test_work_that_is_not_wanted_any_more_stops(sums, records, monkeypatch):
 
 
 @needs_ray
-def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, caplog):
-    on_workers(monkeypatch, wrong_shape)
+@pytest.mark.parametrize("kind", [JobHere, pytest.param(ClusterJob, marks=pytest.mark.slow)])
+def test_a_result_of_another_shape_is_not_added(request, records, monkeypatch, caplog, kind):
+    on_workers(monkeypatch, wrong_shape, kind)
+    nowhere = PartyCluster(address="127.0.0.1:1", workers=1, timeout_s=60, from_rows=ROWS)
+    sums = ClusterRowSums(nowhere, Log("party")) if kind is JobHere else request.getfixturevalue("sums")
     np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
     (record,) = [record for record in caplog.records if "cluster failed" in record.getMessage()]
     assert "no sum of the query's shape" in record.fields["reason"]
@@ -226,22 +233,11 @@ def test_workers_get_no_values_of_rows_outside_the_part(records, monkeypatch, ca
     """And return the sums of this machine. The job runs in this process, so that the test sees what it is given."""
     given = []
 
-    class Here:
-        def __init__(self, _settings, function, shared):
-            self._function, self._shared = function, shared
+    def noted(function, shared, payload):
+        given.append(payload)
+        return function(shared, payload)
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            return
-
-        def results(self, count, load, _idle):
-            for number in range(count):
-                given.append(load(number))
-                yield number, self._function(self._shared, given[-1])
-
-    monkeypatch.setattr("parties.data.cluster.ClusterJob", Here)
+    on_workers(monkeypatch, noted, JobHere)
     settings = PartyCluster(address="auto", workers=1, timeout_s=60, from_rows=ROWS)
     numbers = RowNumbers(RowKey(bytes(32), "f", "p", "d"))
     part = numbers.part_of(records, HeldBack(Fraction(1, 5), Part.TRAINING))

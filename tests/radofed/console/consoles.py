@@ -2,12 +2,15 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 
 from tests import forked
 from tests.federation import wait_until
 from tests.forked import Forked
-from tests.radofed.console.serving import LINK
+from tests.radofed.console.serving import LINK, Caller
+
+_VOID = {"meta", "link", "input", "line", "polyline", "circle", "br"}
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,61 @@ def fill(page, fields: dict[str, str]) -> None:
         closed.click()
     for name, text in fields.items():
         page.fill(f"#{name}", text)
+
+
+class Sent(HTMLParser):
+    """A page as a console sent it, for tests of its words and fields. What needs a browser is tested in one.
+
+    values: of the fields of its forms that are posted, by name, before anyone changes them.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.values: dict[str, str] = {}
+        self._open: list[tuple[str, dict]] = []
+        # What is inside each element, with its text.
+        self._found: list[tuple[list[tuple[str, dict]], str]] = []
+        self._elements: list[tuple[list[tuple[str, dict]], str]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        known = dict(attrs)
+        self._elements.append(([*self._open], tag))
+        is_left_out = known.get("type") == "checkbox" and "checked" not in known
+        if self._is_posted and tag in {"input", "textarea"} and not is_left_out:
+            self.values[known["name"]] = known.get("value") or ""
+        if tag not in _VOID:
+            self._open.append((tag, known))
+
+    def handle_endtag(self, tag):
+        if tag not in _VOID:
+            assert self._open.pop()[0] == tag
+
+    def handle_data(self, data):
+        self._found.append(([*self._open], data))
+        if self._is_posted and self._open[-1][0] == "textarea":
+            self.values[self._open[-1][1]["name"]] += data
+
+    @property
+    def _is_posted(self) -> bool:
+        return any(tag == "form" and known.get("method") == "post" for tag, known in self._open)
+
+    def text(self, tag: str = "", **attributes: str) -> str:
+        """The text inside the elements of a name, or with these attributes."""
+        return "".join(data for inside, data in self._found if _is_in(inside, tag, attributes))
+
+    def count(self, tag: str, inside: str = "html") -> int:
+        """How many elements there are inside others."""
+        return sum(found == tag and _is_in(above, inside, {}) for above, found in self._elements)
+
+
+def _is_in(inside: list[tuple[str, dict]], tag: str, attributes: dict[str, str]) -> bool:
+    return any(tag in {"", name} and attributes.items() <= known.items() for name, known in inside)
+
+
+def sent(caller: Caller, path: str, form: dict[str, str] | None = None) -> Sent:
+    """The page at a path below the console's root, or that a form gives."""
+    status, _, text = caller.ask(path, method="POST" if form else "GET", form=form)
+    assert status < 500, text
+    return Sent(text)
