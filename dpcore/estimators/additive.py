@@ -67,7 +67,7 @@ NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
 tables, clipping longer records costs less than the noise of a larger R."""
 
-LEAST_INFORMATION = 17.0
+LEAST_INFORMATION = 15.0
 """mu times rows, over the geometric mean of coordinates and terms, from which on curves are worth what the first
 answers about them cost, on the measured tables. (The noise on a score is that mean over mu times rows, up to a factor:
 the more of it a straight model has, the more it errs with a part of the budget.)"""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpcore.estimators.kept_directions import KeptDirections, Outlook, narrowed_answers, worth_keeping
+from dpcore.estimators.kept_directions import DROPPED, KeptDirections, Outlook, narrowed_answers, worth_keeping
 from dpcore.estimators.private_newton import Seen, Whitening
 from dpcore.statistics.moments import Moments
 
@@ -41,7 +41,7 @@ def test_no_other_number_of_directions_has_a_smaller_predicted_error(seed):
 
     def predicted(count):
         noise = 0.01 + 1 / (1 / 0.4 + 1 / (0.05 * count)) if count else 0.01
-        return sum(v * noise / (v + noise) for v in variances[:count]) + 0.4 * variances[count:].sum()
+        return sum(v * noise / (v + noise) for v in variances[:count]) + DROPPED * variances[count:].sum()
 
     kept = worth_keeping(np.diag(variances), np.zeros((D, 0)), outlook)
     assert kept.shape[1] == min(range(D + 1), key=predicted)
