@@ -13,7 +13,7 @@ prior is inverse gamma around that one, with the weight of `_SHARED` weights. Th
 prior is t^2 q + a t_kind = t^2 s + a t, a = `_SHARED`, found by the corresponding fixed point.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +25,8 @@ from dpcore.estimators.base import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 
 _ROUNDS = 60
+_CLOSE = 0.003
+"""Relative change at which a variance is found; weights hardly depend on it."""
 _LEAST, _MOST, _FREE = 1e-8, 1e4, 1e4
 """Bounds of the variances, and the variance of weights that are not shrunk."""
 
@@ -91,16 +93,18 @@ class Prior:
             return self._shrunk(phi, variance * np.eye(len(phi)))
 
     def _shrunk(self, phi: Vector, noise: Matrix) -> Shrunk:
-        sizes = np.ones(len(self.groups))
-        for _ in range(_ROUNDS):
+        def of_kinds(sizes: Vector) -> Vector:
             found, expected = self._squares(sizes, noise, phi)
-            ratios = self._of_kinds(sizes * found) / np.maximum(self._of_kinds(sizes * expected), 1e-300)
-            sizes = self._within_bounds(sizes * np.sqrt(ratios))
-        means = sizes
-        for _ in range(_ROUNDS):
+            return sizes * np.sqrt(self._alike @ (sizes * found) / np.maximum(self._alike @ (sizes * expected), 1e-300))
+
+        means = self._fixed_point(of_kinds, np.ones(len(self.groups)))
+
+        def of_groups(sizes: Vector) -> Vector:
             found, expected = self._squares(sizes, noise, phi)
             most, least = sizes**2 * found + self._shared * means, sizes**2 * expected + self._shared * sizes
-            sizes = self._within_bounds(sizes * np.sqrt(most / np.maximum(least, 1e-300)))
+            return sizes * np.sqrt(most / np.maximum(least, 1e-300))
+
+        sizes = self._fixed_point(of_groups, means)
         prior = self.covariance(sizes)
         return Shrunk(prior @ np.linalg.solve(prior + noise, phi), sizes, prior)
 
@@ -115,12 +119,14 @@ class Prior:
         found = self._group_sums(np.square(self._roots.T @ (inverse @ phi)))
         return found, self._group_sums(np.einsum("ij,ij->j", self._roots, inverse @ self._roots))
 
-    def _of_kinds(self, sums: Vector) -> Vector:
-        """The sum over each group's kind."""
-        return self._alike @ sums
-
-    def _within_bounds(self, sizes: Vector) -> Vector:
-        return np.where(self._present, np.clip(sizes, _LEAST, _MOST), _LEAST)
+    def _fixed_point(self, step: Callable[[Vector], Vector], sizes: Vector) -> Vector:
+        """Repeat `step` from these sizes until they hardly change, within bounds."""
+        for _ in range(_ROUNDS):
+            before = sizes
+            sizes = np.where(self._present, np.clip(step(sizes), _LEAST, _MOST), _LEAST)
+            if (np.abs(sizes - before) <= _CLOSE * (sizes + _CLOSE * sizes.max(initial=0.0))).all():
+                break
+        return sizes
 
     def _group_sums(self, values: Vector) -> Vector:
         sums: Vector = np.zeros(len(self._widths))
