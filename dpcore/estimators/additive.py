@@ -4,16 +4,20 @@
     moments of the mapped records (additive_terms)         -> a basis in which they are white
     gradients of the mapped records, round by round        -> weights, shrunk group by group (empirical_bayes)
 
-The rounds are those of dpcore.estimators.private_newton, which says why they converge; only the terms, and the
-shrinking after each round, are added. A curve is straight where noise rules, because its bends share one variance that
-is estimated from the answers. All parts of the budget, histograms included, add up to one.
+The rounds are those of dpcore.estimators.private_newton, which says why they converge; the terms, and the shrinking
+after each round, are added. A curve is straight where noise rules, because its bends share one variance that is
+estimated from the answers. All parts of the budget, histograms included, add up to one.
 
-Noise on the weights grows with the number of terms. If the budget and the rows are too small for that many, which is
-known before anything is asked, the model is straight: `PrivateNewton` asks, with the whole budget.
+Noise on the weights grows with the number of directions that a gradient is about. So after each answer the directions
+that do not pay for their noise are left out of the next queries (dpcore.estimators.kept_directions): if no column
+bends, most of the budget is spent on a straight model. What was spent before that is known is lost. If the budget and
+the rows are too small to afford it, which is known before anything is asked, the model is straight from the start:
+`PrivateNewton` asks, with the whole budget.
 
 The score can be held to rise or fall with columns (dpcore.estimators.monotone).
 """
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import combinations
@@ -29,6 +33,7 @@ from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.empirical_bayes import Prior
+from dpcore.estimators.kept_directions import KeptDirections, Outlook, narrowed_answers, worth_keeping
 from dpcore.estimators.monotone import conditions, directions_of, nearest, ordered_features
 from dpcore.estimators.oracle import Oracle
 from dpcore.estimators.private_histograms import Histogram, histograms
@@ -40,12 +45,14 @@ from dpcore.estimators.private_newton import (
     bounded_step,
     clip_of,
     covariance_of,
+    noise_of,
     root,
-    variance_of,
+    sampling_of,
 )
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
+from dpcore.statistics.moments import Moments
 
 Directions = Mapping[int, int]
 """RISING or FALLING for coordinates of the schema (dpcore.estimators.monotone)."""
@@ -60,8 +67,10 @@ NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
 tables, clipping longer records costs less than the noise of a larger R."""
 
-LEAST_INFORMATION = 5.0
-"""mu times rows, for each term, from which on terms are worth their noise, on the measured tables."""
+LEAST_INFORMATION = 15.0
+"""mu times rows, over the geometric mean of coordinates and terms, from which on curves are worth what the first
+answers about them cost, on the measured tables. (The noise on a score is that mean over mu times rows, up to a factor:
+the more of it a straight model has, the more it errs with a part of the budget.)"""
 
 MOST_TERMS = 256
 """A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""
@@ -73,16 +82,17 @@ class PrivateAdditive(LinearClassifier):
     knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: whether it has
     products of all pairs of real features; None if there are then at most `MOST_TERMS` terms; or which pairs of real
     features and flags, such as "age*dose, age*smoker". rounds: at least 3.
-    information: mu of the budget times rows over the number of terms; with less, the model is straight; 0 for never.
+    information: mu of the budget times rows over the root of coordinates times terms; with less, the model is straight;
+    0 for never.
     knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip, shrinkage: as in
     `PrivateNewton`. increasing, decreasing: real and boolean features with which the score never falls, or never
     rises: names, separated by commas. They are in no product, and have no point mass inside their range.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), the
     noise's and the sampling's, without shrinkage, which lowers it; None without an answer to a gradient; `groups_`,
-    the names of groups of terms with the variance that each was given; `rounds_done_`, `warning_` as in
-    `PrivateNewton`. For a straight model theta_ and covariance_ are over the schema's coordinates, feature_map_ is
-    None, and warning_ says why.
+    the names of groups of terms with the variance that each was given; `directions_`, how many directions each gradient
+    was about; `rounds_done_`, `warning_` as in `PrivateNewton`. For a straight model theta_ and covariance_ are over
+    the schema's coordinates, feature_map_ is None, and warning_ says why.
     """
 
     def __init__(
@@ -90,11 +100,11 @@ class PrivateAdditive(LinearClassifier):
         *,
         knots: int = 4,
         pairs: bool | str | None = None,
-        rounds: int = 8,
-        knots_part: float = 0.05,
+        rounds: int = 10,
+        knots_part: float = 0.03,
         moments_part: float = 0.25,
         clip: float = 0.32,
-        shrinkage: float = 0.2,
+        shrinkage: float = 0.15,
         information: float = LEAST_INFORMATION,
         increasing: str = "",
         decreasing: str = "",
@@ -124,10 +134,12 @@ class PrivateAdditive(LinearClassifier):
         return self._fit_straight(oracle, directions, reason)
 
     def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:
-        straight = PrivateNewton(rounds=self.rounds).fit_queries(oracle)
+        straight = PrivateNewton()
+        straight.set_params(rounds=min(self.rounds, straight.rounds)).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
         self.covariance_: Matrix | None = straight.covariance_
         self.groups_: dict[str, float] = {}
+        self.directions_: list[int] = []
         self.rounds_done_ = straight.rounds_done_
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
         rows = conditions(directions, None, len(straight.theta_))
@@ -144,31 +156,19 @@ class PrivateAdditive(LinearClassifier):
         norm = Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
         moments = oracle.moments(part=second, norm_bound=norm, feature_map=terms.feature_map)
         whitening = Whitening.of(moments, self.shrinkage)
-        prior = Prior.of(terms.groups, whitening.basis.matrix)
-        clip = clip_of(self.clip, whitening)
-        ordered = conditions(directions, terms.feature_map, moments.d) @ whitening.basis.matrix.T
-        phi = nearest(2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows, ordered)
-        seen: list[Seen] = []
+        rounds = _Rounds(self, oracle, terms, moments, whitening, directions)
         self.warning_ = None
-        self.groups_ = {}
-        variance: float | None = None
-        for _ in range(self.rounds - 2):
-            part = (1 - first - second) / (self.rounds - 2)
+        part = (1 - first - second) / (self.rounds - 2)
+        for left in reversed(range(self.rounds - 2)):
             try:
-                answer = oracle.gradient(
-                    phi, clip=clip, part=part, basis=whitening.basis, feature_map=terms.feature_map
-                )
+                rounds.ask(part, left)
             except (OracleRefusedError, PlanError) as error:
-                self.warning_ = f"received {2 + len(seen)} of {self.rounds} releases: {error}"
+                self.warning_ = f"received {2 + len(rounds.asked)} of {self.rounds} releases: {error}"
                 break
-            seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
-            variance = variance_of(seen, self.clip, moments.rows)
-            found, sizes = prior.shrunk(root(seen), variance)
-            self.groups_ = {group.name: float(size) for group, size in zip(terms.groups, sizes, strict=True)}
-            phi = nearest(bounded_step(phi, found), ordered)
-        self.rounds_done_ = 2 + len(seen)
-        self.covariance_ = None if variance is None else covariance_of(variance, whitening)
-        self._keep_encoded(np.asarray(whitening.basis.matrix.T @ phi))
+        self.groups_, self.directions_ = rounds.groups, rounds.asked
+        self.rounds_done_ = 2 + len(rounds.asked)
+        self.covariance_ = rounds.covariance()
+        self._keep_encoded(np.asarray(whitening.basis.matrix.T @ rounds.phi))
         self.n_features_in_ = oracle.schema.d
         return self
 
@@ -205,7 +205,7 @@ class PrivateAdditive(LinearClassifier):
             return None
         knots, pairs = self._sizes(oracle.schema, directions)
         terms = _count(oracle.schema, knots, pairs)
-        least = self.information * terms / oracle.rows
+        least = self.information * math.sqrt(oracle.schema.d * terms) / oracle.rows
         if gaussian_mu(oracle.epsilon, oracle.delta) >= least:
             return None
         return (
@@ -261,6 +261,78 @@ class PrivateAdditive(LinearClassifier):
         for name in ("clip", "shrinkage"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be finite and positive")
+
+
+class _Rounds:
+    """The gradients of one fit. phi: (d,), the weights so far in whitened coordinates.
+
+    asked: how many directions each gradient was about. groups: the variance of each group of terms.
+    """
+
+    def __init__(
+        self,
+        settings: PrivateAdditive,
+        oracle: Oracle,
+        terms: AdditiveTerms,
+        moments: Moments,
+        whitening: Whitening,
+        directions: Directions,
+    ) -> None:
+        self._settings, self._oracle, self._terms, self._whitening = settings, oracle, terms, whitening
+        self._sampling = sampling_of(settings.clip, moments.rows)
+        self._prior = Prior.of(terms.groups, whitening.basis.matrix)
+        self._ordered = conditions(directions, terms.feature_map, moments.d) @ whitening.basis.matrix.T
+        self._seen: list[Seen] = []
+        self._kept = KeptDirections.every(moments.d)
+        self.phi = nearest(_first(self._prior, moments, whitening), self._ordered)
+        self.asked: list[int] = []
+        self.groups: dict[str, float] = {}
+
+    def ask(self, part: Fraction, left: int) -> None:
+        """Ask for one more gradient, move phi, and leave out the directions that `left` more answers do not need."""
+        axes = self._kept.axes
+        answer = self._oracle.gradient(
+            self.phi,
+            clip=clip_of(self._settings.clip, self._whitening.size_along(axes)),
+            part=part,
+            basis=self._kept.basis(self._whitening),
+            feature_map=self._terms.feature_map,
+        )
+        target = axes.T @ (self.phi - answer.mean / CURVATURE)
+        self._seen.append(Seen(axes.T @ self.phi, target, answer.deviation / CURVATURE))
+        self.asked.append(self._kept.count)
+        noise = noise_of(self._seen)
+        found = self._prior.moved(axes.T).shrunk(root(self._seen), noise + self._sampling)
+        step = nearest(bounded_step(axes.T @ self.phi, found.mean), self._ordered @ axes)
+        self.phi = axes @ step
+        self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
+        if left:
+            later = (answer.deviation / CURVATURE) ** 2 / self._kept.count / left
+            kept = worth_keeping(found.prior, axes.T @ self._prior.columns, Outlook(noise, later, self._sampling))
+            if kept.shape[1] < self._kept.count:
+                self._kept = self._kept.narrowed(kept, noise + self._sampling)
+                self._seen = narrowed_answers(self._seen, kept)
+                self.phi = self._kept.axes @ nearest(kept.T @ step, self._ordered @ self._kept.axes)
+
+    def covariance(self) -> Matrix | None:
+        """Of the weights, for noise and sampling; None without an answer."""
+        if not self._seen:
+            return None
+        return covariance_of(self._kept.covariance(noise_of(self._seen) + self._sampling), self._whitening)
+
+
+def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:
+    """Weights from the moments alone, in whitened coordinates: shrunk, as P makes their noise large where P is.
+
+    They minimise the logistic loss's second-order expansion at zero, where z has covariance I.
+    """
+    basis = whitening.basis.matrix
+    phi = 2.0 * (basis @ moments.edge_sum) / moments.rows
+    noise = (2.0 * moments.edge_noise / moments.rows) ** 2 * (basis @ basis.T) + 4.0 / moments.rows * np.eye(moments.d)
+    factor = np.linalg.cholesky(noise)
+    # In these coordinates the noise has variance 1 in every direction.
+    shrunk = prior.moved(np.linalg.inv(factor)).shrunk(np.linalg.solve(factor, phi), 1.0)
+    return np.asarray(factor @ shrunk.mean)
 
 
 def _count(schema: Schema, knots: int, pairs: Pairs) -> int:

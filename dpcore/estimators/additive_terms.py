@@ -24,17 +24,29 @@ from dpcore.records.schema import Schema
 
 RAMP_LEVELS = (0.05, 0.95)
 
+SLOPE, OTHER_COLUMNS = "slope", "categories and flags"
+"""Kinds of the groups that are the columns themselves."""
+
 _CLOSEST = ONE >> 12
 """Knots closer than this are one: hats between them would be steeper than noisy quantiles can say."""
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Terms with one prior variance. places: in the map; covariance: of their weights under the prior, up to it."""
+    """Terms with one prior variance. places: in the map; covariance: of their weights under the prior, up to it.
+
+    name: of the column, if it is about one, and the kind. kind: groups of a kind have variances that are alike.
+    """
 
     name: str
+    kind: str
     places: tuple[int, ...]
     covariance: Matrix
+
+    @property
+    def is_columns(self) -> bool:
+        """Whether its terms are columns as they are."""
+        return self.kind in (SLOPE, OTHER_COLUMNS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +83,13 @@ class _Building:
         """Add a product of two terms, as if they were independent."""
         return self._append(Term(Product(first, second)), self.squares[first] * self.squares[second])
 
-    def group(self, name: str, places: Sequence[int], covariance: Matrix | None = None) -> None:
+    def group(self, kind: str, places: Sequence[int], covariance: Matrix | None = None, *, column: str = "") -> None:
         """Terms that share a variance, by default independently."""
         if places:
-            self.groups.append(Group(name, tuple(places), np.eye(len(places)) if covariance is None else covariance))
+            name = f"{column}, {kind}" if column else kind
+            self.groups.append(
+                Group(name, kind, tuple(places), np.eye(len(places)) if covariance is None else covariance)
+            )
 
     def _append(self, term: Term, square: float) -> int:
         self.terms.append(term)
@@ -115,11 +130,11 @@ def additive_terms(
             if isinstance(feature, RealFeature):
                 values, weights = found[coordinate].values()
                 place = building.add_column(coordinate, float(weights @ np.square(values)))
-                building.group(f"{name}, slope", [place])
+                building.group(SLOPE, [place], column=name)
                 _add_bends(building, name, coordinate, knots, ordered=coordinate in directions)
             else:
                 others.append(building.add_column(coordinate, 1.0 / len(feature.coordinates)))
-    building.group("categories and flags", others)
+    building.group(OTHER_COLUMNS, others)
     if pairs:
         _add_pairs(building, pairs)
     feature_map = FeatureMap(tuple(building.terms), schema.bias)
@@ -132,11 +147,11 @@ def _add_bends(building: _Building, name: str, coordinate: int, knots: int, *, o
     inner = _apart([round(float(q) * ONE) for q in found.quantiles([at / (knots + 1) for at in range(1, knots + 1)])])
     row = [-ONE, *inner, ONE]
     hats = [building.add(Hat(coordinate, *row[at - 1 : at + 2]), coordinate) for at in range(1, len(row) - 1)]
-    building.group(f"{name}, bends", hats, _smooth(len(hats)))
+    building.group("bends", hats, _smooth(len(hats)), column=name)
     for at in found.points:
         if ordered and at not in (-ONE, ONE):
             continue
-        building.group(f"{name}, point mass", [building.add(PointMass(coordinate, at), coordinate)])
+        building.group("point mass", [building.add(PointMass(coordinate, at), coordinate)], column=name)
 
 
 def _add_pairs(building: _Building, pairs: Collection[tuple[int, int]]) -> None:

@@ -141,7 +141,7 @@ class PrivateNewton(LinearClassifier):
         first = Fraction(self.moments_part).limit_denominator(10**6)
         moments = oracle.moments(part=first, norm_bound=norm_bound)
         whitening = Whitening.of(moments, self.shrinkage)
-        clip = clip_of(self.clip, whitening)
+        clip = clip_of(self.clip, whitening.size)
         # The minimiser of the logistic loss's second-order expansion at zero, where z has covariance I.
         phi = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
         seen: list[Seen] = []
@@ -160,7 +160,8 @@ class PrivateNewton(LinearClassifier):
         if not seen:
             theta: Vector = MomentsDiscriminant(shrinkage=self.shrinkage).fit_moments(moments).theta_
             return theta
-        self.covariance_ = covariance_of(variance_of(seen, self.clip, moments.rows), whitening)
+        variance = noise_of(seen) + sampling_of(self.clip, moments.rows)
+        self.covariance_ = covariance_of(variance * np.eye(moments.d), whitening)
         learned: Vector = whitening.basis.matrix.T @ phi
         return learned
 
@@ -187,10 +188,10 @@ def roomy_norm(schema: Schema) -> Fraction:
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """P, and the length of the records z. size: an estimate of the root mean square of |z|, at least 1."""
+    """P, and the second moments of the records z as the release shows them: spread, (d, d)."""
 
     basis: Basis
-    size: float
+    spread: Matrix
 
     @classmethod
     def of(cls, moments: Moments, shrinkage: float) -> "Whitening":
@@ -200,27 +201,40 @@ class Whitening:
         raised = np.maximum(raise_eigenvalues(values, moments.product_noise, shrinkage), least)
         matrix = (vectors * np.sqrt(moments.rows / raised)) @ vectors.T
         # Directions with a negative estimate have little spread: they count as none.
-        return cls(Basis.of(matrix), max(1.0, float(np.sqrt((np.maximum(values, 0.0) / raised).sum()))))
+        return cls(Basis.of(matrix), np.asarray((vectors * (np.maximum(values, 0.0) / raised)) @ vectors.T))
+
+    @property
+    def size(self) -> float:
+        """An estimate of the root mean square of |z|, at least 1."""
+        return max(1.0, float(np.sqrt(np.trace(self.spread))))
+
+    def size_along(self, axes: Matrix) -> float:
+        """The same for the part of z along orthonormal axes, (d, k)."""
+        return max(1.0, float(np.sqrt((axes * (self.spread @ axes)).sum())))
 
 
-def clip_of(relative: float, whitening: Whitening) -> Fraction:
-    """C, from its ratio to the root mean square of |z|."""
-    return max(Fraction(1, _CLIP_UNITS), Fraction(relative * whitening.size).limit_denominator(_CLIP_UNITS))
+def clip_of(relative: float, size: float) -> Fraction:
+    """C, from its ratio to the root mean square of |z|, `size`."""
+    return max(Fraction(1, _CLIP_UNITS), Fraction(relative * size).limit_denominator(_CLIP_UNITS))
 
 
-def variance_of(seen: Sequence["Seen"], relative_clip: float, rows: int) -> float:
-    """The variance of each coordinate of phi, for the noise of all releases and for the sampling of rows."""
-    noise = 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
-    return noise + _SAMPLING * (relative_clip / CURVATURE) ** 2 / rows
+def noise_of(seen: Sequence["Seen"]) -> float:
+    """The variance of each coordinate of phi for the noise of all releases."""
+    return 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
 
 
-def covariance_of(variance: float, whitening: Whitening) -> Matrix:
-    """The covariance of P^T phi, (d, d), for this `variance_of` phi.
+def sampling_of(relative_clip: float, rows: int) -> float:
+    """The variance of each coordinate of phi for the sampling of rows."""
+    return _SAMPLING * (relative_clip / CURVATURE) ** 2 / rows
+
+
+def covariance_of(errors: Matrix, whitening: Whitening) -> Matrix:
+    """The covariance of P^T phi, (d, d). errors: (d, d), that of phi for noise and sampling.
 
     The error is that from the best model of the population for the loss with clipped weights, not the logistic one.
     """
     basis = whitening.basis.matrix
-    return np.asarray(_CURVATURES * variance * (basis.T @ basis))
+    return np.asarray(_CURVATURES * basis.T @ errors @ basis)
 
 
 def bounded_step(phi: Vector, found: Vector) -> Vector:

@@ -91,9 +91,10 @@ def fitted(monkeypatch):
         kept["whitening"] = of(moments, shrinkage)
         return kept["whitening"]
 
-    def clip_of(relative, whitening, of=additive.clip_of):
-        kept["clip"] = of(relative, whitening)
-        return kept["clip"]
+    def clip_of(relative, size, of=private_newton.clip_of):
+        # That of all directions; an estimator may ask about fewer later.
+        kept["clip"] = of(relative, kept["whitening"].size)
+        return of(relative, size)
 
     monkeypatch.setattr(Whitening, "of", whitening_of)
     for module in (additive, private_newton):

@@ -8,8 +8,8 @@ from dpcore.estimators.empirical_bayes import Prior
 
 D, VARIANCE = 24, 0.5
 GROUPS = (
-    Group("strong", tuple(range(8)), np.eye(8)),
-    Group("none", tuple(range(8, 23)), np.eye(15)),
+    Group("strong", "strong", tuple(range(8)), np.eye(8)),
+    Group("none", "none", tuple(range(8, 23)), np.eye(15)),
 )
 
 
@@ -35,7 +35,7 @@ def log_likelihood(prior: Prior, sizes, phi: np.ndarray) -> float:
 
 def test_a_group_without_signal_is_shrunk_and_others_are_not():
     prior = Prior.of(GROUPS, basis())
-    sizes = np.mean([prior.shrunk(drawn(seed)[1], VARIANCE)[1] for seed in range(40)], axis=0)
+    sizes = np.mean([prior.shrunk(drawn(seed)[1], VARIANCE).sizes for seed in range(40)], axis=0)
     assert sizes[0] == pytest.approx(4.0, rel=0.25)
     assert sizes[1] < 0.15
 
@@ -44,13 +44,13 @@ def test_the_error_is_less_than_half_of_that_without_shrinking():
     prior = Prior.of(GROUPS, basis())
     pairs = [drawn(seed) for seed in range(40)]
     raw = np.mean([np.square(seen - phi).sum() for phi, seen in pairs])
-    shrunk = np.mean([np.square(prior.shrunk(seen, VARIANCE)[0] - phi).sum() for phi, seen in pairs])
+    shrunk = np.mean([np.square(prior.shrunk(seen, VARIANCE).mean - phi).sum() for phi, seen in pairs])
     assert shrunk < raw / 2
 
 
 def test_the_variances_make_what_was_seen_likeliest():
     prior, (_, seen) = Prior.of(GROUPS, basis()), drawn(7)
-    _, sizes = prior.shrunk(seen, VARIANCE)
+    sizes = prior.shrunk(seen, VARIANCE).sizes
     best = log_likelihood(prior, sizes, seen)
     for place in range(2):
         for factor in (0.8, 1.25):
@@ -63,6 +63,61 @@ def test_weights_in_no_group_are_not_shrunk():
     prior = Prior.of(GROUPS, np.eye(D))
     seen = np.zeros(D)
     seen[-1] = 3.0
-    found, _ = prior.shrunk(seen, VARIANCE)
+    found = prior.shrunk(seen, VARIANCE).mean
     assert found[-1] == pytest.approx(3.0, rel=1e-3)
     np.testing.assert_allclose(found[:-1], 0.0, atol=1e-6)
+
+
+def test_groups_of_a_kind_share_what_they_say():
+    """Of sixty groups of one weight each without signal, some would get more than their noise if alone."""
+    seen = np.sqrt(VARIANCE) * np.random.default_rng(3).normal(size=60)
+    alone, together = (
+        Prior.of([Group(f"{n}", kind(n), (n,), np.eye(1)) for n in range(60)], np.eye(60)).shrunk(seen, VARIANCE)
+        for kind in (str, lambda n: "same")
+    )
+    assert np.square(together.mean).sum() < 0.4 * np.square(alone.mean).sum()
+    # One that stands out keeps its own.
+    seen[7] = 12.0
+    strong = Prior.of([Group(f"{n}", "same", (n,), np.eye(1)) for n in range(60)], np.eye(60)).shrunk(seen, VARIANCE)
+    assert strong.mean[7] > 10.0
+    assert np.delete(strong.sizes, 7).max() < strong.sizes[7] / 4
+
+
+def test_variances_of_a_kind_make_likelihood_times_prior_largest():
+    prior = Prior.of([Group("a", "same", tuple(range(8)), np.eye(8)), Group("b", "same", (8, 9), np.eye(2))], basis())
+    seen = drawn(7)[1]
+    found = prior.shrunk(seen, VARIANCE)
+
+    def likelihood(place, size):
+        sizes = found.sizes.copy()
+        sizes[place] = size
+        return log_likelihood(prior, sizes, seen)
+
+    means = []
+    for place, t in enumerate(found.sizes):
+        rise = (likelihood(place, t * 1.001) - likelihood(place, t * 0.999)) / (0.002 * t)
+        # The prior's log falls by a/2 (1 / t - mean / t^2), with a = 6: what the mean was follows.
+        means.append(t - 2 * rise * t**2 / 6)
+    assert means[0] == pytest.approx(means[1], rel=0.02)
+    # It is the likeliest variance that both have.
+    best = max(np.geomspace(0.1, 20, 400), key=lambda t: log_likelihood(prior, [t, t], seen))
+    assert means[0] == pytest.approx(best, rel=0.03)
+
+
+def test_a_prior_moves_with_the_coordinates():
+    prior, (_, seen) = Prior.of(GROUPS, basis()), drawn(3)
+    rotation, _ = np.linalg.qr(np.random.default_rng(4).normal(size=(D, D)))
+    found, moved = prior.shrunk(seen, VARIANCE), prior.moved(rotation).shrunk(rotation @ seen, VARIANCE)
+    np.testing.assert_allclose(moved.mean, rotation @ found.mean, atol=1e-6)
+    np.testing.assert_allclose(moved.prior, rotation @ found.prior @ rotation.T, rtol=1e-6, atol=1e-3)
+
+
+def test_what_bends_have_in_common_with_a_column_belongs_to_the_column():
+    column, bends = Group("x, slope", "slope", (0,), np.eye(1)), Group("x, bends", "bends", (1, 2), np.eye(2))
+    prior = Prior.of([column, bends], basis()[:4, :4])
+    np.testing.assert_allclose(prior.columns.T @ prior.groups[1], 0.0, atol=1e-12)
+    np.testing.assert_allclose(prior.columns @ (prior.columns.T @ prior.groups[0]), prior.groups[0], atol=1e-12)
+    # Where no direction of the bends is left, they have no variance.
+    found = prior.moved(prior.columns.T).shrunk(np.array([3.0, 3.0]), VARIANCE)
+    assert found.sizes[0] > 1.0
+    assert found.sizes[1] < 1e-6
