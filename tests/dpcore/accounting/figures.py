@@ -297,7 +297,7 @@ def of_dp_feat() -> Iterator[tuple[str, list[float]]]:
         "free": ([100, 150], 30, None, 1e-5),
         "cut": ([400, 300], 20, Fraction(2), 1e-4),
         "one": ([60], 2, None, TINY),
-        "truncated": ([60, 50], 3, Fraction(1), 0.1),
+        "truncated": ([100, 80], 2, Fraction(1), 0.1),
     }.items():
         for count in (dp_feat.account, dp_feat.account_of_exact_split):
             found = count(*arguments)
