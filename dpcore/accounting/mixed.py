@@ -47,6 +47,8 @@ from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 # The share of delta that the Gaussian part's tails may have.
 CUT_SHARE = 1e-4
 _ATOMS = 256
+# Far above the rounding error of a few operations in double precision.
+_MARGIN = 1e-9
 # Steps of the Gaussian part's grid on each side of zero.
 _MOST_STEPS = 1 << 15
 
@@ -210,8 +212,8 @@ def _both(a: GridLosses, b: GridLosses) -> GridLosses:
         a.infinite + b.infinite - a.infinite * b.infinite,
         tilt=a.tilt,
         log_scale=a.log_scale + b.log_scale,
-        pointwise=(a.pointwise * size_b + b.pointwise * size_a) * (1 + 1e-9) + rounding,
-        stray=(a.stray * size_b + b.stray * size_a) * (1 + 1e-9),
+        pointwise=(a.pointwise * size_b + b.pointwise * size_a) * (1 + _MARGIN) + rounding,
+        stray=(a.stray * size_b + b.stray * size_a) * (1 + _MARGIN),
     )
 
 

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from mutmut import __main__ as mutmut
@@ -25,6 +26,7 @@ from mutmut.workers import isolation
 from mutmut.workers.isolation import ForkServerRunner, MutantRunner
 
 from tests.mutation import prose, speed, typing_errors
+from tests.mutation.batches import first_failure
 from tests.mutation.groups import GROUPS, ROOT, Survivor, explained, group_of
 
 LEAST_KILLED = 0.9
@@ -69,6 +71,16 @@ def _forget_survivors() -> None:
     noted.write_text(digest, encoding="utf-8")
 
 
+class _InBatches(mutmut.PytestRunner):
+    """One process runs a mutant's batches: the limit of processor time is that of all."""
+
+    def run_tests(self, *, mutant_name, tests):
+        if mutant_name is None:
+            return super().run_tests(mutant_name=None, tests=tests)
+        run = partial(super().run_tests, mutant_name=mutant_name)
+        return first_failure(tests, lambda batch: run(tests=batch))
+
+
 class _FastestFirst(ForkServerRunner):
     """Most mutants fail in many tests: the shortest one is enough.
 
@@ -103,7 +115,7 @@ class _FastestFirst(ForkServerRunner):
 
 
 def _runner(at_once: int = 1) -> MutantRunner:
-    return _FastestFirst(at_once, mutmut.PytestRunner, {})
+    return _FastestFirst(at_once, _InBatches, {})
 
 
 def _choose(chosen: list[str]) -> None:

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from tests.mutation.batches import batches, first_failure
 from tests.mutation.groups import GROUPS, ROOT, SURVIVORS, Survivor, explained, group_of
 
 CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]
@@ -50,3 +51,20 @@ def test_messages_have_no_maps():
     protos = [path.read_text(encoding="utf-8") for path in (ROOT / "protos").rglob("*.proto")]
     assert protos
     assert not any("map<" in text for text in protos)
+
+
+@pytest.mark.parametrize(
+    ("tests", "sizes"), [(0, []), (1, [1]), (8, [8]), (9, [8, 1]), (48, [8, 40]), (49, [8, 40, 1]), (500, [8, 40, 452])]
+)
+def test_batches_are_all_tests_in_their_order(tests, sizes):
+    names = [str(number) for number in range(tests)]
+    found = list(batches(names))
+    assert [len(batch) for batch in found] == sizes
+    assert [name for batch in found for name in batch] == names
+
+
+@pytest.mark.parametrize(("statuses", "status"), [([0, 0, 0], 0), ([1], 1), ([0, 1], 1), ([0, 0, 3], 3), ([0, 5], 5)])
+def test_a_mutant_runs_until_a_batch_does_not_pass(statuses, status):
+    answers = iter(statuses)
+    assert first_failure(["a test"] * 100, lambda batch: next(answers)) == status
+    assert list(answers) == []

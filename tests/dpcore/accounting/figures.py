@@ -2,15 +2,18 @@
 
 `python -m tests.dpcore.accounting.figures` writes figures.json. A change of an algorithm changes figures: look at each
 difference before the file is written again. Margins are proved at their lines and are too small to be seen in
-results, so they are figures of their own, in round-offs.
+results, so they are figures of their own, in round-offs; and the part "margins" makes them large, so that results show
+on which side of them the bounds are.
 """
 
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -136,6 +139,8 @@ def of_composition() -> Iterator[tuple[str, list[float]]]:
     )
     yield "no room", refused(lambda: composition.epsilon_bracket(binomial_distribution(3000), 10, 1e-37))
     yield "no bound", refused(lambda: composition.epsilon_bracket(binomial_distribution(30), 7, 1e-9))
+    # Fewer than were asked for, also where more would have a finite epsilon.
+    yield "fewer", [composition._infinite_error(binomial_distribution(20), n, 1e-5).largest_rados for n in (3, 50)]
     yield "too much", refused(lambda: composition.epsilon_bracket(binomial_distribution(300), 1_000_000, 1e-9))
     masses = np.array([0.1, 0.2, 0.4, 0.2, 0.05])
     grids = (
@@ -210,7 +215,9 @@ def of_gaussian() -> Iterator[tuple[str, list[float]]]:
             for mu, p in ((0.02, 0.5), (0.3, 1), (0.1, Fraction(1, 9)), (9.0, 1))
         ],
     )
-    yield "limits", [gaussian.check_delta(TINY), gaussian.check_epsilon(Fraction(1, 3))]
+    yield "limits", [gaussian.check_delta(TINY), gaussian.check_epsilon(Fraction(1, 3)), gaussian.check_epsilon(150)]
+    yield "most releases", shift(gaussian.shift_distribution(1e-5, gaussian.MOST_RELEASES))
+    yield "epsilon at a large delta", ends(SHIFTS["one"].epsilon(0.9))
     yield "void", refused(lambda: gaussian.gaussian_epsilon(40.0, 1e-9)) + refused(lambda: gaussian.check_delta(1e-101))
     yield "too small", refused(lambda: sum_of_all.epsilon(1e-38))
 
@@ -280,6 +287,8 @@ def of_concentrated() -> Iterator[tuple[str, list[float]]]:
         losses = one.losses[inside.start - 1 : inside.stop - 1]
         yield f"cumulants {name}", [concentrated._cumulant(masses, losses, s, one) for s in (1e-3, 0.1, 2.0, 50.0)]
     yield "chords", [concentrated._chord(*four) for four in ((1, 2, 3, 9), (0.5, 0.1, 2.0, 3.0), (1.0, 5.0, 2.0, 6.0))]
+    alone = concentrated.of_count(binomial_distribution(2, 1), 1, TINY)
+    yield "of one", [float(alone.rho), float(alone.failure)]
     yield "of few", [float(concentrated.of_count(binomial_distribution(rows), 2, TINY).failure) for rows in (1, 2, 3)]
 
 
@@ -288,6 +297,7 @@ def of_dp_feat() -> Iterator[tuple[str, list[float]]]:
         "free": ([100, 150], 30, None, 1e-5),
         "cut": ([400, 300], 20, Fraction(2), 1e-4),
         "one": ([60], 2, None, TINY),
+        "truncated": ([100, 80], 2, Fraction(1), 0.1),
     }.items():
         for count in (dp_feat.account, dp_feat.account_of_exact_split):
             found = count(*arguments)
@@ -301,6 +311,15 @@ def of_dp_feat() -> Iterator[tuple[str, list[float]]]:
         "per rado",
         [dp_feat.delta_per_rado(rows, e) for rows, e in ((50, None), (400, Fraction(1, 2)), (3000, Fraction(2)))],
     )
+    at_its_own = dp_feat.account([60], 2, None, 1e-5).epsilon
+    yield (
+        "largest",
+        [
+            dp_feat.largest_rados([60], None, at_its_own, 1e-5, 9),
+            dp_feat.largest_rados([12], None, 100, 0.01, 10_000),
+        ],
+    )
+    yield "last", [dp_feat.last_that_fits(0, 10, lambda n: n <= 3)]
     for rows in (10, 40):
         limits = dp_feat.dp_feat_range(rows, delta=TINY, epsilon=Fraction(2), most_rados=50)
         yield f"limits {rows}", [limits.one_rado or -1, limits.largest, limits.delta_needed, limits.rows_needed]
@@ -373,9 +392,15 @@ def of_noise() -> Iterator[tuple[str, list[float]]]:
         "scales",
         [
             float(noise_shares.smallest_scale(l1, e))
-            for l1, e in ((1, Fraction(100)), (7, Fraction(3, 10)), (Fraction(1, 3**38), Fraction(1, 3**45)))
+            for l1, e in (
+                (1, Fraction(100)),
+                (7, Fraction(3, 10)),
+                (Fraction(1, 3**38), Fraction(1, 3**45)),
+                (1000, Fraction(3**41 + 1, 3**41)),
+            )
         ],
     )
+    yield "pure epsilon", [float(noise_shares.LaplaceShares(Fraction(90), 3).epsilon(l1)) for l1 in (0, Fraction(1, 2))]
 
 
 def of_others() -> Iterator[tuple[str, list[float]]]:
@@ -389,6 +414,8 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
                 float(one.concentrated.rho),
             ],
         )
+    yield "pure at the largest epsilon", ends(pure.PureLoss(Fraction(160)).delta(150.0))
+    yield "limit of 0", [float(filters.PrivacyLimit(Fraction(0), Fraction(1, 10)).largest_rho)]
     limit = filters.PrivacyLimit(Fraction(3), Fraction(1, 10**5))
     one = filters.Loss.of_epsilon(Fraction(1, 10), Fraction(1, 10**8))
     for count in (0, 1, 20, 60, 2000):
@@ -404,6 +431,8 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
             ],
         )
     yield "roots", [sensitivity.root_up(v) for v in (1, 2, Fraction(1, 3), 10**40, Fraction(1, 10**40))]
+    roots = ((v, Fraction(sensitivity.root_up(v))) for v in (Fraction(2), Fraction(1, 3), Fraction(1, 10**40)))
+    yield "added to roots", [round_offs(float(root * root / v - 1)) for v, root in roots]
     yield "gradient", [sensitivity.gradient_squared(Fraction(3, 2), bits) for bits in (0, 5)]
     yield "joint", [sensitivity.joint_squared(3, bits) for bits in (0, 5)]
     yield "transform error", [round_offs(transforms.transform_error(n)) for n in (1, 2, 1000, 1 << 20)]
@@ -432,6 +461,58 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
             )
 
 
+@contextmanager
+def large(module: ModuleType, **constants: float) -> Iterator[None]:
+    """What a module adds for rounding, made large enough to be seen."""
+    kept = {name: getattr(module, name) for name in constants}
+    try:
+        for name, value in constants.items():
+            setattr(module, name, value)
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(module, name, value)
+
+
+def of_margins() -> Iterator[tuple[str, list[float]]]:
+    """A bound that is rounded to the wrong side, or without its margin, differs here."""
+    with large(concentrated, _ROUNDING=1e-4):
+        yield from ((f"concentrated {name}", values) for name, values in of_concentrated())
+    with large(gaussian, ROUND_OFF=2.0**-16, _UNDERFLOW=1e-6, _LIGHT=1e-3):
+        coins = gaussian.shift_distribution(0.3, 40, Fraction(1, 3), 1e-3)
+        coin = gaussian.shift_distribution(0.5, 1, Fraction(1, 2), 1e-3)
+        for name, found in {
+            "coins": coins,
+            "binned": coins.binned(9),
+            "sum": gaussian.composed_shift([coins, gaussian.shift_distribution(0.7), coin]),
+        }.items():
+            yield f"shift {name}", shift(found)
+            yield f"delta {name}", [end for e in (0.0, 0.2, 1.5) for end in ends(found.delta(e))]
+    with large(noise_shares, _MARGIN=0.01):
+        noise = noise_shares.GaussianShares(5000)
+        yield "half widths", [noise.half_width(4, 100, f) for f in (0.05, Fraction(1, 10**300))]
+        yield "tail bounds", [noise_shares.LaplaceShares(Fraction(90), 3).tail_bound(n, 9) for n in (2, 3, 8)]
+    with large(pure, _MARGIN=1e-3):
+        for bound in (Fraction(1, 3), Fraction(7)):
+            one = pure.PureLoss(bound)
+            yield f"pure {float(bound)}", [*ends(one.epsilon(0.3)), *ends(one.delta(0.2))]
+    with large(odds, _ROUNDING=1e-3):
+        yield "odds", [odds.chance_after(0.5, 1.0, 1e-6).doubt, odds.right_guesses(1.0, 1e-6).doubt]
+    pieces, other = np.array([0.1, 0.4, 0.3, 0.2]), np.array([0.5, 0.25, 0.25])
+    with large(transforms, ROUND_OFF=2.0**-20):
+        yield "self", [transforms.self_convolved(pieces, 5, 18)[1]]
+        yield "convolved", [transforms.convolved(pieces, other)[1]]
+    masses = np.array([0.1, 0.2, 0.4, 0.2, 0.05])
+    grid = composition.GridLosses(0.5, -2, masses, 0.05)
+    rough = composition.GridLosses(0.5, 1, masses, 0.0, tilt=1.5, pointwise=0.01, stray=0.02)
+    with large(mixed, _MARGIN=0.01):
+        both = mixed._both(rough, rough)
+        yield "both", [both.pointwise, both.stray]
+    one = composition.Composed(grid, 0.01, 0.05, 0.02, 0.005, composition.Slack(0.003, 1.1, 0.07))
+    yield "slack and delta", [end for e in (0.0, 0.3, 1.1) for end in (one.delta_lower(e), one.delta_upper(e))]
+    yield "slack and epsilon", [end for d in (0.08, 0.2, 0.99) for end in (one.epsilon_lower(d), one.epsilon_upper(d))]
+
+
 PARTS = {
     "composition": of_composition,
     "gaussian": of_gaussian,
@@ -440,6 +521,7 @@ PARTS = {
     "dp_feat": of_dp_feat,
     "noise": of_noise,
     "others": of_others,
+    "margins": of_margins,
 }
 
 

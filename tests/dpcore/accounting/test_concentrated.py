@@ -1,6 +1,7 @@
 """Concentrated bounds against distributions that are summed, integrated and composed independently."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
@@ -9,6 +10,7 @@ import pytest
 
 from dpcore.accounting.concentrated import (
     Concentrated,
+    _cumulant,
     concentrated_delta,
     concentrated_epsilon,
     concentrated_rho,
@@ -267,3 +269,19 @@ def test_integer_noise_costs_its_slack():
     worst = max(renyi(p.tolist(), q.tolist(), a) / a for a in (1.01, 2, 5, 10))
     assert worst < float(bound.rho)
     assert worst > 0.85 * float(bound.rho)
+
+
+@pytest.mark.parametrize("order", [0.3, 0.49, 0.51, 1.0, 1.4, 3.0])
+def test_a_cumulant_allows_for_the_errors_of_losses(order):
+    """A loss of 1 that may be 1.02: its cumulant is linear in the order, and known exactly."""
+    coarse = replace(binomial_distribution(40), loss_error=0.02)
+    assert _cumulant(np.ones(1), np.ones(1), order, coarse) >= order * 1.02
+
+
+@pytest.mark.parametrize("order", [0.3, 3.0])
+def test_a_cumulant_allows_for_the_errors_of_masses(order):
+    """Masses that may be wrong by a tenth of themselves, up to one common factor: each mass, and then their sum."""
+    coarse = replace(binomial_distribution(40), relative_error=0.1)
+    losses = np.array([-1.0, 1.0])
+    worst = np.array([0.45, 0.55])
+    assert _cumulant(np.full(2, 0.5), losses, order, coarse) >= math.log(worst @ np.exp(order * losses))
