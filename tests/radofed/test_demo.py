@@ -37,7 +37,6 @@ from radofed.provision import provision
 from tests.federation import wait_until
 from wire.roster import Role
 
-ROOT = Path(__file__).resolve().parents[2]
 RADOS = 250
 # Every process of the demo writes down, as it ends, which modules it had loaded.
 RECORDER = """
@@ -90,14 +89,14 @@ def own_table(path, rows=400):
     return path
 
 
-def demo_in(root, *arguments, module="radofed"):
+def demo_in(root, *arguments):
     """(directory, printed object, what was said) of a demo that is kept, with the modules that its processes loaded."""
     (root / "recorder").mkdir()
     (root / "recorder" / "sitecustomize.py").write_text(RECORDER)
     (root / "modules").mkdir()
-    paths = os.pathsep.join(filter(None, [str(root / "recorder"), str(ROOT), os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(filter(None, [str(root / "recorder"), os.environ.get("PYTHONPATH")]))
     result = subprocess.run(
-        [sys.executable, "-m", module, "demo", "--format", "json", "--keep", str(root / "kept"), *arguments],
+        [sys.executable, "-m", "radofed", "demo", "--format", "json", "--keep", str(root / "kept"), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -110,9 +109,8 @@ def demo_in(root, *arguments, module="radofed"):
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """The demo with a quarter of the rados; of the eight parties, two are not forked."""
-    root = tmp_path_factory.mktemp("demo")
-    return demo_in(root, "--rados", str(RADOS), module="tests.radofed.partly_forked_demo")
+    """The demo with a quarter of the rados."""
+    return demo_in(tmp_path_factory.mktemp("demo"), "--rados", str(RADOS))
 
 
 def test_one_object_with_the_fields_that_were_promised(shown):
@@ -249,8 +247,7 @@ def test_no_process_is_left(shown):
     [
         (
             "party-start",
-            # Those that are not forked.
-            2,
+            8,
             ("parties.node", "dpcore.paillier.obfuscation"),
             ("coordinator", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret"),
         ),
