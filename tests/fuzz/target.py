@@ -24,7 +24,7 @@ class Target:
     read: gives it any bytes, and checks that what it accepts reads back after it was written. inputs: nearly valid
     bytes. limit_bytes: the longest input that the parser itself reads. covers: functions and kinds of files
     (module.name) that `read` reaches; the tests compare them with the code. allowed: what may come out. examples: how
-    many where any other test has QUICK_EXAMPLES, as in `make test`; ten times as many in `make test-all`.
+    many where any other test has QUICK_EXAMPLES; `make test` tries half of them, `make test-all` twenty times as many.
     """
 
     name: str

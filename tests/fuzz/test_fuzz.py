@@ -18,10 +18,12 @@ NAMES = sorted(TARGETS)
 
 def fuzz_of(name: str):
     """The Hypothesis test of a target. `make fuzz` drives the same one by coverage."""
-    target = TARGETS[name]
+    target, most = TARGETS[name], settings().max_examples
+    # `make test` repeats the same examples each time: few. New ones are tried by `make test-all` and `make fuzz`.
+    most = QUICK_EXAMPLES // 2 if most == QUICK_EXAMPLES else most
 
     @settings(
-        max_examples=target.examples * settings().max_examples // QUICK_EXAMPLES,
+        max_examples=target.examples * most // QUICK_EXAMPLES,
         deadline=None,
         database=None,
         # A failure is small already: its input is kept as it is.

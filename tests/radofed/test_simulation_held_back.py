@@ -164,6 +164,7 @@ def test_options_are_checked_by_themselves():
         HoldBack.of(FIFTH, None, None, Fraction(0))
 
 
+@pytest.mark.slow
 def test_a_model_of_curves_is_evaluated_on_mapped_rows(table):
     options = {"folds": 2, "hold_back": FIFTH, "parties": 3, "epsilon": 20}
     result = simulate(table, schema=SCHEMA, estimators="additive", **options)

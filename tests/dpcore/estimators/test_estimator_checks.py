@@ -22,13 +22,14 @@ ROW_LEARNERS = [AdaBoost(n_rounds=200), AdaBoost(n_rounds=200, update="exponenti
 VARIANTS = [RadoBoost(n_rounds=200, oracle="prudential", lambda_p=0.8, clip=0.8, selection="last")]
 
 
-@pytest.mark.parametrize("estimator", [*LEARNERS, ROW_LEARNERS[0]], ids=str)
+# RadoBoostL2 and RadoBoostSlope are one class but for the penalty.
+@pytest.mark.parametrize("estimator", [*LEARNERS[:2], LEARNERS[3], ROW_LEARNERS[0]], ids=str)
 def test_scikit_learn_accepts_the_estimator(estimator):
     check_estimator(estimator, on_skip=None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [*VARIANTS, *ROW_LEARNERS[1:]], ids=str)
+@pytest.mark.parametrize("estimator", [LEARNERS[2], *VARIANTS, *ROW_LEARNERS[1:]], ids=str)
 def test_scikit_learn_accepts_the_variant(estimator):
     check_estimator(estimator, on_skip=None)
 

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from tests.radofed.console import looking
+
 # The shell is Chromium without windows, profiles and extensions: it starts faster and computes less.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -13,8 +15,17 @@ OPTIONS = ["--disable-background-networking", "--disable-component-update", "--d
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser(request):
     """For one file: while Playwright runs, no other event loop can run in this thread."""
+    if request.config.option.markexpr == "not slow" and request.path.name != "test_looking.py":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(looking, "LOOKED_AT", {looking.WIDE})
+            yield from _browser()
+    else:
+        yield from _browser()
+
+
+def _browser():
     if CHROMIUM is None:
         pytest.skip("no Chromium: install Debian's package chromium-headless-shell")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
