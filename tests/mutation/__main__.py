@@ -18,6 +18,7 @@ from mutmut import __main__ as mutmut
 from mutmut import configuration
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
 from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import walk_mutatable_files
@@ -71,7 +72,7 @@ def _forget_survivors() -> None:
     noted.write_text(digest, encoding="utf-8")
 
 
-class _InBatches(mutmut.PytestRunner):
+class _InBatches(PytestRunner):
     """One process runs a mutant's batches: the limit of processor time is that of all."""
 
     def run_tests(self, *, mutant_name, tests):
