@@ -302,13 +302,14 @@ class _Rounds:
         self._seen.append(Seen(axes.T @ self.phi, target, answer.deviation / CURVATURE))
         self.asked.append(self._kept.count)
         noise = noise_of(self._seen)
-        found = self._prior.moved(axes.T).shrunk(root(self._seen), noise + self._sampling)
+        prior = self._prior.moved(axes.T)
+        found = prior.shrunk(root(self._seen), noise + self._sampling)
         step = nearest(bounded_step(axes.T @ self.phi, found.mean), self._ordered @ axes)
         self.phi = axes @ step
         self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
         if left:
             later = (answer.deviation / CURVATURE) ** 2 / self._kept.count / left
-            kept = worth_keeping(found.prior, axes.T @ self._prior.columns, Outlook(noise, later, self._sampling))
+            kept = worth_keeping(found.prior, prior.columns, Outlook(noise, later, self._sampling))
             if kept.shape[1] < self._kept.count:
                 self._kept = self._kept.narrowed(kept, noise + self._sampling)
                 self._seen = narrowed_answers(self._seen, kept)

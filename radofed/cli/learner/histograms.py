@@ -7,7 +7,7 @@ import typer
 
 from radofed.cli.arguments import AllowOlderNodes, CohortMin, Colluders, MaxRows, QuorumWait, Timeout
 from radofed.cli.framework import command
-from radofed.cli.learner.asking import asked_federation, terms_of, within
+from radofed.cli.learner.asking import asked_federation, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
 from radofed.cli.output import Output, Result
 from radofed.common.options import named_edges
@@ -157,6 +157,7 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
 def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]] | Result":
     from dpcore.errors import ConfigurationError
     from dpcore.evaluation.histograms import USUAL_CELLS, column_histograms, histogram_predicates
+    from learner.asked_training import terms_of
     from learner.journal import SessionSource
     from learner.release import Release
     from radofed.common.files.schemas import load_schema
@@ -171,9 +172,7 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
     predicates = histogram_predicates(shared, names, cells=cells, edges=edges)
     if not 0.0 < confidence < 1.0:
         raise ConfigurationError(f"confidence is {confidence}: choose a number between 0 and 1")
-    same = ("cohort_min", "colluders", "max_rows", "quorum_wait")
-    terms = terms_of(*(given[name] for name in same), allow_older_nodes=given["allow_older_nodes"])
-    with asked_federation(output, given["config"], shared, terms, given["timeout_s"]) as federation:
+    with asked_federation(output, given["config"], shared, terms_of(given), given["timeout_s"]) as federation:
         oracle = within(federation, "a histogram", given["epsilon"], given["delta"])
         if given["plan"]:
             return _planned(oracle.planned(predicates), predicates, confidence)
