@@ -58,6 +58,11 @@ def round_offs(value: float) -> float:
     return value / ROUND_OFF
 
 
+def beside_one(value: float | np.ndarray) -> float | np.ndarray:
+    """What is 0 but for rounding differs from processor to processor by more than its size."""
+    return 1 + value
+
+
 def ends(bracket: composition.Bracket) -> list[float]:
     return [bracket.lower, bracket.upper]
 
@@ -77,7 +82,10 @@ def composed(
     grid = found.finite
     yield (
         "grid",
-        [grid.step, grid.first, grid.infinite, grid.tilt, grid.log_scale, round_offs(grid.pointwise), grid.stray],
+        [
+            *(grid.step, grid.first, grid.infinite, grid.tilt),
+            *(beside_one(grid.log_scale), round_offs(grid.pointwise), grid.stray),
+        ],
     )
     yield "masses", sums(grid.masses)
     yield "fields", [found.cut, found.shift, found.hoeffding, found.infinite]
@@ -326,7 +334,7 @@ def of_dp_feat() -> Iterator[tuple[str, list[float]]]:
     for name, rest in {"near": (30, 20, 22), "far": (200, 900, 500)}.items():
         one = dp_feat_exact_split.known_rest_distribution(*rest)
         margins = [one.trimmed * 1e30, round_offs(one.relative_error), round_offs(one.loss_error)]
-        yield f"rest {name}", [one.low, *sums(one.masses), *sums(one.losses), *margins]
+        yield f"rest {name}", [one.low, *sums(one.masses), *sums(beside_one(one.losses)), *margins]
     starts = np.arange(-4, 9)
     yield (
         "sliding",
@@ -440,7 +448,7 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
     pieces = np.array([0.1, 0.4, 0.3, 0.2])
     for n in (1, 2, 5):
         values, error = transforms.self_convolved(pieces, n, 18)
-        yield f"self {n}", [*values, round_offs(error)]
+        yield f"self {n}", [*beside_one(values), round_offs(error)]
     values, error = transforms.convolved(pieces, np.array([0.5, 0.25, 0.25]))
     yield "convolved", [*values, round_offs(error)]
     yield (
