@@ -19,6 +19,7 @@ from wire.envelopes import (
     parse,
     save_public_key,
     signed_bytes,
+    spoken,
 )
 from wire.errors import Code, WireError
 
@@ -135,3 +136,10 @@ def test_an_envelope_inside_a_request_has_no_unknown_field_either():
     message = KEY.sign(Kind.READY, b"payload").to_proto()
     newer = type(message).FromString(message.SerializeToString() + b"\x98\x06\x01")
     assert code_of(lambda: Envelope.from_proto(newer)) in {Code.FIELD_UNKNOWN, Code.MESSAGE_MALFORMED}
+
+
+def test_spoken_digits_are_those_of_the_published_hash():
+    """SHA-256 of "abc" is printed in FIPS 180-4's examples. Its remainder has 29 digits."""
+    published = 0xBA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD
+    assert spoken(b"abc") == "01651 43774 62985 82971 68170 89965"
+    assert int(spoken(b"abc").replace(" ", "")) == published % 10**30

@@ -52,6 +52,11 @@ def test_a_roster_of_version_0_1_has_the_same_bytes_and_never_expires():
     assert opened.expiry_date == "never"
 
 
+def test_a_roster_that_is_read_is_the_one_that_was_written():
+    ada = Member(Role.PARTY, "ada", bytes(32), "rado://clinics/party/ada", rows_at_least=7, tls_key_hash=b"t" * 32)
+    assert Roster.from_bytes(replace(ROSTER, members=(*ROSTER.members, ada)).to_bytes()).members[1] == ada
+
+
 def test_a_member_is_found_by_its_name_with_its_role_and_by_its_certificate():
     others = [
         Member(role, name, bytes([place]) * 32, f"rado://clinics/{role.value}/{name}")
