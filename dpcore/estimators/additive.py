@@ -11,8 +11,8 @@ estimated from the answers. All parts of the budget, histograms included, add up
 Noise on the weights grows with the number of directions that a gradient is about. So after each answer the directions
 that do not pay for their noise are left out of the next queries (dpcore.estimators.kept_directions): if no column
 bends, most of the budget is spent on a straight model. What was spent before that is known is lost. If the budget and
-the rows are too small to afford it, which is known before anything is asked, the model is straight from the start:
-`PrivateNewton` asks, with the whole budget.
+the rows are too small to afford it, which is known before anything is asked, the model has no pairs, or is straight
+from the start: then `PrivateNewton` asks, with the whole budget.
 
 The score can be held to rise or fall with columns (dpcore.estimators.monotone).
 """
@@ -72,6 +72,10 @@ LEAST_INFORMATION = 15.0
 answers about them cost, on the measured tables. (The noise on a score is that mean over mu times rows, up to a factor:
 the more of it a straight model has, the more it errs with a part of the budget.)"""
 
+PAIRS_INFORMATION = 2.4
+"""How many times as much products of all pairs need. On the measured tables they gain where there is 2.9 times as much
+(0.3 to 1.3 points), and lose where there is 2 times as much, or less (0.3 to 0.7 points)."""
+
 MOST_TERMS = 256
 """A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""
 
@@ -80,10 +84,10 @@ class PrivateAdditive(LinearClassifier):
     """An additive model with pairs from histograms, moments and `rounds` - 2 gradients; see the module's docstring.
 
     knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: whether it has
-    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms; or which pairs of real
-    features and flags, such as "age*dose, age*smoker". rounds: at least 3.
-    information: mu of the budget times rows over the root of coordinates times terms; with less, the model is straight;
-    0 for never.
+    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms, and the budget and the
+    rows are enough for them; or which pairs of real features and flags, such as "age*dose, age*smoker". rounds: at
+    least 3. information: mu of the budget times rows over the root of coordinates times terms; with less, the model is
+    straight; with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never.
     knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip, shrinkage: as in
     `PrivateNewton`. increasing, decreasing: real and boolean features with which the score never falls, or never
     rises: names, separated by commas. They are in no product, and have no point mass inside their range.
@@ -128,7 +132,7 @@ class PrivateAdditive(LinearClassifier):
         """
         self._check()
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
-        reason = self._too_many(oracle.schema, directions) or self._too_little(oracle, directions)
+        reason = self._too_many(oracle, directions) or self._too_little(oracle, directions)
         if reason is None:
             return self._fit_curves(oracle, directions)
         return self._fit_straight(oracle, directions, reason)
@@ -183,9 +187,10 @@ class PrivateAdditive(LinearClassifier):
         margins: Vector = (rows if self.feature_map_ is None else self.feature_map_.of(rows)) @ self.theta_
         return margins
 
-    def _too_many(self, schema: Schema, directions: Directions) -> str | None:
+    def _too_many(self, oracle: Oracle, directions: Directions) -> str | None:
         """Why the columns leave no room for curves; None if they do. Raises ConfigurationError for too many pairs."""
-        _, pairs = self._sizes(schema, directions)
+        _, pairs = self._sizes(oracle, directions)
+        schema: Schema = oracle.schema
         terms = _count(schema, 0, pairs)
         if terms <= MOST_TERMS:
             return None
@@ -200,18 +205,22 @@ class PrivateAdditive(LinearClassifier):
 
     def _too_little(self, oracle: Oracle, directions: Directions) -> str | None:
         """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
-        real = len(_real_features(oracle.schema))
-        if not (real and oracle.rows and oracle.delta):
-            return None
-        knots, pairs = self._sizes(oracle.schema, directions)
+        knots, pairs = self._sizes(oracle, directions)
         terms = _count(oracle.schema, knots, pairs)
-        least = self.information * math.sqrt(oracle.schema.d * terms) / oracle.rows
-        if gaussian_mu(oracle.epsilon, oracle.delta) >= least:
+        if not _real_features(oracle.schema) or self._affords(oracle, terms, self.information):
             return None
         return (
             f"the model is straight: for curves with {terms} terms, epsilon {float(oracle.epsilon):g} is too "
             f"little for {oracle.rows} rows; give more of either, or fewer knots"
         )
+
+    @staticmethod
+    def _affords(oracle: Oracle, terms: int, information: float) -> bool:
+        """Whether the budget and the rows have this information for so many terms, or the rows are not known."""
+        if not (oracle.rows and oracle.delta):
+            return True
+        least = information * math.sqrt(oracle.schema.d * terms) / oracle.rows
+        return gaussian_mu(oracle.epsilon, oracle.delta) >= least
 
     def _terms(self, oracle: Oracle, part: Fraction, directions: Directions) -> AdditiveTerms:
         schema: Schema = oracle.schema
@@ -220,20 +229,23 @@ class PrivateAdditive(LinearClassifier):
         by_coordinate = {
             schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
         }
-        _, pairs = self._sizes(schema, directions)
+        _, pairs = self._sizes(oracle, directions)
         by_coordinate = _with_fewer_points(by_coordinate, MOST_TERMS - _count(schema, 0, pairs))
         points = sum(len(histogram.points) for histogram in by_coordinate.values())
-        knots, pairs = self._sizes(schema, directions, points)
+        knots, pairs = self._sizes(oracle, directions, points)
         return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs, directions=directions)
 
-    def _sizes(self, schema: Schema, directions: Directions, points: int = 0) -> tuple[int, Pairs]:
+    def _sizes(self, oracle: Oracle, directions: Directions, points: int = 0) -> tuple[int, Pairs]:
         """How many knots, and the pairs of coordinates that have products. points: point masses."""
+        schema: Schema = oracle.schema
         free = [schema.coordinate(each.name) for each in _real_features(schema)]
         every = tuple(combinations([coordinate for coordinate in free if coordinate not in directions], 2))
         if isinstance(self.pairs, str):
             pairs = _pairs_of(schema, self.pairs, directions)
         elif self.pairs is None:
-            pairs = every if points + _count(schema, self.knots, every) <= MOST_TERMS else ()
+            terms = _count(schema, self.knots, every)
+            pays = self._affords(oracle, terms, PAIRS_INFORMATION * self.information)
+            pairs = every if pays and points + terms <= MOST_TERMS else ()
         else:
             pairs = every if self.pairs else ()
         knots = self.knots

@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
-from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.additive import PAIRS_INFORMATION, PrivateAdditive
 from dpcore.estimators.private_histograms import Histogram
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
@@ -143,7 +143,7 @@ def test_with_too_little_information_it_is_the_straight_model_and_says_so():
     assert np.array_equal(fitted.covariance_, newton.covariance_)
     assert oracle.asked == straight.asked
     assert (fitted.feature_map_, fitted.groups_) == (None, {})
-    assert "the model is straight: for curves with 22 terms, epsilon 0.05 is too little for 4000" in fitted.warning_
+    assert "the model is straight: for curves with 16 terms, epsilon 0.05 is too little for 4000" in fitted.warning_
     x = oracle.edges * oracle.edges[:, -1:]
     np.testing.assert_allclose(fitted.decision_function(x), x @ fitted.theta_)
     assert PrivateAdditive(information=0.0).fit_queries(Little(RowOracle(made))).feature_map_ is not None
@@ -157,6 +157,18 @@ def test_enough_is_counted_in_coordinates_terms_rows_and_budget():
             least = share * mu * ROWS / np.sqrt(3 * terms)
             fitted = PrivateAdditive(pairs=pairs, information=least).fit_queries(Little(RowOracle(made)))
             assert (fitted.feature_map_ is None) == is_straight
+
+
+def test_products_of_all_pairs_need_more_information_than_curves():
+    made = edges(uniform(2), uniform(2)[:, 0] > 0)
+    # Two columns, the bias and four hats for each; with the product, two ramps and it.
+    needed = PAIRS_INFORMATION * np.sqrt(3 * 14) / (gaussian_mu(Little.epsilon, Little.delta) * ROWS)
+    for share, terms in ((0.999, 14), (1.001, 11)):
+        fitted = PrivateAdditive(information=share / needed).fit_queries(Little(RowOracle(made)))
+        assert len(fitted.feature_map_.terms) + 1 == terms
+    few = PrivateAdditive(information=1.001 / needed)
+    assert len(few.set_params(pairs=True).fit_queries(Little(RowOracle(made))).feature_map_.terms) == 13
+    assert len(few.set_params(pairs=None).fit_queries(RowOracle(made)).feature_map_.terms) == 13
 
 
 def test_errors_of_the_weights_fall_with_the_rows_and_rise_with_the_noise():
