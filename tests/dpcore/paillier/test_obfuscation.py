@@ -108,6 +108,12 @@ def test_the_draws_are_the_powers_of_the_random_exponents():
     assert obfuscator.draw_many(5) == [pow(base, e, PUBLIC.n_squared) for e in exponents]
 
 
+@pytest.mark.parametrize(("teeth", "tables"), [(3, 1), (4, 2), (5, 8)])
+def test_a_table_has_the_dimensions_that_are_asked_for(teeth, tables):
+    comb = Obfuscator(PUBLIC, SeededRandom(9), teeth=teeth, tables=tables)._comb
+    assert (comb.teeth, len(comb._tables)) == (teeth, tables)
+
+
 def test_a_single_draw_takes_a_single_exponent():
     one_by_one, at_once = (Obfuscator(PUBLIC, SeededRandom(9), teeth=2, tables=1) for _ in range(2))
     assert [one_by_one.draw() for _ in range(3)] == at_once.draw_many(3)
@@ -137,9 +143,9 @@ def test_the_table_grows_with_what_is_drawn_and_changes_no_draw():
 
 
 # In multiplications, with exponents of 256 bits and 8 tables: a table of t teeth takes 1.5 * 8 * 2^t, a power with it
-# 8 d + 1.6 (d - 1) for d = ceil(256 / 8 t). So 4, 6, 8 and 12 teeth take 192, 768, 3072 and 49152, and 75.2, 56, 36.8 and
-# 27.2 a power; 10 teeth save nothing against 8. At 41 draws 6 teeth are cheaper than 4 whose table is there, at 121 draws
-# 8 cheaper than 6.
+# 8 d + 1.6 (d - 1) for d = ceil(256 / 8 t). So 4, 6, 8 and 12 teeth take 192, 768, 3072 and 49152, and 75.2, 56, 36.8
+# and 27.2 a power; 10 teeth save nothing against 8. At 41 draws 6 teeth are cheaper than 4 whose table is there, at
+# 121 draws 8 are cheaper than 6.
 @pytest.mark.parametrize(
     ("teeth", "count", "chosen"),
     [
@@ -163,6 +169,14 @@ def test_many_small_draws_grow_the_table_too():
     obfuscator.prepare(2)
     obfuscator.prepare(0)
     assert obfuscator.teeth == 8
+
+
+def test_the_forecast_is_what_was_drawn():
+    obfuscator = Obfuscator(PUBLIC, SystemRandom())
+    for count, teeth in ((40, 4), (1, 6)):
+        obfuscator.draw_many(count)
+        obfuscator.prepare(0)
+        assert obfuscator.teeth == teeth
 
 
 def test_a_draw_uses_the_old_table_while_another_thread_builds():

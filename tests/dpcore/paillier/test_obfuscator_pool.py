@@ -269,6 +269,7 @@ def test_only_requested_entries_are_made(pool):
     assert (pool.ready, pool._stock().needed, pool._stock().kept) == (2, 0, 0)
     pool.keep(5)
     wait_for(lambda: pool.ready == 5)
+    assert (pool._stock().needed, pool._stock().kept) == (0, 5)
 
 
 def test_the_number_of_kept_entries_is_bounded(pool, monkeypatch):
@@ -405,6 +406,23 @@ def test_a_draw_from_a_pool_that_has_enough_computes_nothing(pool, monkeypatch):
     monkeypatch.setattr(pool._source, "draw_many", computed.append)
     assert len(pool.draw_many(5)) == 5
     assert computed == []
+
+
+def test_a_draw_prepares_for_what_the_pool_does_not_have(pool, monkeypatch):
+    filled(pool, 5)
+    prepared, prepare = [], pool._source.prepare
+    monkeypatch.setattr(pool._source, "prepare", lambda count: prepared.append(count) or prepare(count))
+    assert len(pool.draw_many(8)) == 8
+    # Then for the single batch.
+    assert prepared == [3, 3]
+
+
+def test_the_end_of_a_process_takes_no_lock_of_a_pool(pool, monkeypatch):
+    """Another thread may hold it and never return it."""
+    made, finalize = [], pool_module.weakref.finalize
+    monkeypatch.setattr(pool_module.weakref, "finalize", lambda *given: made.append(finalize(*given)) or made[-1])
+    filled(pool, 1)
+    assert [each.atexit for each in made] == [False]
 
 
 def test_two_threads_of_a_child_may_drop_its_parent_s_entries_at_once(pool):

@@ -50,6 +50,9 @@ class TestPublicKey:
         with pytest.raises(InvalidKeyError, match="2048 to 4096"):
             PublicKey(n)
 
+    def test_the_modulus_is_a_python_integer(self):
+        assert type(PublicKey.for_tests(gmpy2.mpz(N)).n) is int
+
     def test_the_least_legal_length(self):
         assert PublicKey((1 << 2047) + 1).bits == 2048
 
@@ -270,6 +273,7 @@ class TestSecretKey:
         for bad, match in [
             ((p, p), "differ"),
             ((p, longer), "equally long"),
+            ((2, 3), "Blum"),
             ((-p, -q), "differ"),
             ((one_mod_four, q), "Blum"),
             (tuple(shares_three), "Blum"),
@@ -404,6 +408,12 @@ class TestJsonWebKeys:
         assert type_of_key.from_jwk(TEST_KEY.to_jwk()) == TEST_KEY
         with pytest.raises(InvalidKeyError):
             type_of_key.from_jwk({**TEST_KEY.to_jwk(), **change})
+
+    def test_only_the_padding_is_cut_off(self):
+        """The last six bits of this number are the letter X."""
+        assert secret._integer_to_base64(0x010017) == "AQAX"
+        assert secret._integer_to_base64(0x10001) == "AQAB"
+        assert secret._integer_to_base64(1) == "AQ"
 
     @pytest.mark.parametrize("change", [{"kty": "RSA"}, {"alg": "RSA"}, {"n": None}, {"n": "AQAB"}])
     def test_a_malformed_public_key_is_refused(self, change, full_key):

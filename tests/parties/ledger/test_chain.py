@@ -243,6 +243,19 @@ def test_a_ledger_cut_in_half_is_refused(spent):
         opened(spent)
 
 
+def test_entries_count_from_1_those_of_an_acknowledgement_too(path):
+    ledger = opened(path)
+    reserve(ledger, 1)
+    with ledger.database.transaction() as connection:
+        connection.execute("DELETE FROM chain")
+        connection.execute("UPDATE events SET state = 'charged', cohort_digest = x'00', spool_digest = x'00'")
+        for number, said in ((0, ["entry 0: follows entry 0; entries are missing"]), (1, []), (7, [])):
+            chain.append(connection, chain.EntryKind.ACKNOWLEDGED, query(1), 1, number=number)
+            assert chain.faults(connection) == said
+            connection.execute("DELETE FROM chain")
+    ledger.database.close()
+
+
 def test_a_fault_names_the_attempt(spent):
     with sqlite3.connect(spent) as file:
         file.execute("UPDATE events SET learner = 'max' WHERE query_id = ?", (query(1),))
@@ -472,3 +485,4 @@ def test_the_owner_is_part_of_the_chain(path):
     PartyDatabase(path, OWNER).close()
     first = {"federation": "a", "party": "b", "source": "c", "nonce": "d"}
     assert len({chain.genesis(first), *(chain.genesis(first | {key: "x"}) for key in first)}) == 5
+    assert chain.genesis({}) == chain.genesis(dict.fromkeys(first, ""))
