@@ -61,7 +61,7 @@ def test_the_caller_multiplies_alone_if_there_is_little_to_divide(length, thread
 
     monkeypatch.setattr(PublicKey, "add_many", noted)
     multiply(TEST_KEY.public_key, uploads_of(2, length), threads=threads)
-    assert multiplied == [(True, length)] if by_caller else [(False, 32)] * 2
+    assert multiplied == ([(True, length)] if by_caller else [(False, 32)] * 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

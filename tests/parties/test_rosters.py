@@ -224,9 +224,10 @@ def test_the_log_says_why_a_roster_is_refused_and_when_one_expires(world, tmp_pa
         envelope = signed(world, 1, ends=expiry_unix_s)
         held = rosters(tmp_path, world, world.roster.federation)
         assert held.offer(envelope)
-    refused, accepted = (record.fields for record in caplog.records if record.message.startswith("roster "))
-    assert f"The roster is for {world.roster.federation!r}." in refused["reason"]
-    assert accepted["expires"] == held.current.expiry_date != "never"
+    refused, accepted = (record for record in caplog.records if record.message.startswith("roster "))
+    assert (refused.levelname, refused.fields["peer"]) == ("ERROR", "coordinator")
+    assert f"The roster is for {world.roster.federation!r}." in refused.fields["reason"]
+    assert accepted.fields["expires"] == held.current.expiry_date != "never"
 
 
 def test_before_the_first_roster_there_is_none_to_use(world, tmp_path):

@@ -346,6 +346,7 @@ def test_a_phase_may_be_as_long_as_the_longest_and_is_named_if_it_is_longer(open
         ({"max_rows": 1}, {"max_rows": 0}),
         ({"max_attempts": 1}, {"max_attempts": 0}),
         ({"max_attempts": MAX_ATTEMPTS}, {"max_attempts": MAX_ATTEMPTS + 1}),
+        ({"max_parties": 1, "cohort_min": 1, "honest_parties": 1}, {"max_parties": 0}),
         ({"max_parties": 3, "cohort_min": 3}, {"max_parties": 3, "cohort_min": 4}),
         ({"cohort_min": 3, "honest_parties": 3}, {"cohort_min": 3, "honest_parties": 4}),
         ({"created_at_unix_s": 9, "not_after_unix_s": 10}, {"created_at_unix_s": 9, "not_after_unix_s": 9}),
@@ -593,6 +594,16 @@ def test_every_field_of_a_paillier_key_is_signed_and_read(opened):
 )
 def test_what_two_members_share_is_named(what, second):
     refused(lambda: replace(ROSTER, members=(HUB, ADA, second)), detail=f"Two members of the roster share {what}.")
+
+
+def test_a_roster_may_expire_in_the_last_second_of_9999():
+    last_unix_s = 253_402_300_799
+    assert replace(ROSTER, not_after_unix_s=last_unix_s).expiry_date == "9999-12-31 23:59 UTC"
+    refused(lambda: replace(ROSTER, not_after_unix_s=last_unix_s + 1), detail="after the year 9999")
+
+
+def test_a_version_may_have_64_characters():
+    assert replace(FEATURES, version="v" * 64)
 
 
 def test_a_roster_may_have_the_largest_version():

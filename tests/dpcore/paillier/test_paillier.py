@@ -111,6 +111,8 @@ class TestEncryption:
         reported = []
         TEST_KEY.decrypt_many(encrypted(3), threads=3, progress=lambda *so_far: reported.append(so_far))
         assert reported == [(1, 3), (2, 3), (3, 3)]
+        TEST_KEY.decrypt_many(encrypted(3), threads=1, progress=lambda *so_far: reported.append(so_far))
+        assert reported[3:] == [(3, 3)]
 
     def test_the_progress_callback_may_stop_the_work(self):
         def stop(done, _):

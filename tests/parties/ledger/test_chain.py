@@ -243,15 +243,28 @@ def test_a_ledger_cut_in_half_is_refused(spent):
         opened(spent)
 
 
+def test_an_id_of_another_type_is_named_too():
+    assert chain._named("a text", 1) == "query 'a text', attempt 1"
+    assert chain._named(query(1), None) == f"query {query(1).hex()[:16]}, attempt None"
+
+
 def test_entries_count_from_1_those_of_an_acknowledgement_too(path):
     ledger = opened(path)
     reserve(ledger, 1)
     with ledger.database.transaction() as connection:
         connection.execute("DELETE FROM chain")
         connection.execute("UPDATE events SET state = 'charged', cohort_digest = x'00', spool_digest = x'00'")
-        for number, said in ((0, ["entry 0: follows entry 0; entries are missing"]), (1, []), (7, [])):
-            chain.append(connection, chain.EntryKind.ACKNOWLEDGED, query(1), 1, number=number)
-            assert chain.faults(connection) == said
+        for kind, number, follows in (
+            (chain.EntryKind.ACKNOWLEDGED, 0, False),
+            (chain.EntryKind.ACKNOWLEDGED, 1, True),
+            (chain.EntryKind.ACKNOWLEDGED, 7, True),
+            (chain.EntryKind.CHARGED, 1, True),
+            (chain.EntryKind.CHARGED, 2, False),
+        ):
+            chain.append(connection, kind, query(1), 1, number=number)
+            assert chain.faults(connection) == (
+                [] if follows else [f"entry {number}: follows entry 0; entries are missing"]
+            )
             connection.execute("DELETE FROM chain")
     ledger.database.close()
 
