@@ -146,6 +146,15 @@ def test_rows_that_are_not_read_to_the_end_leave_no_connection(server, source):
     assert server.value(f"SELECT count(*) {OTHERS} AND state <> 'idle'") == 0
 
 
+def test_who_stops_reading_does_not_wait_for_the_next_rows(server, source):
+    """They are fetched ahead. The query would take hours more."""
+    slow = f"SELECT i::float8 AS age, 2 AS dose FROM generate_series(1, {2 * MANY}) AS i WHERE i < {2 * MANY} OR "
+    rows = open_table(source(f"{slow} pg_sleep(10000) IS NOT NULL")).batches(["age", "dose"], numbers=["age", "dose"])
+    next(rows)
+    rows.close()
+    assert server.value(f"SELECT count(*) {OTHERS} AND wait_event = 'PgSleep'") == 0
+
+
 def test_a_server_that_goes_away_is_an_error(server, source):
     batches = open_table(source("SELECT *, pg_sleep(0) FROM many AS a, generate_series(1, 9)")).batches(["id", "note"])
     next(batches)
