@@ -1,6 +1,6 @@
 """What a database is for a table: a read-only session, the SQL of a column, and the cause of a failure in words."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Session(Protocol):
         """The columns of a query that returns no row."""
         ...
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str) -> Generator[pa.RecordBatch]:
         """The rows of a query, a batch in memory at a time."""
         ...
 
@@ -85,7 +85,7 @@ class AdbcSession:
             cursor.execute(query)
             return cursor.fetch_record_batch().schema
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str) -> Generator[pa.RecordBatch]:
         """See Session."""
         with self._connection.cursor(adbc_stmt_kwargs=self._options) as cursor:
             cursor.execute(query)
