@@ -84,12 +84,12 @@ def shared(*, everything: bool) -> list[DataSet]:
     return [read(name, RULES[name]) for name in RULES if everything or name not in LARGE]
 
 
-def read(name: str, rules: Rule) -> DataSet:
-    """One of the sets next to the repository."""
+def read(name: str, rules: Rule, folder: Path = SHARED) -> DataSet:
+    """A set of the folder, by default one next to the repository."""
     files, rule, left_out = rules
     records: list[dict[str, str]] = []
     for file in files:
-        with gzip.open(SHARED / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
+        with gzip.open(folder / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
             records += csv.DictReader(stream)
     columns = [column for column in records[0] if column != "label" and column not in left_out]
     numbers, categories = [], []
