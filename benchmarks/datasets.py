@@ -32,7 +32,8 @@ class DataSet:
         those rows' median. A missing category is all zeros. The last column is the bias.
         """
         seen = self.numeric[training]
-        low, high = np.nanquantile(seen, [0.005, 0.995], axis=0)
+        # NumPy has no quantiles of no columns.
+        low, high = np.nanquantile(seen, [0.005, 0.995], axis=0) if seen.size else np.empty((2, 0))
         filled = np.where(np.isnan(self.numeric), np.nanmedian(seen, axis=0), self.numeric)
         width = np.where(high > low, high - low, 1.0)
         scaled = np.where(high > low, np.clip(2 * (filled - low) / width - 1, -1, 1), 0.0)

@@ -107,6 +107,13 @@ def table(rows=400, seed=0):
     return DataSet("made", numbers, categories, numbers[:, 1] + 0.5 * numbers[:, 0] > 0)
 
 
+def test_a_table_without_numbers_is_encoded():
+    data = replace(table(), numeric=np.empty((400, 0)))
+    encoded = data.encode(np.arange(100))
+    assert (encoded[:, 0] == (data.categories[:, 0] == "a")).all()
+    assert encoded.shape == (400, 2 + 1)
+
+
 def test_the_sensitive_column_becomes_one_coordinate_of_signs(monkeypatch):
     monkeypatch.setattr(dp_feat_protocol, "FOLDS", 2)
     data = table()
