@@ -2,8 +2,8 @@
 
 import time
 from dataclasses import replace
-from functools import partial
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
