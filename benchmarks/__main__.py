@@ -32,6 +32,7 @@ from benchmarks import (
     record_level,
     scaling,
     startup,
+    unseen_tables,
 )
 from benchmarks.measuring import Neighbours, Report, Target, machine, targets_table
 
@@ -61,6 +62,7 @@ BENCHMARKS = {
     "private_erm": private_erm,
     "additive": additive,
     "private_curves": private_curves,
+    "unseen_tables": unseen_tables,
 }
 QUICK = (
     "encryption",
@@ -88,6 +90,7 @@ SCIENCE = (
     "private_erm",
     "additive",
     "private_curves",
+    "unseen_tables",
     "predicates",
     "parity",
 )

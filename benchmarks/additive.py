@@ -9,7 +9,8 @@ here and on eight others that were drawn for it (linear, waves, products, logari
 
 import sys
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -20,8 +21,8 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.datasets import RULES, SHARED, DataSet, read
 from benchmarks.measuring import Report, Table, require
 from benchmarks.private_erm import PartiesOracle, made, parties_of, schema_of
-from benchmarks.private_peers import Comparison, Split
-from benchmarks.record_level import DELTA, PARTIES, splits_of, without_privacy
+from benchmarks.private_peers import Comparison, Errors, Paired, Split
+from benchmarks.record_level import DELTA, PARTIES, pooled_logistic, splits_of
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.randomness.sources import SeededRandom
@@ -57,44 +58,63 @@ def fitted_margins(way: str, split: Split, schema: Schema, epsilon: float, rando
     return np.asarray(margins)
 
 
-def federated(way: str, splits: list[Split], schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def federated(
+    way: str, splits: list[Split], schema: Schema, draws: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Test errors in % and areas under the ROC curve, (epsilons, folds), each a mean over draws."""
     errors, areas = np.empty((len(EPSILONS), len(splits))), np.empty((len(EPSILONS), len(splits)))
     for i, epsilon in enumerate(EPSILONS):
         for fold, split in enumerate(splits):
-            draws = MOST_DRAWS if len(split.train) < SMALL_ROWS else 1
             seeds = (SeededRandom(f"{way} {epsilon} {fold} {draw}".encode()) for draw in range(draws))
             scores = [fitted_margins(way, split, schema, epsilon, random) for random in seeds]
-            errors[i, fold] = np.mean([100 * np.mean((one > 0) != (split.test_labels > 0)) for one in scores])
+            errors[i, fold] = np.mean([error_of(one, split) for one in scores])
             areas[i, fold] = np.mean([roc_auc_score(split.test_labels, one) for one in scores])
     return errors, areas
 
 
-def trees_error(split: Split) -> float:
-    """Boosted trees of scikit-learn as they come, on pooled rows."""
+def error_of(margins: NDArray[np.float64], split: Split) -> float:
+    """Test error in % of the test rows' scores."""
+    return 100 * float(np.mean((margins > 0) != (split.test_labels > 0)))
+
+
+def pooled_margins(way: str, split: Split) -> NDArray[np.float64]:
+    """The scores of the test rows of a method that sees all rows without privacy."""
+    if way == LOGISTIC:
+        return split.test @ pooled_logistic(split)
+    if way == MAJORITY:
+        return np.full(len(split.test), split.train_labels.sum())
     trees = HistGradientBoostingClassifier(random_state=0).fit(split.train[:, :-1], split.train_labels)
-    return 100 * float(np.mean(trees.predict(split.test[:, :-1]) != split.test_labels))
+    return np.asarray(trees.decision_function(split.test[:, :-1]))
 
 
+@dataclass(frozen=True, eq=False)
 class Compared(Comparison):
-    """The results on one data set."""
+    """The results on one data set. areas: under the ROC curve, as `errors`."""
 
+    areas: Errors
     epsilons, ways = EPSILONS, WAYS
-    areas: dict[str, NDArray[np.float64]]
 
     @classmethod
-    def on(cls, data: DataSet, folds: int) -> "Compared":
+    def on(cls, data: DataSet, folds: int) -> Self:
         """Run all ways on `data`."""
         splits, schema = splits_of(data, folds), schema_of(data)
-        measured = {way: federated(way, splits, schema) for way in (OURS, NEWTON)}
-        errors = {way: found for way, (found, _) in measured.items()}
-        free = np.array([(*without_privacy(split), trees_error(split)) for split in splits])
-        for column, way in enumerate((LOGISTIC, MAJORITY, TREES)):
-            errors[way] = np.tile(free[:, column], (len(EPSILONS), 1))
         rows, d = splits[0].train.shape
-        found = cls(data.name, rows, d, errors)
-        object.__setattr__(found, "areas", {way: areas for way, (_, areas) in measured.items()})
-        return found
+        draws = MOST_DRAWS if rows < SMALL_ROWS else 1
+        errors: Errors = {}
+        areas: Errors = {}
+        for way in (OURS, NEWTON):
+            errors[way], areas[way] = federated(way, splits, schema, draws)
+        for way in (LOGISTIC, MAJORITY, TREES):
+            scores = [pooled_margins(way, split) for split in splits]
+            free = [error_of(one, split) for one, split in zip(scores, splits, strict=True)]
+            below = [roc_auc_score(split.test_labels, one) for one, split in zip(scores, splits, strict=True)]
+            errors[way], areas[way] = (np.tile(values, (len(EPSILONS), 1)) for values in (free, below))
+        return cls(data.name, rows, d, errors, areas)
+
+    def apart(self, way: str, epsilon: float) -> Paired:
+        """Points of error of ours above `way`, paired over folds."""
+        i = EPSILONS.index(epsilon)
+        return Paired.of(self.errors[OURS][i], self.errors[way][i])
 
     def rows(self) -> list[tuple[str, ...]]:
         """The rows of the table, one per epsilon."""
@@ -106,11 +126,7 @@ class Compared(Comparison):
 
     def finding(self) -> str:
         """Paired over folds at the stated epsilon, and the goals."""
-        i = EPSILONS.index(STATED_EPSILON)
-        against = []
-        for way in (NEWTON, LOGISTIC):
-            apart = self.errors[OURS][i] - self.errors[way][i]
-            against.append(f"{apart.mean():+.2f} +- {apart.std(ddof=1) / np.sqrt(len(apart)):.2f} of {way}")
+        against = [f"{self.apart(way, STATED_EPSILON)} of {way}" for way in (NEWTON, LOGISTIC)]
         goals = [
             f"at epsilon {epsilon:g} {self.mean(OURS, epsilon):.2f} %, goal {goal[self.name]:g} %: "
             f"{'reached' if self.mean(OURS, epsilon) <= goal[self.name] else 'missed'}"

@@ -32,7 +32,8 @@ class DataSet:
         those rows' median. A missing category is all zeros. The last column is the bias.
         """
         seen = self.numeric[training]
-        low, high = np.nanquantile(seen, [0.005, 0.995], axis=0)
+        # NumPy has no quantiles of no columns.
+        low, high = np.nanquantile(seen, [0.005, 0.995], axis=0) if seen.size else np.empty((2, 0))
         filled = np.where(np.isnan(self.numeric), np.nanmedian(seen, axis=0), self.numeric)
         width = np.where(high > low, high - low, 1.0)
         scaled = np.where(high > low, np.clip(2 * (filled - low) / width - 1, -1, 1), 0.0)
@@ -84,12 +85,12 @@ def shared(*, everything: bool) -> list[DataSet]:
     return [read(name, RULES[name]) for name in RULES if everything or name not in LARGE]
 
 
-def read(name: str, rules: Rule) -> DataSet:
-    """One of the sets next to the repository."""
+def read(name: str, rules: Rule, folder: Path = SHARED) -> DataSet:
+    """A set of the folder, by default one next to the repository."""
     files, rule, left_out = rules
     records: list[dict[str, str]] = []
     for file in files:
-        with gzip.open(SHARED / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
+        with gzip.open(folder / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
             records += csv.DictReader(stream)
     columns = [column for column in records[0] if column != "label" and column not in left_out]
     numbers, categories = [], []

@@ -23,7 +23,7 @@ from benchmarks.datasets import RULES, SHARED, DataSet, read
 from benchmarks.environments import UnavailableError, environment, work
 from benchmarks.measuring import Measure, Report, Table, require
 from benchmarks.private_erm import DESCENTS, TUNING_FOLDS, PartiesOracle, made, parties_of, schema_of
-from benchmarks.private_peers import Split, noisy_descent
+from benchmarks.private_peers import Paired, Split, noisy_descent
 from benchmarks.private_trees import SETTINGS as SETTINGS_OF_TREES
 from benchmarks.private_trees import TreesSetting, trees_margins
 from benchmarks.record_level import DELTA, splits_of
@@ -154,13 +154,17 @@ def compared(data: DataSet, folds: int, epsilon: float, python: Any) -> dict[str
 
 def finding(name: str, rows: int, epsilon: float, errors: dict[str, list[float]]) -> str:
     """Ours against the best peer of equal privacy, paired over folds."""
-    equal = [way for way in errors if way != OURS and not way.endswith("added")]
-    best = min(equal, key=lambda way: np.mean(errors[way]))
-    apart = np.array(errors[OURS]) - np.array(errors[best])
-    error = apart.std(ddof=1) / np.sqrt(len(apart))
-    verdict = "better" if apart.mean() < 0 else "not better"
+    best = best_peer(errors)
+    apart = Paired.of(errors[OURS], errors[best])
+    verdict = "better" if apart.mean < 0 else "not better"
     where = f"{name} ({rows} training rows), epsilon {epsilon:g}"
-    return f"{where}: {apart.mean():+.2f} +- {error:.2f} points from the best, {best}: {verdict}."
+    return f"{where}: {apart} points from the best, {best}: {verdict}."
+
+
+def best_peer(errors: dict[str, list[float]]) -> str:
+    """The method of least mean error with the same guarantee as ours."""
+    equal = [way for way in errors if way != OURS and not way.endswith("added")]
+    return min(equal, key=lambda way: float(np.mean(errors[way])))
 
 
 def run(*, everything: bool = False) -> Report:

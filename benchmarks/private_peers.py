@@ -1,5 +1,6 @@
 """Alternatives of a central curator, who sees all rows, to a federated moments release."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -82,6 +83,23 @@ class Comparison:
         ways = [way for way in self.ways if way in self.errors]
         means = {way: [round(self.mean(way, epsilon), 2) for epsilon in self.epsilons] for way in ways}
         return {"name": self.name, "training_rows": self.training_rows, "d": self.d, "mean_error_percent": means}
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Points of error of one method above another, over the same folds: mean and standard error."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, ours: Sequence[float] | Vector, theirs: Sequence[float] | Vector) -> "Paired":
+        """One value a fold, at least two."""
+        apart = np.asarray(ours) - np.asarray(theirs)
+        return cls(float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(len(apart))))
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f} +- {self.error:.2f}"
 
 
 class AdaSSP:

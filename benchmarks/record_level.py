@@ -171,11 +171,16 @@ def diffprivlib_tried(splits: list[Split]) -> NDArray[np.float64]:
 
 
 def without_privacy(split: Split) -> tuple[float, float]:
-    """Errors of logistic regression, hardly regularised, and of the larger class."""
-    fitted = LogisticRegression(C=1000, max_iter=5000).fit(split.train[:, :-1], split.train_labels)
+    """Errors of logistic regression and of the larger class."""
     larger = np.zeros(split.train.shape[1])
     larger[-1] = split.train_labels.sum()
-    return split.error(np.append(fitted.coef_[0], fitted.intercept_)), split.error(larger)
+    return split.error(pooled_logistic(split)), split.error(larger)
+
+
+def pooled_logistic(split: Split) -> Vector:
+    """Weights of logistic regression on all training rows, hardly regularised, (d,)."""
+    fitted = LogisticRegression(C=1000, max_iter=5000).fit(split.train[:, :-1], split.train_labels)
+    return np.append(fitted.coef_[0], fitted.intercept_)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,14 @@
 """The benchmarks' assembly: what is registered, what is run by default, and that each can be found in the README."""
 
+import csv
+import gzip
 import inspect
 import json
 import re
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +17,26 @@ from matplotlib.figure import Figure
 
 from benchmarks import __main__ as assembly
 from benchmarks import (
+    additive,
     binding_cost,
     dp_feat_error,
     dp_feat_protocol,
     encryption,
     federated_run,
     measuring,
+    private_curves,
     private_trees,
     processes,
     scaling,
+    unseen_tables,
 )
-from benchmarks.datasets import DataSet
+from benchmarks.datasets import RULES, DataSet
 from benchmarks.dp_feat_protocol import Point, Sensitive
 from benchmarks.environments import UnavailableError, work
 from benchmarks.flower import Flower
 from benchmarks.measuring import Report, Target, WrongResultError, targets_table
 from benchmarks.node_processes import Event
+from benchmarks.private_peers import DescentSetting, Paired
 from benchmarks.scaling import Curve
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.sensitivity import joint_squared
@@ -99,6 +106,13 @@ def table(rows=400, seed=0):
     numbers = generator.normal(size=(rows, 3))
     categories = generator.choice(["a", "b"], size=(rows, 1)).astype(np.str_)
     return DataSet("made", numbers, categories, numbers[:, 1] + 0.5 * numbers[:, 0] > 0)
+
+
+def test_a_table_without_numbers_is_encoded():
+    data = replace(table(), numeric=np.empty((400, 0)))
+    encoded = data.encode(np.arange(100))
+    assert (encoded[:, 0] == (data.categories[:, 0] == "a")).all()
+    assert encoded.shape == (400, 2 + 1)
 
 
 def test_the_sensitive_column_becomes_one_coordinate_of_signs(monkeypatch):
@@ -409,3 +423,93 @@ def test_private_trees_learn_what_no_line_can(one_feature):
     for epsilon, least, most in ((50.0, 0.0, 0.15), (0.01, 0.25, 0.75)):
         margins = private_trees.trees_margins(x, np.abs(x[:, 0]) < 0.5, x, epsilon, 1e-6, setting, random)
         assert least < np.mean((margins > 0) != (np.abs(x[:, 0]) < 0.5)) < most
+
+
+def test_errors_are_paired_over_folds():
+    apart = Paired.of([3.0, 2.0, 4.0], [1.0, 1.0, 1.0])
+    assert (apart.mean, apart.error) == (2.0, pytest.approx(1 / np.sqrt(3)))
+    assert str(apart) == "+2.00 +- 0.58"
+
+
+@pytest.mark.parametrize(("mean", "error", "within"), [(0.2, 0.0, True), (0.21, 0.0, False), (0.59, 0.2, True)])
+def test_what_is_allowed_above_newton(mean, error, within):
+    assert unseen_tables.within_newton(Paired(mean, error)) is within
+    assert not unseen_tables.within_newton(Paired(0.61, 0.2))
+
+
+def test_a_peer_is_of_equal_privacy_and_not_ours():
+    """The one with the weaker guarantee, and our own methods, are left out."""
+    errors = {
+        unseen_tables.OURS: [3.0, 5.0],
+        unseen_tables.NEWTON: [1.0, 1.0],
+        "boosting, added": [2.0, 2.0],
+        "boosting, replaced": [3.5, 4.0],
+        private_curves.TREES: [9.0, 9.0],
+        private_curves.DESCENT: [3.0, 3.0],
+    }
+    found = unseen_tables.Found(5000, None, {1.0: errors})
+    assert found.best(1.0) == (private_curves.DESCENT, Paired(1.0, pytest.approx(1.0)))
+    assert found.best(1.0, with_our_functions=False) == ("boosting, replaced", Paired(0.25, pytest.approx(0.75)))
+
+
+@pytest.fixture
+def few_tables(monkeypatch, tmp_path):
+    """The benchmark of unseen tables with a made one in its directory, none of scikit-learn's, and one epsilon."""
+    data = table(rows=300)
+    with gzip.open(tmp_path / "phoneme.csv.gz", "wt", encoding="utf-8", newline="") as file:
+        written = csv.writer(file)
+        written.writerow(["Aa", "Ao", "Dcl", "letter", "label"])
+        rows = zip(data.numeric.tolist(), data.categories.tolist(), data.positive.astype(int), strict=True)
+        written.writerows([*numbers, *letters, label] for numbers, letters, label in rows)
+    monkeypatch.setattr(unseen_tables, "packaged", list)
+    monkeypatch.setattr(additive, "MOST_DRAWS", 1)
+    # Threads of the trees without privacy wait for each other on a busy machine.
+    few = partial(additive.HistGradientBoostingClassifier, max_iter=2)
+    monkeypatch.setattr(additive, "HistGradientBoostingClassifier", few)
+    monkeypatch.setattr(unseen_tables, "QUICK_FOLDS", 2)
+    monkeypatch.setattr(unseen_tables, "ROWS_FOR_PEERS", 300)
+    monkeypatch.setattr(unseen_tables, "FOLDS", 2)
+    monkeypatch.setattr(unseen_tables, "EPSILONS_BESIDE_PEERS", (1.0,))
+    monkeypatch.setattr(private_curves, "DESCENTS", (DescentSetting(5, 8.0, 0.5),))
+    monkeypatch.setattr(private_curves, "SETTINGS_OF_TREES", (private_trees.TreesSetting(5, one_feature=False),))
+    monkeypatch.setenv(unseen_tables.VARIABLE, str(tmp_path))
+    return unseen_tables
+
+
+def test_the_benchmark_of_unseen_tables_reports_and_draws(few_tables, monkeypatch):
+    def unavailable(*_):
+        raise UnavailableError("no network")
+
+    monkeypatch.setattr(few_tables, "environment", unavailable)
+    quick, every = few_tables.run(), few_tables.run(everything=True)
+    (one,) = every.setting["sets"]
+    assert (one["name"], one["rows"], one["d"]) == ("phoneme", 300, 3 + 2 + 1)
+    assert one["above_newton"].keys() == {"0.1", "0.5", "1", "3"}
+    assert one["above_best_peer"]["1"]["peer"] in {private_curves.DESCENT, private_curves.TREES}
+    assert quick.setting["sets"][0]["above_best_peer"] == {}
+    assert any("spambase" in note for note in every.notes)
+    assert "Without interpret: no network." in every.notes
+    for report in (quick, every):
+        json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
+        figure = Figure()
+        few_tables.draw(report, figure)
+        assert len(figure.axes) == 2
+
+
+def test_without_a_directory_the_unseen_tables_are_skipped(few_tables, monkeypatch):
+    monkeypatch.delenv(few_tables.VARIABLE)
+    report = few_tables.run()
+    assert report.setting["sets"] == []
+    assert any("names no directory" in note for note in report.notes)
+    few_tables.draw(report, Figure())
+
+
+def test_no_table_of_the_choice_is_unseen():
+    assert not set(unseen_tables.SETS) & set(RULES)
+    assert set(unseen_tables.QUICK_SETS) < set(unseen_tables.SETS)
+
+
+def test_the_readme_has_the_rule_of_every_unseen_table():
+    readme = (ROOT / "benchmarks/README.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \|", readme.partition("\n## unseen_tables\n")[2], re.MULTILINE)
+    assert named == list(unseen_tables.SETS)

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.composition import LARGEST_EPSILON, Bracket, DeltaTooSmallError
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import ROUND_OFF, TAIL_BITS
+from dpcore.numbers.normal import erfcx, tails
 
 Vector = NDArray[np.float64]
 
@@ -332,19 +333,15 @@ def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
     With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, a^2/2 = b^2/2 - epsilon, so the second term is exp(-a^2/2)
     erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi. Rounding: a and b
     are off by at most 6 round-offs of |b| >= |a|, which a^2/2 magnifies |a|-fold, and neither term moves by more than
-    exp(-a^2/2)/2 times that. The bound assumes that erfc and erfcx are right to 2^-46, hundreds of units in the last
-    place.
+    exp(-a^2/2)/2 times that. Phi and erfcx are right to 2^-47 (dpcore.numbers.normal).
     """
-    # The import takes a quarter of a second, and commands without privacy accounting do not need it.
-    from scipy.special import erfc, erfcx  # noqa: PLC0415  (lazy for the reason above)
-
     mu = np.sqrt(squares)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         ratio = np.where(mu > 0, epsilon / mu, np.inf)
         a, b = mu / 2 - ratio, -mu / 2 - ratio
         bell = np.exp(-a * a / 2) / 2
         second = bell * erfcx(-b / math.sqrt(2))
-        first = np.where(a > 0, erfc(-a / math.sqrt(2)) / 2, bell * erfcx(np.maximum(-a, 0) / math.sqrt(2)))
+        first = np.where(a > 0, tails(a)[0], bell * erfcx(np.maximum(-a, 0) / math.sqrt(2)))
     magnified = (1 + np.minimum(np.abs(a), 1e9)) * (1 + np.minimum(np.abs(b), 1e9))
     error = (first + second) * 2.0**-46 + bell * (16 * ROUND_OFF * magnified) + _UNDERFLOW
     # No shift, no loss.

@@ -43,6 +43,7 @@ from dpcore.accounting.composition import (
 from dpcore.accounting.gaussian import ShiftDistribution, check_delta, composed_shift
 from dpcore.accounting.transforms import convolved
 from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
+from dpcore.numbers.normal import tails
 
 # The share of delta that the Gaussian part's tails may have.
 CUT_SHARE = 1e-4
@@ -221,23 +222,22 @@ def _tails(
     squares: NDArray[np.float64], masses: NDArray[np.float64], grid: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """P(loss <= l) and P(loss > l) at each grid point, under the mixture of N(S/2, S); errors: `_tails_error`."""
-    from scipy.special import ndtr  # noqa: PLC0415  (slow to import, needed for accounting only)
-
     below, above = np.zeros_like(grid), np.zeros_like(grid)
     for square, mass in zip(squares, masses, strict=True):
         # No shift: the loss is 0.
         z = (grid - square / 2) / math.sqrt(square) if square > 0 else np.where(grid >= 0, np.inf, -np.inf)
-        below += mass * ndtr(z)
-        above += mass * ndtr(-z)
+        at_most, more = tails(z)
+        below += mass * at_most
+        above += mass * more
     return below, above
 
 
 def _tails_error(family: ShiftDistribution) -> float:
     """A bound on the relative error of `_tails`, where a tail does not underflow; all that underflows is below 2^-1000.
 
-    There |z| < 39, and (ln ndtr)' is at most |z| + 1. A grid point has four roundings and |l| <= |z| sqrt S + S/2, so z
-    is off by at most 10 |z| + 3 sqrt S round-offs. Adding up the atoms takes one more each. The bound assumes that ndtr
-    is right to 2^-46, hundreds of units in the last place.
+    There |z| < 39, and (ln Phi)' is at most |z| + 1. A grid point has four roundings and |l| <= |z| sqrt S + S/2, so z
+    is off by at most 10 |z| + 3 sqrt S round-offs. Adding up the atoms takes one more each. Phi is right to 2^-47
+    (dpcore.numbers.normal).
     """
     widest = math.sqrt(float(max(family.lower.max(), family.upper.max())))
     return 2.0**-46 + (40 * (390 + 3 * widest) + len(family.masses) + 1) * ROUND_OFF

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.integer_noise import log_ratio
 from dpcore.errors import PlanError
+from dpcore.numbers.normal import quantile
 from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, check_scale, laplace_share
 from dpcore.randomness.sources import RandomSource
@@ -69,13 +70,10 @@ class GaussianShares:
         too small for a double, the tail exp(-b^2 / (2 sigma^2)) of sub-Gaussian sums replaces it
         (dpcore.randomness.discrete_gaussian).
         """
-        # The import takes a quarter of a second.
-        from scipy.special import ndtri  # noqa: PLC0415  (lazy for the reason above)
-
         _check_counts(parties, values)
         log_chance = _log_failure(failure) - math.log(2 * values)
         chance = math.exp(log_chance - log_ratio(self.share_sigma, parties, self.share_sigma**2))
-        deviations = -float(ndtri(chance)) if chance > 1e-290 else math.sqrt(-2 * log_chance)
+        deviations = -quantile(chance) if chance > 1e-290 else math.sqrt(-2 * log_chance)
         return float(math.ceil(deviations * self.deviation(parties) * (1 + _MARGIN)))
 
 
@@ -171,9 +169,9 @@ class _Tail:
         return counted * (1 + 4e-9) + len(self._masses) * 2.0**-51
 
     def _above(self, k: NDArray[np.int64]) -> NDArray[np.float64]:
-        """P(X > k), k >= -1."""
+        """P(X > k), k >= -1. Raises ModuleNotFoundError without SciPy, which a learner has: no party asks for this."""
         # The import takes a quarter of a second.
-        from scipy.special import betaincc  # noqa: PLC0415  (lazy for the reason above)
+        from scipy.special import betaincc  # noqa: PLC0415  (lazy for the reason above, and an extra)
 
         tail: NDArray[np.float64] = betaincc(self._kappa, np.maximum(k, 0) + 1.0, self._failure)
         return np.where(k < 0, 1.0, tail)

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from scipy import special
-
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.noise_shares import LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.normal import quantile
 
 
 class SumNoise(Protocol):
@@ -59,7 +58,7 @@ class GaussianNoise:
 
     def half_width(self, values: int, failure: float) -> float:
         """Sigma times the normal quantile of failure / (2 values), and a union bound."""
-        return -self.sigma * float(special.ndtri(_checked(values, failure) / (2.0 * values)))
+        return -self.sigma * quantile(_checked(values, failure) / (2.0 * values))
 
     @property
     def deviation(self) -> float:

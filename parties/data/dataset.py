@@ -91,8 +91,8 @@ def load(
 ) -> Dataset:
     """Read a table through a schema into records of 32-bit fixed point.
 
-    In addition to the records, it needs memory for a few blocks of rows and, for a CSV, a slab of records, independent
-    of the file's size.
+    In addition to the records, it needs memory for a few blocks of rows and, unless the source declares the number of
+    rows, a slab of records, independent of the file's size.
 
     progress: called with the number of rows read so far. row_key: to number the rows, by `id_column` if it is given,
     else by their places. Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be
@@ -142,57 +142,34 @@ def check(
 
 
 class _Joined:
-    """Joins blocks of rows, in slabs. The first slab has room for all `expected` rows, if the number is known."""
+    """Joins blocks of rows. There is room for all `expected` rows at first, if the number is known, else it grows."""
 
     def __init__(self, d: int, expected: int | None) -> None:
-        self._d = d
         self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
-        self._full: list[_Arrays] = []
-        first_rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
-        self._slab = _arrays(first_rows, d)
+        rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
+        self._features = np.empty((rows, d), dtype=np.int32)
+        self._labels, self._usable = np.empty(rows, dtype=np.int8), np.empty(rows, dtype=np.bool_)
         self._filled = 0
 
     def add(self, block: StoredRows) -> None:
-        first, rows = 0, len(block.usable)
-        while first < rows:
-            room = len(self._slab[2]) - self._filled
-            if not room:
-                self._full.append(self._slab)
-                self._slab, self._filled = _arrays(self._slab_rows, self._d), 0
-                continue
-            stop = min(rows, first + room)
-            here = slice(self._filled, self._filled + stop - first)
-            features, labels, usable = self._slab
-            features[here], labels[here] = block.features[first:stop], block.labels[first:stop]
-            usable[here] = block.usable[first:stop]
-            first, self._filled = stop, here.stop
+        stop = self._filled + len(block.usable)
+        if stop > len(self._usable):
+            self._resize(max(stop, self._filled + self._slab_rows))
+        here = slice(self._filled, stop)
+        self._features[here], self._labels[here], self._usable[here] = block.features, block.labels, block.usable
+        self._filled = stop
 
     def records(self) -> Records:
         """All rows, in order. No rows can be added afterwards."""
-        features, labels, usable = self._slab
-        if self._full or self._filled < len(usable):
-            features, labels, usable = self._in_one()
-        return Records(features, labels, usable)
+        if self._filled < len(self._usable):
+            self._resize(self._filled)
+        return Records(self._features, self._labels, self._usable)
 
-    def _in_one(self) -> "_Arrays":
-        parts = self._full
-        parts.append((self._slab[0][: self._filled], self._slab[1][: self._filled], self._slab[2][: self._filled]))
-        del self._slab
-        end = sum(len(part[2]) for part in parts)
-        features, labels, usable = _arrays(end, self._d)
-        while parts:  # from the back, so that each slab is freed as the result fills
-            part = parts.pop()
-            here = slice(end - len(part[2]), end)
-            features[here], labels[here], usable[here] = part
-            end = here.start
-        return features, labels, usable
-
-
-_Arrays = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.bool_]]
-
-
-def _arrays(rows: int, d: int) -> _Arrays:
-    return np.empty((rows, d), dtype=np.int32), np.empty(rows, dtype=np.int8), np.empty(rows, dtype=np.bool_)
+    def _resize(self, rows: int) -> None:
+        # In place: Linux moves an allocation of this size by its page tables, without a copy. No other array shows it.
+        self._features.resize((rows, self._features.shape[1]), refcheck=False)
+        self._labels.resize(rows, refcheck=False)
+        self._usable.resize(rows, refcheck=False)
 
 
 class _Counted:

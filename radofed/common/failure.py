@@ -14,6 +14,7 @@ EXIT_BUG = 5
 # The extra that installs a module.
 _EXTRAS = {
     "phe": "learner",
+    "scipy": "learner",
     "sklearn": "learner",
     "ray": "ray",
     "prometheus_client": "metrics",

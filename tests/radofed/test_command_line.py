@@ -115,6 +115,7 @@ class TestExitCodes:
             (OSError(28, "No space left on device", "/x"), "FILE", 1),
             (KeyboardInterrupt(), "INTERRUPTED", 1),
             (ModuleNotFoundError("No module named 'phe'", name="phe.util"), "EXTRA_MISSING", 4),
+            (ModuleNotFoundError("No module named 'scipy'", name="scipy.special"), "EXTRA_MISSING", 4),
             (ModuleNotFoundError("No module named 'ours'", name="ours"), "BUG", 5),
             (ValueError("x"), "BUG", 5),
         ],

@@ -3,6 +3,7 @@
 import time
 from dataclasses import fields, replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
@@ -422,6 +423,11 @@ def test_a_query_of_too_many_values_is_refused(opened):
 @pytest.mark.parametrize("index", [-1, "chunks"])
 def test_a_chunk_outside_an_upload_is_refused(opened, index):
     refused(lambda: opened.chunk_bytes(opened.chunks if index == "chunks" else index), Code.CHUNK_MALFORMED)
+
+
+def test_a_query_is_not_opened_before_its_time_or_after_it(world, opened):
+    for moment in (opened.query.created_at_unix_s - 301, opened.query.not_after_unix_s + 301):
+        refused(partial(open_query, opened.envelope, world.roster, now_unix_s=moment), Code.QUERY_EXPIRED)
 
 
 @pytest.mark.parametrize(("begins_s", "ends_s"), [(3600, 10**7), (-3600, -1)], ids=["later", "ended"])

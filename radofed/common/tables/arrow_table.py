@@ -5,7 +5,7 @@ PyCapsule interface) or the older `__dataframe__` (the dataframe interchange pro
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +55,7 @@ class ArrowTable:
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Arrow batches of `columns`, in their own types."""
         del numbers, coded
         names = [self.columns.index(column) for column in columns]

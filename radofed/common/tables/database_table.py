@@ -1,6 +1,7 @@
 """A query in a database, read as a table: only the wanted columns leave it, in one read-only session, in batches."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TypeVar
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ class DatabaseTable:
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Arrow batches of `columns`. They see one snapshot: that of one statement in one read-only session."""
         del coded
         yield from self._read(lambda session: self._rows(session, columns, numbers))
@@ -64,11 +65,13 @@ class DatabaseTable:
         )
         wanted = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(selection.expressions))
         is_empty = True
-        for batch in session.batches(self._select(wanted)):
-            named = pa.RecordBatch.from_arrays(list(selection.unpack(batch.columns)), list(columns))
-            self._check(named)
-            is_empty = is_empty and not named.num_rows
-            yield named
+        # Closed before the session is, which another thread may be fetching from.
+        with closing(session.batches(self._select(wanted))) as batches:
+            for batch in batches:
+                named = pa.RecordBatch.from_arrays(list(selection.unpack(batch.columns)), list(columns))
+                self._check(named)
+                is_empty = is_empty and not named.num_rows
+                yield named
         if is_empty:
             raise self.error("the query returns no row; correct it, or fill the table")
 

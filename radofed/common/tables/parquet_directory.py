@@ -4,7 +4,7 @@ Files are read in the order of their paths, byte by byte, so that a row has the 
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -78,7 +78,7 @@ class ParquetDirectory:
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Arrow batches of `columns`, in each file's own types; those of folders are texts."""
         for table, folders in self._parts:
             own = [column for column in columns if column not in folders]

@@ -1,6 +1,6 @@
 """Parquet files as batches of Arrow columns; errors name the file and the row, counted from 1, and quote no cell."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +33,7 @@ class ParquetTable:
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Arrow batches of `columns`, in the file's own types except for `coded`."""
         del numbers
         names = [self._names[column] for column in columns]

@@ -88,7 +88,7 @@ class Table(Protocol):
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Arrow batches with at least `columns`, under their names.
 
         numbers: columns that may come as doubles, equal to the result of `numbers` on the texts. coded: columns of
@@ -225,6 +225,7 @@ def _ahead(
                 yield pending.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
+            batches.close()
     if failure is not None:
         raise failure
 

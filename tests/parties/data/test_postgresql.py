@@ -146,6 +146,23 @@ def test_rows_that_are_not_read_to_the_end_leave_no_connection(server, source):
     assert server.value(f"SELECT count(*) {OTHERS} AND state <> 'idle'") == 0
 
 
+def test_who_stops_reading_does_not_wait_for_the_next_rows(server, source, monkeypatch):
+    """They are fetched ahead. The query would take hours more."""
+    rows = f"FROM generate_series(1, {2 * MANY}) AS i WHERE i < {2 * MANY} OR pg_sleep(10000) IS NOT NULL"
+    table = open_table(source(f"SELECT i::float8 AS age, 2 AS dose {rows}"))
+    batches = table.batches(table.columns, numbers=table.columns)
+    next(batches)
+    batches.close()
+
+    def refuse(_):
+        raise table.error("is refused")
+
+    monkeypatch.setattr(table, "_check", refuse)
+    with pytest.raises(DataError, match="is refused"):
+        next(table.batches(table.columns, numbers=table.columns))
+    assert server.value(f"SELECT count(*) {OTHERS} AND wait_event = 'PgSleep'") == 0
+
+
 def test_a_server_that_goes_away_is_an_error(server, source):
     batches = open_table(source("SELECT *, pg_sleep(0) FROM many AS a, generate_series(1, 9)")).batches(["id", "note"])
     next(batches)

@@ -1,4 +1,6 @@
-"""Numbers that cross four in a value, from a real PostgreSQL server: each bit of them as it is in the table."""
+"""Numbers that cross in one value, from a real PostgreSQL server: each bit of them as it is in the table."""
+
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +8,7 @@ import pytest
 
 from dpcore.errors import DataError
 from parties.data.dataset import load
-from radofed.common.tables.databases.packing import Group, groups
+from radofed.common.tables.databases.packing import Packed, packed
 from radofed.common.tables.databases.sessions import Column
 from radofed.common.tables.databases.source import DatabaseSource
 from radofed.common.tables.tables import open_table
@@ -104,9 +106,20 @@ def column(kind):
 
 
 def test_only_numbers_are_packed_and_none_alone():
-    [group] = groups([column("text"), column("int4"), column("bool"), column("numeric"), column("float4")])
+    group = packed([column("text"), column("int4"), column("bool"), column("numeric"), column("float4")])
     assert group.places == (1, 4)
-    assert [len(group.places) for group in groups([column("int4")] * 9)] == [4, 4]
+    assert packed([column("text"), column("int4")]) is None
+
+
+def test_a_wide_row_is_joined_in_pairs():
+    """Joined one after another, the first of 1,000 columns would be copied 250 times."""
+    expression = packed([column("float8")] * 1000).expression
+    depth = deepest = 0
+    for part in re.findall(r"byteacat\(|lseg_send\(|[()]", expression):
+        depth += -1 if part == ")" else 1
+        deepest = max(deepest, depth)
+    assert expression.count("lseg_send") == 250
+    assert deepest < 20
 
 
 @pytest.mark.parametrize(
@@ -114,10 +127,10 @@ def test_only_numbers_are_packed_and_none_alone():
 )
 def test_a_value_of_another_size_is_refused(values):
     with pytest.raises(pa.ArrowInvalid, match="not packed"):
-        Group((0, 1), (column("int4"),) * 2).unpack(values)
+        Packed((0, 1), (column("int4"),) * 2).unpack(values)
 
 
 def test_a_slice_of_values_is_read_from_its_first():
     values = pa.array([np.array([row, row + 0.5], ">f8").tobytes() for row in range(5)], pa.binary())
-    first, second = Group((0, 1), (column("float8"),) * 2).unpack(values.slice(2, 2))
+    first, second = Packed((0, 1), (column("float8"),) * 2).unpack(values.slice(2, 2))
     assert (first.to_pylist(), second.to_pylist()) == ([2, 3], [2.5, 3.5])

@@ -1,6 +1,6 @@
 """DuckDB files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,7 +68,7 @@ class _Session:
         """See Session."""
         return self._relation(query).to_arrow_reader(1).schema
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str) -> Generator[pa.RecordBatch]:
         """See Session."""
         yield from self._relation(query).to_arrow_reader(BATCH_ROWS)
 

@@ -1,8 +1,9 @@
-"""Numbers of PostgreSQL, four in one value.
+"""Numbers of PostgreSQL, all those of a row in one value.
 
-The server's sending and the driver's decoding cost about as much for a value of 8 bytes as for one of 32. A line
-segment (`lseg`) is four float8 in a row, which its constructors neither check nor change (PostgreSQL 15 documentation,
-8.8), and its binary form is these four, big-endian. So four columns cross as one segment, two as one point.
+The server's sending and the driver's decoding cost about as much for a value of 8 bytes as for one of 200. So the
+numbers of a row cross as one value: their binary forms, 8 bytes each and big-endian, one after another. The binary form
+of a line segment (`lseg`) is that of four float8 in a row, which its constructors neither check nor change (PostgreSQL
+15 documentation, 8.8). One function writes those four, where `float8send` takes a call for each.
 
 A segment with a NULL is NULL. So NULL crosses as the NaN whose sign bit is set, and every NaN of the table as that
 whose sign bit is not: what arrives is what the columns hold.
@@ -25,7 +26,9 @@ _FLOATS = frozenset({"float4", "float8"})
 _FLOAT8 = "pg_catalog.float8"
 _NULL = f"pg_catalog.float8um('NaN'::{_FLOAT8})"
 _NULL_BITS = np.uint64(0xFFF8000000000000)
-_WIDEST = 4
+_BYTES = 8
+# Numbers that one function sends, most first.
+_SENT = (4, 2, 1)
 
 
 def type_name(column: Column) -> str:
@@ -34,35 +37,34 @@ def type_name(column: Column) -> str:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Two to four columns that cross as one value. places: of the columns in the result."""
+class Packed:
+    """Columns that cross as one value. places: of the columns in the result."""
 
     places: tuple[int, ...]
     columns: tuple[Column, ...]
 
     @property
     def expression(self) -> str:
-        """The SQL of the value: a point of two columns, a segment of more. The last column fills the segment."""
-        numbers = [_float8(column) for column in self.columns]
-        if len(numbers) == 2:
-            return _point(*numbers)
-        first, second, third, fourth = (*numbers, numbers[-1])[:_WIDEST]
-        return f"pg_catalog.lseg({_point(first, second)}, {_point(third, fourth)})"
+        """The SQL of the value, of type bytea."""
+        left, parts = [_float8(column) for column in self.columns], []
+        while left:
+            count = next(count for count in _SENT if count <= len(left))
+            parts.append(_sent(*left[:count]))
+            left = left[count:]
+        return _joined(parts)
 
     def unpack(self, values: pa.Array) -> list[pa.Array]:
         """The columns of the values, in the types that they have unpacked. Raises ArrowInvalid for other values."""
-        width = 2 if len(self.columns) == 2 else _WIDEST
         return [
             _column(bits, None if column.is_number else column.kind.type)
-            for column, bits in zip(self.columns, _transposed(values, width), strict=False)
+            for column, bits in zip(self.columns, _transposed(values, len(self.columns)), strict=True)
         ]
 
 
-def groups(columns: Sequence[Column]) -> list[Group]:
-    """The columns that are worth packing, in groups of up to four, as they are in the table."""
-    places = [place for place, column in enumerate(columns) if _packs(column)]
-    cut = [tuple(places[first : first + _WIDEST]) for first in range(0, len(places), _WIDEST)]
-    return [Group(found, tuple(columns[place] for place in found)) for found in cut if len(found) > 1]
+def packed(columns: Sequence[Column]) -> Packed | None:
+    """The columns that are worth packing; None if they are fewer than two."""
+    places = tuple(place for place, column in enumerate(columns) if _packs(column))
+    return Packed(places, tuple(columns[place] for place in places)) if len(places) > 1 else None
 
 
 def _packs(column: Column) -> bool:
@@ -83,11 +85,27 @@ def _point(x: str, y: str) -> str:
     return f"pg_catalog.point({x}, {y})"
 
 
+def _sent(*numbers: str) -> str:
+    """The bytes of one, two or four numbers."""
+    if len(numbers) == 1:
+        return f"pg_catalog.float8send({numbers[0]})"
+    if len(numbers) == 2:
+        return f"pg_catalog.point_send({_point(*numbers)})"
+    first, second, third, fourth = numbers
+    return f"pg_catalog.lseg_send(pg_catalog.lseg({_point(first, second)}, {_point(third, fourth)}))"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """The bytes of all parts, joined in pairs: one after another, many columns would be copied as many times."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return f"pg_catalog.byteacat({_joined(parts[:middle])}, {_joined(parts[middle:])})"
+
+
 def _transposed(values: pa.Array, width: int) -> NDArray[np.uint64]:
     """The bits of the doubles of each value, (width, m), in this machine's order of bytes."""
-    if isinstance(values, pa.ExtensionArray):  # a type that the driver knows only by its name
-        values = values.storage
-    size, rows = 8 * width, len(values)
+    size, rows = _BYTES * width, len(values)
     if not pa.types.is_binary(values.type) or values.null_count:
         raise pa.ArrowInvalid("not packed")
     _, offsets, data = values.buffers()

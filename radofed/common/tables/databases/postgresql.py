@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import ExposedKeyError, check_private
-from radofed.common.tables.databases.packing import groups, type_name
+from radofed.common.tables.databases.packing import packed, type_name
 from radofed.common.tables.databases.sessions import LOST, WRITES, AdbcSession, Column, Selection, first_line
 from radofed.common.tables.databases.source import DatabaseSource
 
@@ -83,18 +83,17 @@ class PostgreSql:
 
     def selection(self, columns: Sequence[Column]) -> Selection:
         """See Database."""
-        packed = groups(columns)
-        inside = {place for group in packed for place in group.places}
-        alone = [place for place in range(len(columns)) if place not in inside]
+        group = packed(columns)
+        if group is None:
+            return Selection([_expression(column) for column in columns])
+        alone = [place for place in range(len(columns)) if place not in group.places]
 
         def unpack(arrays: Sequence[pa.Array]) -> list[pa.Array]:
-            found = dict(zip(alone, arrays[len(packed) :], strict=True))
-            for group, values in zip(packed, arrays, strict=False):
-                found.update(zip(group.places, group.unpack(values), strict=True))
+            values, *others = arrays
+            found = dict(zip([*group.places, *alone], [*group.unpack(values), *others], strict=True))
             return [found[place] for place in range(len(columns))]
 
-        expressions = [group.expression for group in packed]
-        return Selection([*expressions, *(_expression(columns[place]) for place in alone)], unpack)
+        return Selection([group.expression, *(_expression(columns[place]) for place in alone)], unpack)
 
     def cause(self, error: Exception) -> str:
         """See Database."""

@@ -1,7 +1,8 @@
 """What a database is for a table: a read-only session, the SQL of a column, and the cause of a failure in words."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ class Session(Protocol):
         """The columns of a query that returns no row."""
         ...
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str) -> Generator[pa.RecordBatch]:
         """The rows of a query, a batch in memory at a time."""
         ...
 
@@ -84,7 +85,7 @@ class AdbcSession:
             cursor.execute(query)
             return cursor.fetch_record_batch().schema
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str) -> Generator[pa.RecordBatch]:
         """See Session."""
         with self._connection.cursor(adbc_stmt_kwargs=self._options) as cursor:
             cursor.execute(query)
@@ -94,7 +95,24 @@ class AdbcSession:
 
             stream = cursor.fetch_arrow()
             with AdbcRecordBatchReader._import_from_c(stream.address) as reader:  # noqa: SLF001
-                yield from reader
+                yield from _fetched_ahead(iter(reader), cursor.adbc_cancel)
+
+
+def _fetched_ahead(batches: Iterator[pa.RecordBatch], cancel: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    """The batches, each fetched on a thread while the one before is worked on, so that the server never waits.
+
+    cancel: ends a fetch that waits for the server, if no more batches are wanted.
+    """
+    with ThreadPoolExecutor(1, "fetch") as pool:
+        coming = pool.submit(next, batches, None)
+        try:
+            while (batch := coming.result()) is not None:
+                coming = pool.submit(next, batches, None)
+                yield batch
+        finally:
+            if not coming.done():
+                with suppress(Exception):  # a driver that cannot: the fetch ends by itself
+                    cancel()
 
 
 def first_line(text: str) -> str:
