@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -419,8 +421,13 @@ def test_a_draw_prepares_for_what_the_pool_does_not_have(pool, monkeypatch):
 
 def test_the_end_of_a_process_takes_no_lock_of_a_pool(pool, monkeypatch):
     """Another thread may hold it and never return it."""
-    made, finalize = [], pool_module.weakref.finalize
-    monkeypatch.setattr(pool_module.weakref, "finalize", lambda *given: made.append(finalize(*given)) or made[-1])
+    made = []
+
+    def noted(*given):
+        made.append(weakref.finalize(*given))
+        return made[-1]
+
+    monkeypatch.setattr(pool_module, "weakref", SimpleNamespace(finalize=noted))
     filled(pool, 1)
     assert [each.atexit for each in made] == [False]
 
