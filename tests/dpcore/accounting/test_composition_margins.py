@@ -7,11 +7,19 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpcore.accounting import composition
-from dpcore.accounting.composition import Composed, Slack, compose, delta_bracket
+from dpcore.accounting import composition, gaussian, mixed
+from dpcore.accounting.composition import (
+    Composed,
+    InfiniteEpsilonError,
+    Slack,
+    VoidEpsilonError,
+    compose,
+    delta_bracket,
+    epsilon_bracket,
+)
 from dpcore.accounting.gaussian import LARGEST_EPSILON
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.count_distributions import CountDistribution, binomial_distribution
 
 EPSILON, DELTA = 1.0, 0.05
 NONE = Slack(0.0, 1.0, 0.0)
@@ -110,3 +118,69 @@ def test_a_step_shifts_the_lower_end_by_a_third_of_a_hundredth(n, hoeffding):
     distribution, epsilon = binomial_distribution(10_000), 0.5
     h = composition._step(distribution, n, epsilon, hoeffding)
     assert compose(distribution, n, h, 0.0, hoeffding).shift == pytest.approx(epsilon / 300, rel=0.01)
+
+
+def test_the_largest_epsilon_is_stated_and_no_larger_one(monkeypatch):
+    distribution = binomial_distribution(40)
+    assert distribution.trimmed == 0  # it would be weighed with the largest epsilon
+    for module, bracket in (
+        (composition, lambda: epsilon_bracket(distribution, 3, 1e-3)),
+        (mixed, lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, 3)], [], 1e-3)),
+    ):
+        found = bracket()
+        monkeypatch.setattr(module, "LARGEST_EPSILON", found.upper)
+        assert bracket() == found
+        monkeypatch.setattr(module, "LARGEST_EPSILON", math.nextafter(found.upper, 0))
+        with pytest.raises(VoidEpsilonError):
+            bracket()
+
+
+@pytest.mark.parametrize("points", [16, 200])
+def test_a_bracket_that_no_grid_makes_narrow_still_ends(monkeypatch, points):
+    distribution, n, noise = binomial_distribution(40), 3, gaussian.shift_distribution(0.5)
+    brackets = [
+        lambda: epsilon_bracket(distribution, n, 1e-3),
+        lambda: delta_bracket(distribution, n, 1.0),
+        lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, n)], [noise], 1e-3),
+    ]
+    fine = [bracket() for bracket in brackets]
+    monkeypatch.setattr(composition, "LARGEST_GRID", points)
+    for one, bracket in zip(fine, brackets, strict=True):
+        coarse = bracket()
+        assert coarse.lower <= one.upper
+        assert one.lower <= coarse.upper < math.inf
+        assert coarse.upper - coarse.lower > 0.01 * coarse.upper
+
+
+def test_a_tilt_that_is_too_steep_is_lowered(monkeypatch):
+    distribution, n, noise = binomial_distribution(40), 3, gaussian.shift_distribution(0.5)
+    brackets = [
+        lambda: epsilon_bracket(distribution, n, 1e-3),
+        lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, n)], [noise], 1e-3),
+    ]
+    plain = [bracket() for bracket in brackets]
+    for module in (composition, mixed):
+        monkeypatch.setattr(module, "tilt_for", lambda *given, **named: 60.0)
+    for one, bracket in zip(plain, brackets, strict=True):
+        assert bracket().upper == pytest.approx(one.upper, rel=0.01)
+
+
+@pytest.mark.parametrize("h", [0.01, 0.1, 0.3])
+def test_a_loss_at_a_grid_point_is_split_into_no_negative_mass(h):
+    """Rounding may put it on the other side of that point."""
+    places = np.arange(1, 200) * h
+    losses = np.sort(np.concatenate([places, np.nextafter(places, 0), np.nextafter(places, np.inf)]))[::-1]
+    losses = np.concatenate([losses, -losses[::-1]])
+    assert (np.floor(losses / h) * h > losses).any()
+    masses = np.full(len(losses) + 1, 1 / (len(losses) + 1))
+    found = compose(CountDistribution(0, masses, losses, 0.0, 0.0, 0.0), 1, h, 0.0, 1e-9).finite
+    assert (found.masses >= 0).all()
+    assert found.masses.sum() == pytest.approx(1)
+
+
+def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
+    distribution = binomial_distribution(30)
+    infinite = composition.infinite_mass(distribution, 3)
+    with pytest.raises(InfiniteEpsilonError):
+        epsilon_bracket(distribution, 3, infinite * (1 + 1e-15))
+    assert epsilon_bracket(distribution, 3, infinite * 1.01).upper < LARGEST_EPSILON

@@ -23,7 +23,7 @@ from dpcore.accounting.gaussian import ShiftDistribution, gaussian_delta, shift_
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.count_distributions import CountDistribution, binomial_distribution
 
 DELTA = Fraction(1, 10**6)
 
@@ -103,7 +103,10 @@ def test_what_is_out_of_range_is_refused():
         lambda: Concentrated(Fraction(-1)),
         lambda: Concentrated(Fraction(1), Fraction(2)),
         lambda: of_count(binomial_distribution(10), 0, DELTA),
+        lambda: of_count(binomial_distribution(10), 1, Fraction(0)),
+        lambda: of_count(binomial_distribution(10), 1, Fraction(1)),
         lambda: of_shift(shift_distribution(1.0), Fraction(0)),
+        lambda: of_shift(shift_distribution(1.0), Fraction(1)),
     ):
         with pytest.raises(PlanError):
             call()
@@ -210,6 +213,13 @@ def test_errors_of_masses_count_when_the_tail_is_cut():
     bound = of_shift(distribution, Fraction(17, 100))
     assert float(bound.rho) == pytest.approx(0.5)
     assert float(bound.failure) == pytest.approx(0.16)
+
+
+def test_errors_of_masses_count_when_the_tails_of_a_count_are_cut():
+    masses, losses = np.array([0.1, 0.2, 0.4, 0.2, 0.1]), np.log([2, 2, 0.5, 0.5])
+    distribution = CountDistribution(0, masses, losses, trimmed=0.01, relative_error=0.5, loss_error=0.0)
+    for n, failure, failed in ((1, 0.17, 0.16), (1, 0.6, 0.16), (1, 0.62, 0.61), (1, 0.1, 0.16), (2, 0.62, 0.32)):
+        assert float(of_count(distribution, n, Fraction(failure)).failure) == pytest.approx(failed)
 
 
 def test_where_no_event_is_rare_enough_the_largest_shift_counts():

@@ -18,6 +18,7 @@ from dpcore.accounting.composition import (
 )
 from dpcore.accounting.dp_feat import (
     account,
+    account_of_exact_split,
     delta_for,
     delta_per_rado,
     dp_feat_range,
@@ -252,6 +253,61 @@ def test_largest_rados_is_the_last_that_fits():
     assert largest_rados([4177], HALF, 1.0, 1e-6, most=n) == n
     assert largest_rados([4177], HALF, 1.0, 1e-6, most=n - 3) == n - 3
     assert largest_rados([10], None, 1.0, 1e-6) == 0
+
+
+def test_a_party_of_one_row_is_counted_in_an_exact_split():
+    with pytest.raises(InfiniteEpsilonError):
+        account_of_exact_split([1, 60], 1, Fraction(1), 0.4)
+    assert account_of_exact_split([1, 60], 1, Fraction(1), 0.6).epsilon_if_others_collude < 1e-9
+    for rows in ([0, 60], []):
+        with pytest.raises(PlanError, match="at least one party"):
+            account_of_exact_split(rows, 1, Fraction(1), 0.6)
+
+
+@pytest.mark.parametrize(("rows", "each"), [(50, HALF), (51, HALF), (400, HALF), (401, Fraction(1, 3))])
+def test_the_delta_of_a_rado_is_its_least_mass(rows, each):
+    low, _ = truncation(rows, each)
+    assert delta_per_rado(rows, each) == pytest.approx(float(exact_distribution([(rows, low)])[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 9, 100, 12_345])
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda n, fits: 1.0,
+        lambda n, fits: 0.0,
+        lambda n, fits: n / fits,
+        lambda n, fits: 0.999 + 0.001 * n / fits,
+        lambda n, fits: 2.0 ** (n - fits),
+    ],
+)
+@pytest.mark.parametrize("above", [1.0000001, math.inf])
+def test_the_most_rados_do_not_depend_on_the_guesses(monkeypatch, most, cost, above):
+    """Also where the last that fits costs exactly the limit."""
+
+    def own(distribution, n, budget):
+        return min(1.0, cost(n, most)) if n <= most else above
+
+    monkeypatch.setattr(dp_feat, "_learners_own", own)
+    assert largest_rados([60], None, 1.0, 1e-5, 100_000) == most
+
+
+@pytest.mark.parametrize("each", [1e-5, 1e-2, 1.0])
+@pytest.mark.parametrize("delta", [1e-9, 0.01])
+def test_the_rule_finds_the_most_rados_in_three_counts(monkeypatch, each, delta):
+    """Where the loss is a Gaussian's: mu^2 / 2 + mu sqrt(2 log 1/delta), mu^2 in proportion to n."""
+    counted = []
+
+    def own(distribution, n, budget):
+        counted.append(n)
+        mu = each * math.sqrt(n)
+        return mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+
+    monkeypatch.setattr(dp_feat, "_learners_own", own)
+    epsilon = own(None, 70.5, delta)
+    counted.clear()
+    assert largest_rados([60], None, epsilon, delta) == 70
+    assert len(counted) <= 3
 
 
 def test_the_range_of_a_party_is_what_it_charges():

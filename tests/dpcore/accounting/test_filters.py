@@ -55,6 +55,9 @@ def test_a_limit_without_delta_has_the_basic_filter_alone():
     assert limit.admits(basic("1"))
     assert not limit.admits(basic("1", "1e-300"))
     assert not limit.admits(concentrated("1e-9"))
+    assert not limit.admits(concentrated("0"))
+    assert limit.spent(basic("0.5")) == 0.5
+    assert limit.spent(basic("0.5", "1e-300")) == math.inf
     assert PrivacyLimit(ZERO, ZERO).admits(NO_LOSS)
 
 
@@ -94,6 +97,10 @@ def test_nothing_remains_of_a_filter_whose_share_of_delta_is_spent():
     half, rest = LIMIT.delta / 2, Fraction(1, 10**9)
     assert LIMIT.remaining(basic("5", half - rest), rest) == 5
     assert LIMIT.remaining(basic("5", half), rest) == 0
+    assert LIMIT.remaining(concentrated(LIMIT.largest_rho / 2, LIMIT.delta / 4), rest) > 0
+    assert LIMIT.remaining(concentrated(LIMIT.largest_rho / 2, LIMIT.delta / 4 + Fraction(1, 10**30)), rest) == 0
+    assert LIMIT.left(basic("5", half - rest)) == 5
+    assert LIMIT.left(basic("5", half)) == 0
 
 
 @given(losses)

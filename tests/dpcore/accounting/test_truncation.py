@@ -5,6 +5,7 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
+import mpmath as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,16 @@ def test_truncation_where_doubles_would_be_too_wide():
     rows, epsilon = 2_999_999, 2 * Fraction(math.log(2))
     assert math.ceil((rows + 1) / (1 + math.exp(float(epsilon) / 2))) == 1_000_000
     assert admissible_range(rows, epsilon) == (1_000_001, rows - 1_000_001)
+
+
+@pytest.mark.parametrize("bits", [60, 110, 130, 250, 260, 600])
+def test_truncation_is_exact_however_close_beta_is_to_an_integer(bits):
+    """On either side of 2 log 2, where beta (m + 1) is 10^6."""
+    rows = 2_999_999
+    with mp.workprec(bits + 64):
+        below = Fraction(int(mp.floor(2 * mp.log(2) * mp.mpf(2) ** bits)), 1 << bits)
+    assert admissible_range(rows, below) == (1_000_001, rows - 1_000_001)
+    assert admissible_range(rows, below + Fraction(1, 1 << bits)) == (1_000_000, rows - 1_000_000)
 
 
 def test_truncation_at_extreme_epsilons():
