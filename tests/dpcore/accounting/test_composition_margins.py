@@ -165,17 +165,22 @@ def test_a_tilt_that_is_too_steep_is_lowered(monkeypatch):
         assert bracket().upper == pytest.approx(one.upper, rel=0.01)
 
 
-@pytest.mark.parametrize("h", [0.01, 0.1, 0.3])
+@pytest.mark.parametrize("h", [0.1, 0.3])
 def test_a_loss_at_a_grid_point_is_split_into_no_negative_mass(h):
-    """Rounding may put it on the other side of that point."""
-    places = np.arange(1, 200) * h
-    losses = np.sort(np.concatenate([places, np.nextafter(places, 0), np.nextafter(places, np.inf)]))[::-1]
-    losses = np.concatenate([losses, -losses[::-1]])
-    assert (np.floor(losses / h) * h > losses).any()
-    masses = np.full(len(losses) + 1, 1 / (len(losses) + 1))
-    found = compose(CountDistribution(0, masses, losses, 0.0, 0.0, 0.0), 1, h, 0.0, 1e-9).finite
-    assert (found.masses >= 0).all()
-    assert found.masses.sum() == pytest.approx(1)
+    """Where rounding puts it on the other side of that point."""
+    points = np.arange(-3000, 3000, 3) * h
+    sides = {"below": np.nextafter(points, -np.inf), "at": points}
+    # The share of the upper grid point would be below 0, or above 1.
+    wrong = {
+        "below": np.floor(sides["below"] / h) * h > sides["below"],
+        "at": np.floor(sides["at"] / h) * h <= sides["at"] - 0.9 * h,
+    }
+    for side, losses in sides.items():
+        chosen = losses[wrong[side]][::-1]
+        assert len(chosen) > 1
+        masses = np.full(len(chosen) + 1, 1 / (len(chosen) + 1))
+        found = compose(CountDistribution(0, masses, chosen, 0.0, 0.0, 0.0), 1, h, 0.0, 1e-9).finite
+        assert (found.masses >= 0).all()
 
 
 def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
@@ -184,3 +189,36 @@ def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
     with pytest.raises(InfiniteEpsilonError):
         epsilon_bracket(distribution, 3, infinite * (1 + 1e-15))
     assert epsilon_bracket(distribution, 3, infinite * 1.01).upper < LARGEST_EPSILON
+
+
+def test_a_grid_that_is_too_coarse_is_refined(monkeypatch):
+    distribution = binomial_distribution(40)
+    brackets = [lambda: epsilon_bracket(distribution, 3, 0.1), lambda: delta_bracket(distribution, 3, 1.0)]
+    plain = [bracket() for bracket in brackets]
+    monkeypatch.setattr(composition, "_step", lambda *given: 1.0)
+    for one, bracket in zip(plain, brackets, strict=True):
+        found = bracket()
+        assert found.upper - found.lower <= 0.01 * found.upper
+        assert found.upper == pytest.approx(one.upper, rel=0.01)
+
+
+class OffLosses(composition.GridLosses):
+    """Its search for an epsilon is off by a little."""
+
+    off = 0.0
+
+    def epsilon(self, delta: float) -> float:
+        return super().epsilon(delta) + self.off
+
+
+@pytest.mark.parametrize(("pointwise", "stray", "tilt"), [(0.0, 0.0, 0.0), (1e-6, 1e-5, 0.0), (1e-7, 1e-6, 1.5)])
+@pytest.mark.parametrize("delta", [1e-3, 0.02, 0.1])
+def test_an_epsilon_is_tested_with_its_error_before_it_is_stated(monkeypatch, pointwise, stray, tilt, delta):
+    masses = np.array([0.1, 0.2, 0.4, 0.2, 0.05])
+    grid = OffLosses(0.25, 1, masses, 0.0, tilt=tilt, pointwise=pointwise, stray=stray)
+    plain = grid.epsilon(delta)
+    for off in (0.0, -1e-6, 1e-6):
+        monkeypatch.setattr(OffLosses, "off", off)
+        upper, lower = grid.epsilon_upper(delta), grid.epsilon_lower(delta)
+        assert grid.delta(upper) + grid.error(upper) <= delta < grid.delta(lower) - grid.error(lower)
+        assert abs(upper - plain) + abs(lower - plain) <= 1e-5 + 5 * grid.error(plain) / delta

@@ -268,6 +268,10 @@ class TestSeveral:
         with pytest.raises(DeltaTooSmallError):
             distribution.epsilon(2 * distribution.trimmed)
 
+    def test_a_shift_of_which_little_is_known_has_no_lower_end(self):
+        vague = gaussian.ShiftDistribution(np.array([4e-4]), np.array([1.0]), np.ones(1))
+        assert vague.epsilon(0.01).lower == 0
+
     def test_few_atoms_stay_as_they_are(self):
         distribution = shift_distribution(0.3, 40, Fraction(1, 3))
         assert distribution.binned(len(distribution.masses)) is distribution
@@ -417,6 +421,8 @@ class TestIntegerNoise:
         assert slacked.delta(1.0).upper == pytest.approx(bare.delta(1.0 - 2e-4).upper * math.exp(1e-4) + 2e-4, rel=1e-9)
         assert slacked.epsilon(1e-2).upper > bare.epsilon(1e-2).upper
         assert composed_shift([slacked, slacked]).slack == 2e-4
+        noise = IntegerNoise(3, 4, 10)
+        assert noise.distribution(1).slack == noise.slack == 10 * log_ratio(3, 4, 4) > 0
         counts = [CountRelease(binomial_distribution(4177), 10)]
         assert mixed_epsilon(counts, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(counts, [bare], 1e-2).upper
 
@@ -444,6 +450,11 @@ class TestIntegerNoise:
         with pytest.raises(WeakNoiseError):
             IntegerNoise(share - 1, 1, 1).distribution(10**6).epsilon(DELTA)
         assert IntegerNoise(share, 1, 1).distribution(10**6).epsilon(DELTA).upper <= 150
+
+    def test_without_coins_a_record_enters_one_rado(self):
+        assert smallest_share(10**9, 1, 1, 1, DELTA) == smallest_share(10**9, 1, 1, 1, DELTA, 1, 1)
+        noise = IntegerNoise(1000, 1, 1)
+        assert noise.distribution(10**6).upper.tolist() == noise.distribution(10**6, 1, 1).upper.tolist()
 
     def test_shares_below_three_and_other_nonsense_are_refused(self):
         assert smallest_share(1, 1, 1, 10, DELTA) == 3

@@ -156,3 +156,10 @@ def test_gaussian_noise_too_weak_for_any_bound_is_refused(mu):
     """Also where its losses exceed every grid."""
     with pytest.raises(VoidEpsilonError):
         mixed_epsilon(COUNTS, [shift_distribution(mu)], DELTA)
+
+
+def test_an_infinite_loss_of_either_part_is_one_of_both():
+    a, b = (GridLosses(0.1, 0, np.array([1 - infinite]), infinite) for infinite in (0.2, 0.3))
+    found = mixed._both(a, b)
+    assert found.infinite == pytest.approx(1 - 0.8 * 0.7)
+    assert found.infinite + found.masses.sum() == pytest.approx(1)

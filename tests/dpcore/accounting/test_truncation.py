@@ -42,13 +42,15 @@ def test_truncation_where_doubles_would_be_too_wide():
 
 
 @pytest.mark.parametrize("bits", [60, 110, 130, 250, 260, 600])
-def test_truncation_is_exact_however_close_beta_is_to_an_integer(bits):
-    """On either side of 2 log 2, where beta (m + 1) is 10^6."""
-    rows = 2_999_999
+# 3000268/1000089 is just above a number of 128 bits, so that the nearest one is on the wrong side.
+@pytest.mark.parametrize(("rows", "low"), [(2_999_999, 1_000_000), (3_000_267, 1_000_089)])
+def test_truncation_is_exact_however_close_beta_is_to_an_integer(bits, rows, low):
+    """On either side of the epsilon where beta (m + 1) is an integer."""
     with mp.workprec(bits + 64):
-        below = Fraction(int(mp.floor(2 * mp.log(2) * mp.mpf(2) ** bits)), 1 << bits)
-    assert admissible_range(rows, below) == (1_000_001, rows - 1_000_001)
-    assert admissible_range(rows, below + Fraction(1, 1 << bits)) == (1_000_000, rows - 1_000_000)
+        epsilon = 2 * mp.log(mp.mpf(rows + 1) / low - 1)
+        below = Fraction(int(mp.floor(epsilon * mp.mpf(2) ** bits)), 1 << bits)
+    assert admissible_range(rows, below) == (low + 1, rows - low - 1)
+    assert admissible_range(rows, below + Fraction(1, 1 << bits)) == (low, rows - low)
 
 
 def test_truncation_at_extreme_epsilons():
@@ -76,6 +78,7 @@ def test_an_empty_range_is_refused_with_what_works():
 
 def test_no_truncation_admits_everything():
     assert truncation(7, None) == (0, 7)
+    assert truncation(1, None) == (0, 1)
     for arguments in ((0, None), (0, Fraction(1)), (7, Fraction(0)), (7, Fraction(-1))):
         with pytest.raises(PlanError, match="give at least one"):
             truncation(*arguments)

@@ -279,6 +279,11 @@ def test_delta_where_there_is_none():
         release_delta(MOMENTS, ROWS, -1.0, SETTING)
 
 
+def test_the_least_share_for_parties_that_are_not_known_takes_the_design_s_inclusion():
+    protection = GAUSSIAN.protection(SETTING)
+    assert protection.least_share([], 1.0, DELTA) == protection.least_share(ROWS, 1.0, DELTA)
+
+
 def test_a_coin_allows_a_smaller_share():
     sure, by_a_coin = (kind.protection(SETTING).least_share(ROWS, 1.0, DELTA) for kind in (GAUSSIAN, SUBSAMPLED))
     assert by_a_coin < 0.6 * sure
