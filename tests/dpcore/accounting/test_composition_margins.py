@@ -165,22 +165,17 @@ def test_a_tilt_that_is_too_steep_is_lowered(monkeypatch):
         assert bracket().upper == pytest.approx(one.upper, rel=0.01)
 
 
-@pytest.mark.parametrize("h", [0.1, 0.3])
-def test_a_loss_at_a_grid_point_is_split_into_no_negative_mass(h):
+@pytest.mark.parametrize(("h", "side"), [(0.1, -math.inf), (0.3, -math.inf), (0.01, 0.0)])
+def test_a_loss_at_a_grid_point_is_split_into_no_negative_mass(h, side):
     """Where rounding puts it on the other side of that point."""
     points = np.arange(-3000, 3000, 3) * h
-    sides = {"below": np.nextafter(points, -np.inf), "at": points}
-    # The share of the upper grid point would be below 0, or above 1.
-    wrong = {
-        "below": np.floor(sides["below"] / h) * h > sides["below"],
-        "at": np.floor(sides["at"] / h) * h <= sides["at"] - 0.9 * h,
-    }
-    for side, losses in sides.items():
-        chosen = losses[wrong[side]][::-1]
-        assert len(chosen) > 1
-        masses = np.full(len(chosen) + 1, 1 / (len(chosen) + 1))
-        found = compose(CountDistribution(0, masses, chosen, 0.0, 0.0, 0.0), 1, h, 0.0, 1e-9).finite
-        assert (found.masses >= 0).all()
+    losses = np.nextafter(points, side) if side else points
+    share = np.expm1(np.floor(losses / h) * h - losses) / math.expm1(-h)
+    losses = losses[(share < 0) | (share > 1)][::-1]
+    assert len(losses) > 1
+    masses = np.full(len(losses) + 1, 1 / (len(losses) + 1))
+    found = compose(CountDistribution(0, masses, losses, 0.0, 0.0, 0.0), 1, h, 0.0, 1e-9).finite
+    assert (found.masses >= 0).all()
 
 
 def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
@@ -193,7 +188,11 @@ def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
 
 def test_a_grid_that_is_too_coarse_is_refined(monkeypatch):
     distribution = binomial_distribution(40)
-    brackets = [lambda: epsilon_bracket(distribution, 3, 0.1), lambda: delta_bracket(distribution, 3, 1.0)]
+    brackets = [
+        lambda: epsilon_bracket(distribution, 3, 0.1),
+        lambda: epsilon_bracket(binomial_distribution(3000), 1, 0.01),
+        lambda: delta_bracket(distribution, 3, 1.0),
+    ]
     plain = [bracket() for bracket in brackets]
     monkeypatch.setattr(composition, "_step", lambda *given: 1.0)
     for one, bracket in zip(plain, brackets, strict=True):

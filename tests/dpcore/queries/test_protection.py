@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from dpcore.accounting.dp_feat import account, account_of_exact_split
+from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for
 from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, subsampled_epsilon
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
-from dpcore.accounting.protection import GaussianProtection, NoiseProtection, Setting
+from dpcore.accounting.protection import CountProtection, GaussianProtection, NoiseProtection, Setting
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
 from dpcore.accounting.truncation import EmptyTruncationError
 from dpcore.errors import PlanError
@@ -277,6 +277,12 @@ def test_delta_where_there_is_none():
         release_delta(RadosQuery(20, DpFeatDesign((SMOKER,), MILD, "exact")), ROWS, 1.0, SETTING)
     with pytest.raises(PlanError, match="epsilon"):
         release_delta(MOMENTS, ROWS, -1.0, SETTING)
+
+
+def test_the_least_delta_of_counts_is_that_of_their_truncation():
+    least, free = (CountProtection(2, each).least_delta([60, 50], 1.0) for each in (Fraction(3, 2), None))
+    assert least == delta_for([60, 50], 2, Fraction(3, 2), 1.0) != free
+    assert free == delta_for([60, 50], 2, None, 1.0)
 
 
 def test_the_least_share_for_parties_that_are_not_known_takes_the_design_s_inclusion():
