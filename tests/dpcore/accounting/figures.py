@@ -465,6 +465,8 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
         yield f"self {n}", [*beside_one(values), round_offs(error)]
     values, error = transforms.convolved(pieces, np.array([0.5, 0.25, 0.25]))
     yield "convolved", [*values, round_offs(error)]
+    values, error = transforms.self_convolved(pieces / 4, 3, 18)
+    yield "self of another size", [*beside_one(values), round_offs(error)]
     values, error = transforms.convolved(pieces * 8, np.array([0.5, 0.25, 0.25]) / 32)
     yield "convolved parts of other sizes", [*values, round_offs(error)]
     yield (

@@ -10,6 +10,7 @@ import pytest
 from dpcore.accounting import composition, gaussian, mixed
 from dpcore.accounting.composition import (
     Composed,
+    DeltaTooSmallError,
     InfiniteEpsilonError,
     Slack,
     VoidEpsilonError,
@@ -184,6 +185,21 @@ def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
     with pytest.raises(InfiniteEpsilonError):
         epsilon_bracket(distribution, 3, infinite * (1 + 1e-15))
     assert epsilon_bracket(distribution, 3, infinite * 1.01).upper < LARGEST_EPSILON
+    rough = replace(distribution, relative_error=0.01)
+    for delta in (infinite * 1.1, infinite * composition._slack(rough, 3, 0.0).factor):
+        with pytest.raises(InfiniteEpsilonError):
+            epsilon_bracket(rough, 3, delta)
+
+
+def test_a_delta_that_is_hardly_more_than_what_is_hidden_is_refused():
+    distribution = binomial_distribution(300)
+    rough = replace(distribution, trimmed=1e-6 / math.exp(LARGEST_EPSILON), relative_error=0.01)
+    hidden = composition._slack(rough, 3, 0.0)
+    assert hidden.delta == pytest.approx(3e-6)
+    for delta in (hidden.delta, hidden.delta * 1.1):
+        with pytest.raises(DeltaTooSmallError):
+            epsilon_bracket(rough, 3, delta)
+    assert epsilon_bracket(rough, 3, hidden.delta * 2).upper < LARGEST_EPSILON
 
 
 def test_a_grid_that_is_too_coarse_is_refined(monkeypatch):

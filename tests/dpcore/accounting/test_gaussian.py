@@ -421,6 +421,7 @@ class TestIntegerNoise:
         assert slacked.delta(1.0).upper == pytest.approx(bare.delta(1.0 - 2e-4).upper * math.exp(1e-4) + 2e-4, rel=1e-9)
         assert slacked.epsilon(1e-2).upper > bare.epsilon(1e-2).upper
         assert composed_shift([slacked, slacked]).slack == 2e-4
+        assert shift_distribution(0.5, slack=0.4).delta(0.0).upper == 1
         noise = IntegerNoise(3, 4, 10)
         assert noise.distribution(1).slack == noise.slack == 10 * log_ratio(3, 4, 4) > 0
         counts = [CountRelease(binomial_distribution(4177), 10)]
@@ -458,9 +459,10 @@ class TestIntegerNoise:
 
     def test_shares_below_three_and_other_nonsense_are_refused(self):
         assert smallest_share(1, 1, 1, 10, DELTA) == 3
+        assert IntegerNoise(1 << 48, 1, 1).sigma == 1 << 48
         for wrong in (
             lambda: IntegerNoise(2, 1, 1),
-            lambda: IntegerNoise(1 << 49, 1, 1),
+            lambda: IntegerNoise((1 << 48) + 1, 1, 1),
             lambda: IntegerNoise(3, 0, 1),
             lambda: IntegerNoise(3, 1, 0),
             lambda: IntegerNoise(3, 1, 1).mu(0),

@@ -17,6 +17,7 @@ from dpcore.accounting.composition import (
     InfiniteEpsilonError,
     VoidEpsilonError,
     compose,
+    infinite_mass,
 )
 from dpcore.accounting.gaussian import ShiftDistribution, shift_distribution
 from dpcore.accounting.mixed import CUT_SHARE, CountRelease, mixed_epsilon
@@ -103,6 +104,20 @@ def test_errors_of_tails_are_counted_three_times(monkeypatch):
     assert factor() == pytest.approx(before * math.exp(0.03), rel=1e-9)
 
 
+def test_the_rounding_of_a_tilt_is_counted_up_to_the_end_of_the_grid(monkeypatch):
+    noise, tilt = shift_distribution(0.5), 1.5
+
+    def factor() -> float:
+        return mixed._composed(COUNTS, noise, 0.01, DELTA, tilt, pessimistic=True).slack.factor
+
+    piece, _, _ = mixed._gaussian_piece(noise, 0.01, CUT_SHARE * DELTA, tilt, pessimistic=True)
+    before = factor()
+    monkeypatch.setattr(mixed, "tilt_rounding", lambda steepest: 1e-3 * steepest)
+    steepest = 1e3 * math.log(factor() / before)
+    assert steepest >= tilt * piece.step * max(-piece.first, piece.first + len(piece.masses) - 1)
+    assert steepest <= tilt * piece.step * (len(piece.masses) / 2 + 1)
+
+
 def test_errors_of_masses_and_stray_mass_pass_through_a_sum():
     generator = np.random.default_rng(5)
     a, b = (
@@ -129,6 +144,15 @@ def test_a_count_that_always_tells_is_refused():
     always = CountRelease(binomial_distribution(10, 5), 1)
     with pytest.raises(InfiniteEpsilonError):
         mixed_epsilon([*COUNTS, always], [shift_distribution(0.5)], DELTA)
+
+
+def test_infinite_losses_may_have_less_than_half_of_delta():
+    count, noise = CountRelease(binomial_distribution(30), 3), shift_distribution(0.5)
+    infinite = infinite_mass(count.distribution, count.n)
+    for delta in (infinite, 1.9 * infinite):
+        with pytest.raises(InfiniteEpsilonError):
+            mixed_epsilon([count], [noise], delta)
+    assert mixed_epsilon([count], [noise], 2.1 * infinite).upper < LARGEST_EPSILON
 
 
 def test_up_to_half_of_delta_may_be_hidden():
