@@ -215,6 +215,12 @@ def test_errors_of_masses_count_when_the_tail_is_cut():
     assert float(bound.failure) == pytest.approx(0.16)
 
 
+def test_no_failure_is_above_one():
+    for trimmed in (0.5, 1.5):
+        bound = of_shift(ShiftDistribution(np.ones(1), np.ones(1), np.ones(1), trimmed), Fraction(2, 5))
+        assert bound.failure == min(trimmed, 1)
+
+
 def test_errors_of_masses_count_when_the_tails_of_a_count_are_cut():
     masses, losses = np.array([0.1, 0.2, 0.4, 0.2, 0.1]), np.log([2, 2, 0.5, 0.5])
     distribution = CountDistribution(0, masses, losses, trimmed=0.01, relative_error=0.5, loss_error=0.0)

@@ -77,6 +77,12 @@ def test_negative_losses_and_bounds_that_fail_too_often_are_refused():
         Loss.of_concentrated(Concentrated(Fraction(1), Fraction(1, 1000)), Fraction(1, 1000))
 
 
+def test_a_failure_and_the_conversion_of_rho_share_a_delta():
+    delta, failure = Fraction(1, 10**6), Fraction(3, 10**7)
+    loss = Loss.of_concentrated(Concentrated(Fraction(1, 2), failure), delta)
+    assert loss == Loss(Fraction(concentrated_epsilon(0.5, delta - failure)), delta, Fraction(1, 2), failure)
+
+
 parts = st.fractions(0, 4, max_denominator=1000)
 losses = st.builds(lambda e, d, r, f: Loss(e, d / 10**6, r / 10, f / 10**6), parts, parts, parts, parts)
 

@@ -160,6 +160,7 @@ def test_a_scale_is_exact_where_it_fits():
     assert smallest_scale(1, Fraction(1000)) == Fraction(1, 64)
     odd = smallest_scale(3**30, Fraction(2**61 - 1, 2**40))
     assert odd == Fraction(math.ceil(Fraction(3**30 * 2**60, 2**61 - 1)), 1 << 20)
+    assert smallest_scale(1 << 40, Fraction(1)) == 1 << 40
     # 63 bits are the most that a share's scale may have.
     for numerator in ((1 << 63) - 1, 1 << 63, 1 << 64):
         denominator = (1 << 30) - 1
