@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from dpcore.accounting import concentrated
 from dpcore.accounting.concentrated import (
     Concentrated,
     _cumulant,
@@ -90,6 +91,16 @@ def test_a_gaussian_is_within_its_bound_and_not_far_below(mu):
     assert gaussian_delta(mu, epsilon).upper < float(DELTA)
     # A fifth less is too little: the bound is close.
     assert gaussian_delta(mu, 0.8 * epsilon).lower > float(DELTA)
+
+
+def test_a_rho_of_one_costs_what_it_costs():
+    epsilon = concentrated_epsilon(1, DELTA)
+    assert formula(1, epsilon) == pytest.approx(float(DELTA), rel=1e-3)
+    assert concentrated_delta(Fraction(1), epsilon) == pytest.approx(float(DELTA), rel=1e-9)
+
+
+def test_what_is_not_a_number_is_no_bound():
+    assert concentrated._least(lambda t: np.where(t < 1, np.nan, t)) == pytest.approx(1, abs=0.03)
 
 
 def test_what_is_out_of_range_is_refused():
@@ -253,6 +264,12 @@ def test_a_subsampled_gaussians_bound_covers_its_exact_epsilon():
     assert exact < stated < 1.25 * exact
 
 
+def test_a_record_that_hardly_ever_enters_costs_nothing_but_its_failure():
+    bound = of_shift(shift_distribution(0.5, 1, Fraction(1, 100)), Fraction(1, 50))
+    assert bound.rho == 0
+    assert float(bound.failure) == pytest.approx(0.01)
+
+
 def test_one_gaussian_needs_no_failure():
     bound = of_shift(shift_distribution(0.5), DELTA)
     assert bound.failure == 0
@@ -301,3 +318,13 @@ def test_a_cumulant_allows_for_the_errors_of_masses(order):
     losses = np.array([-1.0, 1.0])
     worst = np.array([0.45, 0.55])
     assert _cumulant(np.full(2, 0.5), losses, order, coarse) >= math.log(worst @ np.exp(order * losses))
+
+
+def test_orders_are_tried_until_the_largest_loss_cannot_cost_more():
+    """Also where losses may be larger than they are given."""
+    losses, off = np.array([-20.0, 1.0]), 0.75
+    distribution = CountDistribution(0, np.array([0.5, 0.05, 0.45]), losses, 0.0, 0.0, loss_error=off)
+    rho = concentrated._count_rho(distribution, slice(1, 3))
+    orders = np.geomspace(1e-3, 50, 200)
+    divergences = np.log(np.exp(np.outer(orders, losses + off)) @ np.array([0.1, 0.9]))
+    assert rho >= (divergences / (orders * (1 + orders))).max()

@@ -365,12 +365,13 @@ def test_void_and_uncountable_plans_are_refused():
 
 @pytest.mark.parametrize("delta", [0, 1, -1e-6, 1.5, math.nan])
 def test_bad_delta(delta):
-    with pytest.raises(PlanError, match="delta"):
+    with pytest.raises(PlanError, match="between 0 and 1"):
         account([100], 1, None, delta)
 
 
 def test_bad_arguments():
-    for arguments in (([], 1), ([0], 1), ([100], 0), ([1 << 60], 1), ([100], 10**9)):
+    assert dp_feat._rados(dp_feat.MOST_RADOS) == dp_feat.MOST_RADOS
+    for arguments in (([], 1), ([0], 1), ([100], 0), ([1 << 60], 1), ([100], dp_feat.MOST_RADOS + 1)):
         with pytest.raises(PlanError):
             account(*arguments, None, 1e-6)
     for epsilon in (0.0, -1.0, math.nan):

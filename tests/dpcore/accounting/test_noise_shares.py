@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, _Tail, smallest_scale
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, _exceeded, _Tail, smallest_scale
 from dpcore.errors import PlanError
 from dpcore.randomness import discrete_gaussian
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
@@ -82,6 +82,12 @@ def test_a_tail_by_cells_is_no_less_than_the_exact_one(scale, kappa, within):
     for b in bounds:
         exact = masses[:count] @ above[b + 1 : b + 1 + count]
         assert exact <= tail.beyond(b) <= exact * (1 + within) + 1e-11
+
+
+@pytest.mark.parametrize(("chance", "bound"), [(0.05, 0), (0.04, 1), (0.003, 1), (0.002, 2)])
+def test_the_least_magnitude_is_found_where_it_is_small(chance, bound):
+    """P(X > b) of discrete Laplace noise of scale 1/3 is 0.0474 e^(-3 b)."""
+    assert _exceeded(Fraction(3), Fraction(1), -math.log(chance), 9) == bound
 
 
 @pytest.mark.slow

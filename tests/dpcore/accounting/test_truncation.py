@@ -71,8 +71,8 @@ def test_an_empty_range_is_refused_with_what_works():
     with pytest.raises(EmptyTruncationError) as caught:
         truncation(1000, Fraction(1, 1000))
     assert caught.value.smallest_epsilon == pytest.approx(0.003996, rel=1e-3)
-    assert "without truncation" in str(caught.value)
-    with pytest.raises(EmptyTruncationError, match="without truncation"):
+    assert "raise epsilon per rado to at least 0.003996, or draw without truncation" in str(caught.value)
+    with pytest.raises(EmptyTruncationError, match="per rado: draw without truncation"):
         truncation(1, Fraction(10))
 
 

@@ -9,7 +9,14 @@ import pytest
 from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for
 from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, subsampled_epsilon
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
-from dpcore.accounting.protection import CountProtection, GaussianProtection, NoiseProtection, Setting
+from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.accounting.protection import (
+    CountProtection,
+    GaussianProtection,
+    LaplaceProtection,
+    NoiseProtection,
+    Setting,
+)
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
 from dpcore.accounting.truncation import EmptyTruncationError
 from dpcore.errors import PlanError
@@ -277,6 +284,12 @@ def test_delta_where_there_is_none():
         release_delta(RadosQuery(20, DpFeatDesign((SMOKER,), MILD, "exact")), ROWS, 1.0, SETTING)
     with pytest.raises(PlanError, match="epsilon"):
         release_delta(MOMENTS, ROWS, -1.0, SETTING)
+
+
+def test_pure_noise_has_no_delta():
+    protection = LaplaceProtection("record", 2, LaplaceShares(Fraction(90), 2), 45)
+    cost = protection.cost(ROWS, DELTA)
+    assert (cost.delta, cost.epsilon, cost.epsilon_if_others_collude) == (0, 0.5, 0.5)
 
 
 def test_the_least_delta_of_counts_is_that_of_their_truncation():
