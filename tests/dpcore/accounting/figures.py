@@ -455,6 +455,7 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
     yield "roots", [sensitivity.root_up(v) for v in (1, 2, Fraction(1, 3), 10**40, Fraction(1, 10**40))]
     roots = ((v, Fraction(sensitivity.root_up(v))) for v in (Fraction(2), Fraction(1, 3), Fraction(1, 10**40)))
     yield "added to roots", [round_offs(float(root * root / v - 1)) for v, root in roots]
+    yield "roots of all sizes", [sensitivity.root_up(v) for v in (1 << 1000, Fraction(1, 1 << 1000))]
     yield "gradient", [sensitivity.gradient_squared(Fraction(3, 2), bits) for bits in (0, 5)]
     yield "joint", [sensitivity.joint_squared(3, bits) for bits in (0, 5)]
     yield "transform error", [round_offs(transforms.transform_error(n)) for n in (1, 2, 1000, 1 << 20)]

@@ -182,8 +182,13 @@ def test_a_loss_at_a_grid_point_is_split_into_no_negative_mass(h, side):
 def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
     distribution = binomial_distribution(30)
     infinite = composition.infinite_mass(distribution, 3)
-    with pytest.raises(InfiniteEpsilonError):
-        epsilon_bracket(distribution, 3, infinite * (1 + 1e-15))
+    for delta in (infinite, infinite * (1 + 1e-15)):
+        with pytest.raises(InfiniteEpsilonError):
+            epsilon_bracket(distribution, 3, delta)
+    # One rado less is named that fits, or none.
+    for n, delta, largest in ((5, 1.0, 0), (5, 1.1, 1), (5, 3.1, 3), (3, 3.1, 2)):
+        one = composition.infinite_mass(distribution, 1)
+        assert composition._infinite_error(distribution, n, delta * one).largest_rados == largest
     assert epsilon_bracket(distribution, 3, infinite * 1.01).upper < LARGEST_EPSILON
     rough = replace(distribution, relative_error=0.01)
     for delta in (infinite * 1.1, infinite * composition._slack(rough, 3, 0.0).factor):
@@ -200,6 +205,11 @@ def test_a_delta_that_is_hardly_more_than_what_is_hidden_is_refused():
         with pytest.raises(DeltaTooSmallError):
             epsilon_bracket(rough, 3, delta)
     assert epsilon_bracket(rough, 3, hidden.delta * 2).upper < LARGEST_EPSILON
+    # Less than half of this delta is an infinite loss.
+    few = binomial_distribution(30)
+    delta = 2.5 * composition.infinite_mass(few, 3)
+    with pytest.raises(DeltaTooSmallError):
+        epsilon_bracket(replace(few, trimmed=0.7 * delta / 3 / math.exp(LARGEST_EPSILON)), 3, delta)
 
 
 def test_a_grid_that_is_too_coarse_is_refined(monkeypatch):
@@ -209,8 +219,10 @@ def test_a_grid_that_is_too_coarse_is_refined(monkeypatch):
         lambda: epsilon_bracket(binomial_distribution(3000), 1, 0.01),
         lambda: delta_bracket(distribution, 3, 1.0),
     ]
+    brackets.append(lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, 3)], [], 0.1))
     plain = [bracket() for bracket in brackets]
     monkeypatch.setattr(composition, "_step", lambda *given: 1.0)
+    monkeypatch.setattr(mixed, "spread", lambda *given: 30.0)
     for one, bracket in zip(plain, brackets, strict=True):
         found = bracket()
         assert found.upper - found.lower <= 0.01 * found.upper

@@ -99,6 +99,10 @@ def test_a_rho_of_one_costs_what_it_costs():
     assert concentrated_delta(Fraction(1), epsilon) == pytest.approx(float(DELTA), rel=1e-9)
 
 
+def test_the_least_bound_may_be_at_either_end_of_the_search():
+    assert concentrated._least(lambda t: t) == concentrated._least(lambda t: -t) == -40
+
+
 def test_what_is_not_a_number_is_no_bound():
     assert concentrated._least(lambda t: np.where(t < 1, np.nan, t)) == pytest.approx(1, abs=0.03)
 

@@ -290,6 +290,8 @@ def test_the_most_rados_do_not_depend_on_the_guesses(monkeypatch, most, cost, ab
 
     monkeypatch.setattr(dp_feat, "_learners_own", own)
     assert largest_rados([60], None, 1.0, 1e-5, 100_000) == most
+    # As many as are asked for, where all of them fit.
+    assert [largest_rados([60], None, 1.0, 1e-5, asked) for asked in range(1, most + 1)[:4]] == [1, 2, 3, 4][:most]
 
 
 @pytest.mark.parametrize("each", [1e-5, 1e-2, 1.0])
@@ -317,6 +319,7 @@ def test_the_range_of_a_party_is_what_it_charges():
     assert own_epsilon(4177, found.largest, None, delta) <= 2 < own_epsilon(4177, found.largest + 1, None, delta)
     assert dp_feat_range(4177, delta=delta, epsilon=Fraction(2), most_rados=7).largest == 7
     assert dp_feat_range(4177, delta=delta, epsilon=Fraction(0), most_rados=7).largest == 0
+    assert dp_feat_range(400, delta=Fraction(1, 100), epsilon=HALF, most_rados=2).largest == 2
 
 
 def test_the_range_names_the_rows_that_a_finite_bound_needs():

@@ -105,6 +105,12 @@ def test_nothing_remains_of_a_filter_whose_share_of_delta_is_spent():
     assert LIMIT.remaining(basic("5", half), rest) == 0
     assert LIMIT.remaining(concentrated(LIMIT.largest_rho / 2, LIMIT.delta / 4), rest) > 0
     assert LIMIT.remaining(concentrated(LIMIT.largest_rho / 2, LIMIT.delta / 4 + Fraction(1, 10**30)), rest) == 0
+    assert LIMIT.spent(basic("5", half)) == 5
+    assert LIMIT.spent(basic("5", half + rest)) > 10**6
+    assert LIMIT.spent(concentrated("0.1", LIMIT.delta / 4)) == concentrated_epsilon(0.1, LIMIT.delta / 4)
+    assert LIMIT.spent(concentrated("0.1", LIMIT.delta / 4 + rest)) == math.inf
+    for failure in (LIMIT.delta / 4, LIMIT.delta / 2):
+        assert LIMIT.left(concentrated("0.1", failure)) == 0
     assert LIMIT.left(basic("5", half - rest)) == 5
     assert LIMIT.left(basic("5", half)) == 0
 

@@ -104,6 +104,12 @@ class TestOneRelease:
             with pytest.raises(PlanError):
                 wrong()
 
+    def test_the_smallest_delta_is_counted_and_none_is_no_delta(self):
+        assert gaussian.check_delta(1e-100) == gaussian.SMALLEST_DELTA
+        for delta in (0, 1):
+            with pytest.raises(PlanError, match="between 0 and 1"):
+                gaussian.check_delta(delta)
+
     def test_the_largest_epsilon_is_admitted_and_no_larger_one(self):
         largest = composition.LARGEST_EPSILON
         assert gaussian._least(lambda epsilon: epsilon >= largest) == largest

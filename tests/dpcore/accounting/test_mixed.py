@@ -165,8 +165,10 @@ def test_up_to_half_of_delta_may_be_hidden():
     almost = Fraction(1, 2) - Fraction(2 * CUT_SHARE)
     left = mixed_epsilon(COUNTS, [shift_distribution(0.5)], float(1 - almost) * DELTA).upper
     assert hidden(almost) == pytest.approx(left, rel=1e-3)
-    with pytest.raises(DeltaTooSmallError):
+    with pytest.raises(DeltaTooSmallError) as caught:
         hidden(Fraction(1, 2))
+    # What the Gaussian part's grid cuts counts, too.
+    assert 5 * DELTA * (1 + 1e-12) < caught.value.smallest_delta < 5.001 * DELTA
 
 
 def test_counts_beyond_every_grid_are_refused():

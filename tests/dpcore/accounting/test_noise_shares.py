@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpcore.accounting import noise_shares
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, _exceeded, _Tail, smallest_scale
 from dpcore.errors import PlanError
 from dpcore.randomness import discrete_gaussian
@@ -247,3 +248,11 @@ def test_arguments_out_of_range_are_refused(noise):
             noise.half_width(1, 1, failure)
     with pytest.raises(PlanError, match="0 or more"):
         LaplaceShares(Fraction(5), 2).epsilon(-1)
+
+
+@pytest.mark.parametrize("failure", [0.05, Fraction(1, 10**400)])
+def test_a_gaussian_half_width_allows_for_the_ratio_to_continuous_noise(monkeypatch, failure):
+    noise, ratio = GaussianShares(1 << 40), 0.5
+    plain = [noise.half_width(4, 100, Fraction(failure) * Fraction(math.exp(part))) for part in (0, -ratio)]
+    monkeypatch.setattr(noise_shares, "log_ratio", lambda *given: ratio)
+    assert noise.half_width(4, 100, failure) == pytest.approx(plain[failure == 0.05], rel=1e-12)
