@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for
@@ -18,8 +19,9 @@ from dpcore.accounting.protection import (
     Setting,
 )
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
-from dpcore.accounting.truncation import EmptyTruncationError
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -284,6 +286,19 @@ def test_delta_where_there_is_none():
         release_delta(RadosQuery(20, DpFeatDesign((SMOKER,), MILD, "exact")), ROWS, 1.0, SETTING)
     with pytest.raises(PlanError, match="epsilon"):
         release_delta(MOMENTS, ROWS, -1.0, SETTING)
+
+
+@pytest.mark.parametrize("each", [Fraction(3, 2), None])
+def test_counts_compose_by_their_truncated_distributions(each):
+    lows = {rows: truncation(rows, each)[0] for rows in (60, 50)}
+    own, pool = (
+        CountProtection(2, each).distribution_for([60, 50], 50, DELTA, colluding=colluding)
+        for colluding in (True, False)
+    )
+    assert (own.n, pool.n) == (2, 2)
+    assert np.array_equal(own.distribution.masses, binomial_distribution(50, lows[50]).masses)
+    assert np.array_equal(pool.distribution.masses, pooled_distribution([*lows.items()]).masses)
+    assert (lows[50] > 0) is (each is not None)
 
 
 def test_pure_noise_has_no_delta():
