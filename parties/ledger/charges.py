@@ -101,7 +101,7 @@ class Charge:
     def bound(self, scope: Scope, columns: Iterable[str] = ()) -> Loss | None:
         """The bound for a scope: its own, or that of the narrowest scope around it. None if there is none.
 
-        columns: source columns of a feature of this name, in addition to the scope's own.
+        columns: source columns of a feature of this name, in addition to the scope's own. Other scopes have none.
         """
         within = [scope.key]
         if scope.kind is ScopeKind.MARGINAL:

@@ -141,8 +141,7 @@ class Scopes:
 
     def bound(self, charge: Charge, scope: Scope) -> Loss | None:
         """A charge's bound for a scope."""
-        known = self._columns.get(scope.name, ()) if scope.kind is ScopeKind.MARGINAL else ()
-        return charge.bound(scope, sorted(known))
+        return charge.bound(scope, sorted(self._columns.get(scope.name, ())))
 
     def total(self, charges: Mapping[Charge, int], scope: Scope) -> ScopeTotal:
         """Total of charges in a scope. charges: each charge with its count.

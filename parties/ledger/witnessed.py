@@ -30,7 +30,7 @@ class Witnessed:
         self._database = database
 
     def remember(self, party: str, entries: int, acceptance: Envelope) -> None:
-        """Keep a party's acceptance, unless one with more entries under the same key is kept.
+        """Keep a party's acceptance, unless one with as many entries or more under the same key is kept.
 
         acceptance: verified in a cohort. entries: of its ledger head.
         """

@@ -1,12 +1,14 @@
 """The coordinator's computations: every ciphertext of a chunk is checked, and products encrypt sums."""
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.totals import check_chunk
 from dpcore.errors import ShapeError
-from dpcore.paillier.public import multiply
+from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom
 from tests.coordinator.world import MANY_RADOS, refused
@@ -44,6 +46,22 @@ def test_any_number_of_threads_makes_the_same_bytes(length):
         products = [a * int(b) % key.n_squared for a, b in zip(products, key.from_wire(upload), strict=True)]
     for threads in (None, 1, 2, 3, 8):
         assert multiply(key, iter(uploads), threads=threads) == key.to_wire(products)
+
+
+@pytest.mark.parametrize(
+    ("length", "threads", "by_caller"), [(64, 1, True), (63, 2, True), (64, 2, False), (64, 3, False)]
+)
+def test_the_caller_multiplies_alone_if_there_is_little_to_divide(length, threads, by_caller, monkeypatch):
+    """A thread gets at least 32 ciphertexts."""
+    multiplied, add = [], PublicKey.add_many
+
+    def noted(key, total, ciphertexts):
+        multiplied.append((threading.get_ident() == threading.main_thread().ident, len(total)))
+        add(key, total, ciphertexts)
+
+    monkeypatch.setattr(PublicKey, "add_many", noted)
+    multiply(TEST_KEY.public_key, uploads_of(2, length), threads=threads)
+    assert multiplied == ([(True, length)] if by_caller else [(False, 32)] * 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -1,5 +1,7 @@
 """The rosters that a party accepts while it answers queries."""
 
+import os
+import stat
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -181,6 +183,51 @@ def test_a_removed_member_stops_an_upload_that_is_charged(ada):
 def rosters(directory, world, federation):
     key = world.federation_key.public_bytes
     return Rosters(directory, federation=federation, federation_key=key, log=Log("party.test"))
+
+
+def test_the_same_roster_again_changes_nothing(world, tmp_path):
+    held = rosters(tmp_path, world, world.roster.federation)
+    envelope = world.roster_envelope
+    assert held.offer(envelope)
+    (stored,) = tmp_path.iterdir()
+    noted = stored.stat()
+    assert not held.offer(envelope)
+    assert stored.stat() == noted
+    assert held.check(envelope) == held.current
+
+
+def test_another_roster_of_the_same_version_is_refused(world, tmp_path):
+    held = rosters(tmp_path, world, world.roster.federation)
+    assert held.offer(world.roster_envelope)
+    with pytest.raises(WireError) as caught:
+        held.check(signed(world, 1, without=("cy",)))
+    assert caught.value.code is Code.ROSTER_STALE
+
+
+def test_others_may_read_the_stored_roster_as_the_umask_allows(world, tmp_path):
+    for mask in (0o022, 0o077):
+        directory = tmp_path / str(mask)
+        directory.mkdir()
+        before = os.umask(mask)
+        try:
+            assert rosters(directory, world, world.roster.federation).offer(world.roster_envelope)
+        finally:
+            os.umask(before)
+        (stored,) = directory.iterdir()
+        assert stat.S_IMODE(stored.stat().st_mode) == 0o666 & ~mask
+
+
+def test_the_log_says_why_a_roster_is_refused_and_when_one_expires(world, tmp_path, caplog):
+    expiry_unix_s = int(time.time()) + 10**6
+    with caplog.at_level("INFO"):
+        assert not rosters(tmp_path, world, "others").offer(world.roster_envelope)
+        envelope = signed(world, 1, ends=expiry_unix_s)
+        held = rosters(tmp_path, world, world.roster.federation)
+        assert held.offer(envelope)
+    refused, accepted = (record for record in caplog.records if record.message.startswith("roster "))
+    assert (refused.levelname, refused.fields["peer"]) == ("ERROR", "coordinator")
+    assert f"The roster is for {world.roster.federation!r}." in refused.fields["reason"]
+    assert accepted.fields["expires"] == held.current.expiry_date != "never"
 
 
 def test_before_the_first_roster_there_is_none_to_use(world, tmp_path):

@@ -116,7 +116,7 @@ def test_key_files(tmp_path):
 
 def test_a_key_does_not_print():
     assert KEY.public_bytes.hex() not in repr(KEY)
-    assert fingerprint(KEY.public_bytes).startswith(repr(KEY).split("(")[1][:19])
+    assert repr(KEY) == f"SigningKey({':'.join(fingerprint(KEY.public_bytes).split(':')[:4])}...)"
 
 
 def test_keys_of_another_algorithm_are_refused(tmp_path):

@@ -103,8 +103,16 @@ def hostile_absent(message):
     message.predicates.append(77)
 
 
+def hostile_behind_the_last(message):
+    message.predicates.append(len(message.nodes))
+
+
 def hostile_feature(message):
     message.nodes[0].flag = 77
+
+
+def hostile_feature_behind_the_last(message):
+    message.nodes[0].flag = len(SCHEMA.features)
 
 
 def hostile_value(message):
@@ -219,3 +227,16 @@ def test_a_table_of_too_many_nodes_is_refused_before_it_is_read():
     message.nodes.extend([query_pb2.PredicateNode(flag=1)] * (MOST_NODES + 1))
     with pytest.raises(WireError, match="batch"):
         read_predicates(message, FORMS)
+
+
+def test_a_table_may_be_as_deep_and_large_as_the_limits(monkeypatch):
+    message = written(Flag("smoker") & Not(LabelIs(True)))
+    limits = {"MOST_DEPTH": 3, "MOST_NODES": 4}
+    for name, most in limits.items():
+        monkeypatch.setattr(f"wire.predicates.{name}", most)
+    assert read_predicates(message, FORMS) == (Flag("smoker") & Not(LabelIs(True)),)
+    for name, most in limits.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(f"wire.predicates.{name}", most - 1)
+            with pytest.raises(WireError, match="at most"):
+                read_predicates(message, FORMS)

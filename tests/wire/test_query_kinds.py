@@ -17,7 +17,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError
-from wire.query_kinds import read_kind, write_kind
+from wire.query_kinds import kind_bytes, read_kind, write_kind
 
 SCHEMA = Schema.from_toml("""
 schema_version = 1
@@ -78,6 +78,13 @@ def test_a_kind_survives_a_round_trip(kind):
 
 def test_kinds_have_different_messages():
     assert len({written(kind).SerializeToString() for kind in KINDS}) == len(KINDS)
+
+
+def test_equal_kinds_have_equal_bytes_and_others_others():
+    again = [read_kind(written(kind), SCHEMA) for kind in KINDS]
+    assert [kind_bytes(kind) for kind in again] == [kind_bytes(kind) for kind in KINDS]
+    assert len({kind_bytes(kind) for kind in KINDS}) == len(KINDS)
+    assert query_pb2.Query.FromString(kind_bytes(KINDS[7])) == query_pb2.Query(rados=written(KINDS[7]).rados)
 
 
 def test_the_schema_decides_what_is_protected():

@@ -31,6 +31,7 @@ def test_a_chunk_is_its_hash():
 
 def test_a_chunk_holds_whole_ciphertexts():
     assert ciphertexts_per_chunk(768) == 682
+    assert [ciphertexts_per_chunk(CHUNK_BYTES + more) for more in (-1, 0, 1)] == [1, 1, 1]
     assert ciphertexts_per_chunk(768) * 768 <= CHUNK_BYTES < (ciphertexts_per_chunk(768) + 1) * 768
 
 

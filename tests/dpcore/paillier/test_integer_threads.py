@@ -1,6 +1,7 @@
 """Ranges of work on threads: order, errors, and the gmpy2 contexts that change."""
 
 import threading
+import time
 
 import gmpy2
 import pytest
@@ -21,6 +22,15 @@ def test_ranges_cover_all_in_order(threads, count, size):
 def test_several_threads_work_at_once(threads):
     barrier = threading.Barrier(threads)
     list(over_ranges(lambda _start, _stop: barrier.wait(20), threads, size=1, threads=threads))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_no_more_threads_work_than_are_asked_for(threads):
+    def work(_start, _stop):
+        time.sleep(0.005)
+        return threading.get_ident()
+
+    assert len(set(over_ranges(work, 9, size=1, threads=threads))) <= threads
 
 
 @pytest.mark.parametrize(("count", "threads"), [(5, 1), (1, 3)])

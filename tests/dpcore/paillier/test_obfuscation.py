@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import gmpy2
 import numpy as np
@@ -57,6 +58,19 @@ def test_an_invalid_comb_is_refused(teeth, tables, bits):
         Comb(BASE, PUBLIC.n, bits, teeth=teeth, tables=tables)
 
 
+def test_a_comb_may_have_the_most_teeth(monkeypatch):
+    monkeypatch.setattr("dpcore.paillier.comb.MAXIMUM_TEETH", 3)
+    assert Comb(BASE, PUBLIC.n, 8, teeth=3).power(6) == pow(BASE, 6, PUBLIC.n_squared)
+    with pytest.raises(PlanError, match="choose 1 to 3"):
+        Comb(BASE, PUBLIC.n, 8, teeth=4)
+
+
+@pytest.mark.parametrize(("teeth", "tables"), [(3, 1), (3, 4), (1, 2)])
+def test_a_table_has_an_entry_for_each_subset_of_its_teeth(teeth, tables):
+    comb = Comb(BASE, PUBLIC.n, 30, teeth=teeth, tables=tables)
+    assert [len(part) for table in comb._tables for part in table] == [2**teeth] * (2 * tables)
+
+
 def test_obfuscators_are_nth_powers_of_jacobi_symbol_one():
     obfuscator = Obfuscator(PUBLIC, SeededRandom(1), teeth=6, tables=2)
     drawn = obfuscator.draw_many(40)
@@ -94,6 +108,17 @@ def test_the_draws_are_the_powers_of_the_random_exponents():
     assert obfuscator.draw_many(5) == [pow(base, e, PUBLIC.n_squared) for e in exponents]
 
 
+@pytest.mark.parametrize(("teeth", "tables"), [(3, 1), (4, 2), (5, 8)])
+def test_a_table_has_the_dimensions_that_are_asked_for(teeth, tables):
+    comb = Obfuscator(PUBLIC, SeededRandom(9), teeth=teeth, tables=tables)._comb
+    assert (comb.teeth, len(comb._tables)) == (teeth, tables)
+
+
+def test_a_single_draw_takes_a_single_exponent():
+    one_by_one, at_once = (Obfuscator(PUBLIC, SeededRandom(9), teeth=2, tables=1) for _ in range(2))
+    assert [one_by_one.draw() for _ in range(3)] == at_once.draw_many(3)
+
+
 def test_exponents_have_half_of_the_bits_or_the_given_number():
     assert Obfuscator(PUBLIC, SeededRandom(1), teeth=2, tables=1).exponent_bits == 256
     odd = PublicKey.for_tests((1 << 512) + 1)
@@ -117,6 +142,25 @@ def test_the_table_grows_with_what_is_drawn_and_changes_no_draw():
     assert fixed.teeth == 5
 
 
+# In multiplications, with exponents of 256 bits and 8 tables: a table of t teeth takes 1.5 * 8 * 2^t, a power with it
+# 8 d + 1.6 (d - 1) for d = ceil(256 / 8 t). So 4, 6, 8 and 12 teeth take 192, 768, 3072 and 49152, and 75.2, 56, 36.8
+# and 27.2 a power; 10 teeth save nothing against 8. At 41 draws 6 teeth are cheaper than 4 whose table is there, at
+# 121 draws 8 are cheaper than 6.
+@pytest.mark.parametrize(
+    ("teeth", "count", "chosen"),
+    [
+        (4, 40, 4), (4, 41, 6), (4, 120, 6), (4, 121, 8), (4, 4800, 8), (4, 4801, 12), (6, 160, 6), (6, 161, 8),
+        (8, 0, 8), (8, 5120, 8), (8, 5121, 12), (12, 0, 12), (12, 10**6, 12),
+    ],
+)  # fmt: skip
+def test_the_table_is_the_cheapest_one(teeth, count, chosen, monkeypatch):
+    obfuscator = Obfuscator(PUBLIC, SeededRandom(1))
+    monkeypatch.setattr(obfuscator, "_build", lambda teeth: SimpleNamespace(teeth=teeth))
+    obfuscator._comb = obfuscator._build(teeth)
+    obfuscator.prepare(count)
+    assert obfuscator.teeth == chosen
+
+
 def test_many_small_draws_grow_the_table_too():
     obfuscator = Obfuscator(PUBLIC, SystemRandom())
     for _ in range(400):
@@ -125,6 +169,14 @@ def test_many_small_draws_grow_the_table_too():
     obfuscator.prepare(2)
     obfuscator.prepare(0)
     assert obfuscator.teeth == 8
+
+
+def test_the_forecast_is_what_was_drawn():
+    obfuscator = Obfuscator(PUBLIC, SystemRandom())
+    for count, teeth in ((40, 4), (1, 6)):
+        obfuscator.draw_many(count)
+        obfuscator.prepare(0)
+        assert obfuscator.teeth == teeth
 
 
 def test_a_draw_uses_the_old_table_while_another_thread_builds():

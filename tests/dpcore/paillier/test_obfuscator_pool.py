@@ -249,9 +249,11 @@ def test_encryptions_from_it_open(pool):
 
 
 def test_only_requested_entries_are_made(pool):
+    pool.prepare(0)
     pool.draw_many(20)
     assert pool._stock().filler is None
     filled(pool, 20)
+    assert pool._stock().filler.daemon
     pool.draw_many(12)
     # Eight are still expected and ready; drawn entries are not replaced.
     assert (pool.ready, pool._stock().missing) == (8, 0)
@@ -267,6 +269,7 @@ def test_only_requested_entries_are_made(pool):
     assert (pool.ready, pool._stock().needed, pool._stock().kept) == (2, 0, 0)
     pool.keep(5)
     wait_for(lambda: pool.ready == 5)
+    assert (pool._stock().needed, pool._stock().kept) == (0, 5)
 
 
 def test_the_number_of_kept_entries_is_bounded(pool, monkeypatch):
@@ -394,3 +397,43 @@ def test_a_new_process_starts_empty_writes_nothing_and_is_not_kept_alive():
         assert ended.stderr == ""
         drawn |= set(PUBLIC.from_wire(bytes.fromhex(octets)))
     assert len(drawn) == 80
+
+
+def test_a_draw_from_a_pool_that_has_enough_computes_nothing(pool, monkeypatch):
+    filled(pool, 5)
+    computed = []
+    monkeypatch.setattr(pool._source, "prepare", computed.append)
+    monkeypatch.setattr(pool._source, "draw_many", computed.append)
+    assert len(pool.draw_many(5)) == 5
+    assert computed == []
+
+
+def test_a_draw_prepares_for_what_the_pool_does_not_have(pool, monkeypatch):
+    filled(pool, 5)
+    prepared, prepare = [], pool._source.prepare
+    monkeypatch.setattr(pool._source, "prepare", lambda count: prepared.append(count) or prepare(count))
+    assert len(pool.draw_many(8)) == 8
+    # Then for the single batch.
+    assert prepared == [3, 3]
+
+
+def test_the_end_of_a_process_takes_no_lock_of_a_pool(pool, monkeypatch):
+    """Another thread may hold it and never return it."""
+    made, finalize = [], pool_module.weakref.finalize
+    monkeypatch.setattr(pool_module.weakref, "finalize", lambda *given: made.append(finalize(*given)) or made[-1])
+    filled(pool, 1)
+    assert [each.atexit for each in made] == [False]
+
+
+def test_two_threads_of_a_child_may_drop_its_parent_s_entries_at_once(pool):
+    class Shared(dict):
+        """Another thread removes the entries between the look and the removal."""
+
+        def __iter__(self):
+            found = [*self.keys()]
+            self.pop((1, 1), None)
+            return iter(found)
+
+    pool._stocks = Shared({(1, 1): pool_module._Stock((1, 1))})
+    assert pool.ready == 0
+    assert [*pool._stocks.keys()] == [pool_module.this_process()]

@@ -203,6 +203,13 @@ def test_rows_that_do_not_fit_the_check_slot_are_refused():
             open_total([0], 1, 1, encoding, 41, rows=rows)
 
 
+def test_rows_that_do_not_fit_say_how_many_bits_they_need():
+    with pytest.raises(SlotOverflowError) as refused:
+        pack(np.zeros(1, dtype=np.int64), 32, Encoding(0, 6, 8), 41)
+    # With its sign: 7 bits hold -64 to 63.
+    assert (refused.value.needed_bits, refused.value.available_bits) == (7, 6)
+
+
 def test_arrays_of_another_shape_or_type_are_refused():
     values = np.zeros(13, dtype=np.int64)
     for bad in (values.reshape(1, 13), values.astype(np.float64), values.astype(np.int32)):

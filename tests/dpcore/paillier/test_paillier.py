@@ -16,7 +16,13 @@ from dpcore.paillier import secret
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError, PublicKey, times_one_plus
-from dpcore.paillier.secret import SecretKey, public_key_from_jwk, public_key_to_jwk, public_key_to_phe
+from dpcore.paillier.secret import (
+    SecretKey,
+    phe_is_installed,
+    public_key_from_jwk,
+    public_key_to_jwk,
+    public_key_to_phe,
+)
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, SystemRandom
 
 TEST_KEY = SecretKey.generate_test_key(SeededRandom(b"paillier"), bits=512)
@@ -43,6 +49,9 @@ class TestPublicKey:
     def test_a_modulus_of_the_wrong_length_is_refused(self, n):
         with pytest.raises(InvalidKeyError, match="2048 to 4096"):
             PublicKey(n)
+
+    def test_the_modulus_is_a_python_integer(self):
+        assert type(PublicKey.for_tests(gmpy2.mpz(N)).n) is int
 
     def test_the_least_legal_length(self):
         assert PublicKey((1 << 2047) + 1).bits == 2048
@@ -97,6 +106,13 @@ class TestEncryption:
         assert reported == sorted(reported)
         assert reported[-1] == (count, count)
         assert all(later - sooner <= 16 for (sooner, _), (later, _) in pairwise([(0, count), *reported]))
+
+    def test_a_few_ciphertexts_are_divided_among_the_threads(self):
+        reported = []
+        TEST_KEY.decrypt_many(encrypted(3), threads=3, progress=lambda *so_far: reported.append(so_far))
+        assert reported == [(1, 3), (2, 3), (3, 3)]
+        TEST_KEY.decrypt_many(encrypted(3), threads=1, progress=lambda *so_far: reported.append(so_far))
+        assert reported[3:] == [(3, 3)]
 
     def test_the_progress_callback_may_stop_the_work(self):
         def stop(done, _):
@@ -226,6 +242,24 @@ class TestSecretKey:
         primes = int(key["p"], 16), int(key["q"], 16)
         monkeypatch.setattr(secret, "_blum_primes", lambda bits, _: primes if bits == key["bits"] else None)
         assert SecretKey.generate(SystemRandom(), bits=key["bits"]).public_key.bits == key["bits"]
+        assert SecretKey.generate_test_key(SeededRandom(1), bits=key["bits"]).public_key.bits == key["bits"]
+
+    @pytest.mark.parametrize("bits", [62, 4098])
+    def test_a_test_key_of_a_wrong_length_is_refused_before_a_prime_is_drawn(self, bits, monkeypatch):
+        monkeypatch.setattr(secret, "_blum_primes", lambda bits, _: pytest.fail("primes were drawn"))
+        with pytest.raises(InvalidKeyError, match=f"has {bits} bits"):
+            SecretKey.generate_test_key(SeededRandom(1), bits=bits)
+
+    def test_primes_are_tested_in_as_many_rounds_as_the_bound_needs(self, monkeypatch):
+        """GMP takes 24 of them as the Baillie-PSW test. At 25 rounds, the default, it makes one further round."""
+        tested = []
+        is_prime = gmpy2.is_prime
+        monkeypatch.setattr(gmpy2, "is_prime", lambda *given: tested.append(given[1:]) or is_prime(*given))
+        SecretKey.for_tests(TEST_KEY.p, TEST_KEY.q)
+        assert tested == [(24 + 16,)] * 2
+        SecretKey.generate_test_key(SeededRandom(2), bits=64)
+        assert len(tested) > 4
+        assert set(tested) == {(24 + 16,)}
 
     def test_short_primes_are_refused(self):
         with pytest.raises(InvalidKeyError, match="2048"):
@@ -241,6 +275,7 @@ class TestSecretKey:
         for bad, match in [
             ((p, p), "differ"),
             ((p, longer), "equally long"),
+            ((2, 3), "Blum"),
             ((-p, -q), "differ"),
             ((one_mod_four, q), "Blum"),
             (tuple(shares_three), "Blum"),
@@ -250,7 +285,7 @@ class TestSecretKey:
                 SecretKey.for_tests(*bad)
 
     def test_a_key_prints_only_its_fingerprint(self):
-        assert PUBLIC.fingerprint() in repr(TEST_KEY)
+        assert repr(TEST_KEY) == f"TestSecretKey(fingerprint={PUBLIC.fingerprint()})"
         for text in (repr(TEST_KEY), str(TEST_KEY), f"{TEST_KEY}", repr([TEST_KEY])):
             assert str(TEST_KEY.p) not in text
             assert str(TEST_KEY.q) not in text
@@ -330,6 +365,10 @@ class TestJsonWebKeys:
         assert jwk["pub"] == public_key_to_jwk(PUBLIC)
         assert jwk["pub"]["key_ops"] == ["encrypt"]
         assert set(jwk["pub"]) == {"kty", "alg", "key_ops", "n", "kid"}
+        assert set(jwk) == {"kty", "key_ops", "p", "q", "pub", "kid"}
+        assert (jwk["kid"], jwk["pub"]["kid"]) == tuple(
+            f"Paillier {which} key {PUBLIC.fingerprint()}" for which in ("private", "public")
+        )
 
     def test_we_read_what_phes_command_line_writes(self, tmp_path):
         import phe.util
@@ -372,15 +411,23 @@ class TestJsonWebKeys:
         with pytest.raises(InvalidKeyError):
             type_of_key.from_jwk({**TEST_KEY.to_jwk(), **change})
 
+    def test_only_the_padding_is_cut_off(self):
+        """The last six bits of this number are the letter X."""
+        assert secret._integer_to_base64(0x010017) == "AQAX"
+        assert secret._integer_to_base64(0x10001) == "AQAB"
+        assert secret._integer_to_base64(1) == "AQ"
+
     @pytest.mark.parametrize("change", [{"kty": "RSA"}, {"alg": "RSA"}, {"n": None}, {"n": "AQAB"}])
     def test_a_malformed_public_key_is_refused(self, change, full_key):
         with pytest.raises(InvalidKeyError):
             public_key_from_jwk({**public_key_to_jwk(full_key.public_key), **change})
 
     def test_without_phe_the_error_says_what_to_install(self, monkeypatch):
+        assert phe_is_installed()
         monkeypatch.setitem(sys.modules, "phe", None)
         with pytest.raises(ConfigurationError, match=r"radofed\[learner\]"):
             TEST_KEY.to_phe()
+        assert not phe_is_installed()
 
 
 def test_plaintexts_are_added_to_as_many_ciphertexts():

@@ -182,6 +182,18 @@ def test_a_kill_between_the_charge_and_its_head_only_repeats_the_acknowledgement
     assert ledger.spent(RECORD).epsilon >= Fraction(2, 3)
 
 
+def test_nothing_counts_as_held_if_no_entry_is_provably_common(tmp_path):
+    """The ledger's only entry is a reservation, number 1."""
+    ledger = opened(tmp_path / "ledger.sqlite", anchored=False)
+    spend(ledger, 1, KINDS[0], charged=False)
+    known = claim(ledger)
+    unknown = replace(known, account=replace(known.account, trail=()))
+    (held,), (missing,) = (plan(ledger, [each], witnessed=True).charges for each in (known, unknown))
+    # Sums travel rounded up, to doubles.
+    assert held.bounds[0][1].epsilon < Fraction(1, 2**50)
+    assert missing.bounds[0][1].epsilon >= KINDS[0].bounds[0][1].epsilon
+
+
 TIGHT = limits(
     "10",
     "1e-5",

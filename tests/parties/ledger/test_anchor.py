@@ -1,5 +1,6 @@
 """The file with the ledger's head: what is refused in it, and texts of bounds that this program did not write."""
 
+import hashlib
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -30,6 +31,16 @@ def test_what_was_written_is_read(file):
     found = LocalHead.read(file)
     assert (found.owner, found.genesis, found.head) == (HEAD.owner, HEAD.genesis, HEAD.head)
     assert found.account.sums.unbounded == 1
+
+
+def test_the_check_is_that_of_the_sorted_content():
+    """Other versions of this program read the file."""
+    said = b'rado.v1/ledger-local-head\0{"entries": 7, "format": 1}'
+    assert _check({"format": 1, "entries": 7}) == hashlib.sha256(said).hexdigest()
+
+
+def test_an_owner_that_is_not_known_is_empty():
+    assert LocalHead.of({"party": "ada"}, bytes(32), HEAD.head, ACCOUNT).owner == ("", "ada", "")
 
 
 def test_an_account_that_does_not_fit_is_left_out(file):

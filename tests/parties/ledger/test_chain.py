@@ -243,6 +243,32 @@ def test_a_ledger_cut_in_half_is_refused(spent):
         opened(spent)
 
 
+def test_an_id_of_another_type_is_named_too():
+    assert chain._named("a text", 1) == "query 'a text', attempt 1"
+    assert chain._named(query(1), None) == f"query {query(1).hex()[:16]}, attempt None"
+
+
+def test_entries_count_from_1_those_of_an_acknowledgement_too(path):
+    ledger = opened(path)
+    reserve(ledger, 1)
+    with ledger.database.transaction() as connection:
+        connection.execute("DELETE FROM chain")
+        connection.execute("UPDATE events SET state = 'charged', cohort_digest = x'00', spool_digest = x'00'")
+        for kind, number, follows in (
+            (chain.EntryKind.ACKNOWLEDGED, 0, False),
+            (chain.EntryKind.ACKNOWLEDGED, 1, True),
+            (chain.EntryKind.ACKNOWLEDGED, 7, True),
+            (chain.EntryKind.CHARGED, 1, True),
+            (chain.EntryKind.CHARGED, 2, False),
+        ):
+            chain.append(connection, kind, query(1), 1, number=number)
+            assert chain.faults(connection) == (
+                [] if follows else [f"entry {number}: follows entry 0; entries are missing"]
+            )
+            connection.execute("DELETE FROM chain")
+    ledger.database.close()
+
+
 def test_a_fault_names_the_attempt(spent):
     with sqlite3.connect(spent) as file:
         file.execute("UPDATE events SET learner = 'max' WHERE query_id = ?", (query(1),))
@@ -472,3 +498,4 @@ def test_the_owner_is_part_of_the_chain(path):
     PartyDatabase(path, OWNER).close()
     first = {"federation": "a", "party": "b", "source": "c", "nonce": "d"}
     assert len({chain.genesis(first), *(chain.genesis(first | {key: "x"}) for key in first)}) == 5
+    assert chain.genesis({}) == chain.genesis(dict.fromkeys(first, ""))

@@ -130,6 +130,29 @@ def test_two_processes_may_update_one_ledger(old):
     check(Ledger.open(old, OWNER, limits("5", "1e-5")))
 
 
+def test_a_ledger_of_format_3_keeps_its_chain(tmp_path):
+    path, allowed = tmp_path / "ledger.sqlite", limits("5", "1e-5")
+    ledger = Ledger.open(path, OWNER, allowed)
+    ledger.reserve(b"a" * 32, 1, Charge(), lapses_at_unix_s=1e12, now_unix_s=0.0)
+    head = ledger.head()
+    ledger.database.close()
+    with sqlite3.connect(path) as file:
+        file.execute("DROP TABLE in_cohorts")
+        file.execute("DROP TABLE computed_late")
+        file.execute("PRAGMA user_version = 3")
+    file.close()
+    ledger = Ledger.open(path, OWNER, allowed)
+    assert (ledger.head(), ledger.verify()) == (head, [])
+    ledger.database.close()
+    assert version(path) == FORMAT_VERSION
+
+
+def test_the_number_of_events_is_stored_where_it_is_not_one():
+    """Charges of equal cost have equal texts: those of earlier versions, which stored no number, and new ones."""
+    assert bounds_text(Charge()) == "[]"
+    assert bounds_text(Charge(events=3)) == '[["events", 3]]'
+
+
 def test_a_crash_during_the_conversion_leaves_it_old(old, monkeypatch):
     calls = []
 

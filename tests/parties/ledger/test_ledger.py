@@ -457,6 +457,15 @@ def test_a_reported_charge_survives_kill_9(path):
     assert lowest >= reported >= 35
 
 
+def test_verify_names_what_sqlite_finds(ledger):
+    reserve(ledger, 1, cost(Fraction(1, 10**6), "0"))
+    with ledger.database.transaction() as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("UPDATE events SET state = 'free'")
+        connection.execute("PRAGMA ignore_check_constraints = OFF")
+    assert ledger.verify() == ["SQLite: CHECK constraint failed in events"]
+
+
 def test_a_ledger_with_a_row_that_its_rules_forbid_is_damaged(ledger, path):
     reserve(ledger, 1, cost(Fraction(1, 10**6), "0"))
     ledger.database.close()

@@ -126,3 +126,10 @@ def test_a_ledger_of_one_cost_is_read_as_few_events(ledger):
     hold(ledger, [(record(Fraction(1, 1000)), None, True, float(n)) for n in range(1000)])
     assert len(ledger.merged_events(NOW)) == 1
     assert len(ledger.merged_events(NOW, Steps(0.0, 1000.0, 20))) <= 20
+
+
+@pytest.mark.parametrize("ages_s", [(1, 100), (100, 1), (2, 1, 100)])
+def test_what_is_merged_has_the_time_of_the_newest(ledger, ages_s):
+    hold(ledger, [(record("1"), None, True, NOW - age_s) for age_s in ages_s])
+    (merged,) = ledger.merged_events(NOW)
+    assert (merged.recorded_at_unix_s, merged.count) == (NOW - min(ages_s), len(ages_s))

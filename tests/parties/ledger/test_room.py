@@ -1,5 +1,6 @@
 """How many more attempts like the last fit: the ledger's own decisions, one attempt at a time."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -16,7 +17,7 @@ from parties.ledger.limits import (
     UnboundedExceededError,
     check_admits,
 )
-from parties.ledger.room import Room, more_like, room
+from parties.ledger.room import Room, merged, more_like, room
 
 NOW = 10.0 * DAY_S
 SMOKER = marginal("smoker", "smokes")
@@ -93,6 +94,15 @@ def test_many_small_ones_have_room_beyond_the_sum_of_their_epsilons():
 def test_reservations_take_room():
     held = [event(record(3)), event(record(3), charged=False)]
     assert more_like(limits(10), held, record(2)) == 2
+
+
+def test_charges_of_other_learners_take_no_room_of_a_learner_s_own_limit():
+    own = limits(20, per_learner=PrivacyLimit(Fraction(5), Fraction(0)))
+    events = [event(record(2)), event(record(2)), event(record(3, "max"))]
+    assert [more_like(own, events, record(1, learner)) for learner in ("lea", "max", "kim")] == [1, 2, 5]
+    assert {found.charge.learner: found.charge for found in merged(events)} == {
+        "lea": replace(record(4), events=2), "max": record(3, "max")
+    }  # fmt: skip
 
 
 def test_attempts_without_a_bound_are_counted():
