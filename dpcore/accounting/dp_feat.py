@@ -165,7 +165,7 @@ def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
     k = np.arange(mode, low, -1, dtype=np.float64)
     to_mode = math.fsum(np.log1p((2 * k - rows - 1) / (rows - k + 1)))
     at_mode = float(binomial_distribution(rows).masses.max())
-    return min(1.0, math.exp(to_mode) * at_mode / binomial_mass(rows, low))
+    return math.exp(to_mode) * at_mode / binomial_mass(rows, low)
 
 
 def largest_rados(

@@ -55,7 +55,7 @@ def known_rest_distribution(rows: int, others: int, low: int) -> CountDistributi
     finite = inside[1:]
     kept = np.flatnonzero(finite)
     # The entries with mass are consecutive: both factors are positive on intervals.
-    places = slice(int(kept[0]), int(kept[-1]) + 1) if kept.size else slice(0, 0)
+    places = slice(int(kept[0]), int(kept[-1]) + 1) if kept.size else slice(0)
     masses = np.concatenate([[infinite], finite[places]])
     return CountDistribution(
         low=own.low + (places.start or 0),

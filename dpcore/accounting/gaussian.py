@@ -273,8 +273,8 @@ def subsampled_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta:
         low, high = high, 2 * high
         if high > 2.0**64:  # delta is no less than the chance of entering any rado
             return low
-    while low == 0 or high - low > _CLOSE * high:
-        middle = high / 2 if low == 0 else (low + high) / 2
+    while high - low > _CLOSE * high:
+        middle = (low + high) / 2
         low, high = (low, middle) if beyond(middle) else (middle, high)
     return low
 

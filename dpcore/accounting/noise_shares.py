@@ -27,6 +27,8 @@ from dpcore.randomness.sources import RandomSource
 _LOG_TAIL = 64 * math.log(2)
 # The rounding error of a few dozen operations on logarithms is far below this share of a bound.
 _MARGIN = 1e-9
+# Far above the error of the logarithms of Chernoff's bound: each is below 2^7 in magnitude and right to 2^-44.
+_LOG_ERROR = 2.0**-40
 # s t, at which Chernoff's bound is evaluated; each one gives a valid bound.
 _ORDERS = 1 / (1 + np.exp(-np.linspace(-30, 30, 1201)))
 # Beyond this, the distribution's own tail is too small for double precision.
@@ -140,8 +142,7 @@ class LaplaceShares:
         log_moment = 2 * math.log(-math.expm1(-inverse)) - sum(
             np.log(-np.expm1(-inverse * factor)) for factor in (1 - _ORDERS, 1 + _ORDERS)
         )
-        # A logarithm is below 2^7 in magnitude and right to 2^-44.
-        kept = parties / self.shares * (log_moment + 2.0**-40)
+        kept = parties / self.shares * (log_moment + _LOG_ERROR)
         return max(0, math.ceil(float(np.min((kept + log_odds) / orders)) * (1 + _MARGIN)) - 1)
 
 

@@ -200,7 +200,7 @@ class CountProtection(Protection):
             )
 
         def low(count: int) -> int:
-            return 0 if self.epsilon_per_rado is None else truncation(count, self.epsilon_per_rado)[0]
+            return truncation(count, self.epsilon_per_rado)[0]
 
         pool = [(count, low(count)) for count in party_rows]
         return CountRelease(

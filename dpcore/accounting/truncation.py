@@ -54,10 +54,10 @@ def _beta_times(factor: int, epsilon: Fraction, precision: int, upward: bool) ->
     # A larger e^(epsilon/2) makes a smaller quotient, so the denominator is rounded the other way. emax is the
     # library's limit, so that e^(epsilon/2) of a very large epsilon does not become infinite.
     limits = {"precision": precision, "emax": gmpy2.get_emax_max(), "emin": gmpy2.get_emin_min()}
-    with gmpy2.context(gmpy2.context(), round=against, **limits):
+    with gmpy2.context(round=against, **limits):
         half = gmpy2.mpfr(gmpy2.mpq(epsilon.numerator, 2 * epsilon.denominator))
         denominator = 1 + gmpy2.exp(half)
-    with gmpy2.context(gmpy2.context(), round=toward, **limits):
+    with gmpy2.context(round=toward, **limits):
         return gmpy2.mpfr(factor) / denominator
 
 

@@ -135,6 +135,8 @@ def of_composition() -> Iterator[tuple[str, list[float]]]:
             yield f"delta {name} {epsilon}", ends(composition.delta_bracket(one, n, epsilon))
         pieces = one.masses[1:] / one.masses[1:].sum()
         yield f"window {name}", [end for cut in (1e-40, 1e-3) for end in composition._window(pieces, n, cut)]
+    yield "tilt of no loss", [composition._tilt_at(binomial_distribution(1), 2, 0.5)]
+    yield "finest step of many rows", [composition.finest_step(binomial_distribution(10**6), n) for n in (1, 10**6)]
     yield "window of one point", list(composition._window(np.array([1.0]), 3, 1e-9))
     yield "tilt rounding", [round_offs(composition.tilt_rounding(s)) for s in (0.0, 7.5)]
     yield "guess", [composition._guess(mu, d) for mu in (0.0, 0.1, 3.0) for d in (0.9, 1e-6)]
@@ -151,6 +153,7 @@ def of_composition() -> Iterator[tuple[str, list[float]]]:
     yield "fewer", [composition._infinite_error(binomial_distribution(20), n, 1e-5).largest_rados for n in (3, 50)]
     yield "too much", refused(lambda: composition.epsilon_bracket(binomial_distribution(300), 1_000_000, 1e-9))
     masses = np.array([0.1, 0.2, 0.4, 0.2, 0.05])
+    yield "epsilon at the infinite mass", [composition.GridLosses(0.5, -2, masses, 0.05).epsilon(0.05)]
     grids = (
         composition.GridLosses(0.5, -2, masses, 0.05),
         composition.GridLosses(0.5, -1, masses, 0.0, pointwise=1e-6, stray=1e-5),
@@ -228,6 +231,7 @@ def of_gaussian() -> Iterator[tuple[str, list[float]]]:
     yield "epsilon at a large delta", ends(SHIFTS["one"].epsilon(0.9))
     yield "void", refused(lambda: gaussian.gaussian_epsilon(40.0, 1e-9)) + refused(lambda: gaussian.check_delta(1e-101))
     yield "too small", refused(lambda: sum_of_all.epsilon(1e-38))
+    yield "cut more than delta", refused(lambda: sum_of_all.epsilon(1e-39))
 
 
 def of_mixed() -> Iterator[tuple[str, list[float]]]:
@@ -259,6 +263,11 @@ def of_mixed() -> Iterator[tuple[str, list[float]]]:
         yield from (
             (f"composed {pessimistic} {key}", value) for key, value in composed(found, [0.0, 1.0, 5.0], [1e-5, 0.01])
         )
+    # Its losses are almost symmetric, so that what is cut below counts as much as what is cut above.
+    piece, coarse, beyond = mixed._gaussian_piece(gaussian.shift_distribution(0.01), 0.03, 0.5, 0.0, pessimistic=True)
+    yield "piece of a small shift", [coarse, beyond, piece.first, piece.infinite, *piece.masses]
+    piece, coarse, beyond = mixed._gaussian_piece(gaussian.shift_distribution(0.1), 1e-5, 1e-6, 0.0, pessimistic=True)
+    yield "piece of a fine step", [coarse, beyond, piece.first, piece.infinite, *sums(piece.masses)]
     yield "no bound", refused(lambda: mixed.mixed_epsilon([mixed.CountRelease(binomial_distribution(8), 2)], [], 1e-3))
     yield "void", refused(lambda: mixed.mixed_epsilon(counts, [gaussian.shift_distribution(30.0)], 1e-6))
     yield (
@@ -294,9 +303,12 @@ def of_concentrated() -> Iterator[tuple[str, list[float]]]:
         masses = one.masses[inside] / one.masses[inside].sum()
         losses = one.losses[inside.start - 1 : inside.stop - 1]
         yield f"cumulants {name}", [concentrated._cumulant(masses, losses, s, one) for s in (1e-3, 0.1, 2.0, 50.0)]
+    yield "chord of a constant", [concentrated._chord(1.0, -1.0, 2.0, -1.0)]
     yield "chords", [concentrated._chord(*four) for four in ((1, 2, 3, 9), (0.5, 0.1, 2.0, 3.0), (1.0, 5.0, 2.0, 6.0))]
     alone = concentrated.of_count(binomial_distribution(2, 1), 1, TINY)
     yield "of one", [float(alone.rho), float(alone.failure)]
+    two = concentrated.of_count(binomial_distribution(1), 1, TINY)
+    yield "of two outcomes", [float(two.rho), float(two.failure)]
     yield "of few", [float(concentrated.of_count(binomial_distribution(rows), 2, TINY).failure) for rows in (1, 2, 3)]
 
 
@@ -335,6 +347,8 @@ def of_dp_feat() -> Iterator[tuple[str, list[float]]]:
         one = dp_feat_exact_split.known_rest_distribution(*rest)
         margins = [one.trimmed * 1e30, round_offs(one.relative_error), round_offs(one.loss_error)]
         yield f"rest {name}", [one.low, *sums(one.masses), *sums(beside_one(one.losses)), *margins]
+    one = dp_feat_exact_split.known_rest_distribution(3, 1, 2)
+    yield "rest of one count", [one.low, *one.masses, *(1 + one.losses), len(one.losses)]
     starts = np.arange(-4, 9)
     yield (
         "sliding",
@@ -441,6 +455,7 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
     yield "roots", [sensitivity.root_up(v) for v in (1, 2, Fraction(1, 3), 10**40, Fraction(1, 10**40))]
     roots = ((v, Fraction(sensitivity.root_up(v))) for v in (Fraction(2), Fraction(1, 3), Fraction(1, 10**40)))
     yield "added to roots", [round_offs(float(root * root / v - 1)) for v, root in roots]
+    yield "roots of all sizes", [sensitivity.root_up(v) for v in (1 << 1000, Fraction(1, 1 << 1000))]
     yield "gradient", [sensitivity.gradient_squared(Fraction(3, 2), bits) for bits in (0, 5)]
     yield "joint", [sensitivity.joint_squared(3, bits) for bits in (0, 5)]
     yield "transform error", [round_offs(transforms.transform_error(n)) for n in (1, 2, 1000, 1 << 20)]
@@ -451,6 +466,10 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
         yield f"self {n}", [*beside_one(values), round_offs(error)]
     values, error = transforms.convolved(pieces, np.array([0.5, 0.25, 0.25]))
     yield "convolved", [*values, round_offs(error)]
+    values, error = transforms.self_convolved(pieces / 4, 3, 18)
+    yield "self of another size", [*beside_one(values), round_offs(error)]
+    values, error = transforms.convolved(pieces * 8, np.array([0.5, 0.25, 0.25]) / 32)
+    yield "convolved parts of other sizes", [*values, round_offs(error)]
     yield (
         "admissible",
         [
@@ -500,6 +519,8 @@ def of_margins() -> Iterator[tuple[str, list[float]]]:
         noise = noise_shares.GaussianShares(5000)
         yield "half widths", [noise.half_width(4, 100, f) for f in (0.05, Fraction(1, 10**300))]
         yield "tail bounds", [noise_shares.LaplaceShares(Fraction(90), 3).tail_bound(n, 9) for n in (2, 3, 8)]
+    with large(noise_shares, _LOG_ERROR=0.1):
+        yield "errors of logarithms", [noise_shares.LaplaceShares(Fraction(90), 3).tail_bound(n, 9) for n in (2, 8)]
     with large(pure, _MARGIN=1e-3):
         for bound in (Fraction(1, 3), Fraction(7)):
             one = pure.PureLoss(bound)

@@ -7,11 +7,20 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpcore.accounting import composition
-from dpcore.accounting.composition import Composed, Slack, compose, delta_bracket
+from dpcore.accounting import composition, gaussian, mixed
+from dpcore.accounting.composition import (
+    Composed,
+    DeltaTooSmallError,
+    InfiniteEpsilonError,
+    Slack,
+    VoidEpsilonError,
+    compose,
+    delta_bracket,
+    epsilon_bracket,
+)
 from dpcore.accounting.gaussian import LARGEST_EPSILON
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.count_distributions import CountDistribution, binomial_distribution
 
 EPSILON, DELTA = 1.0, 0.05
 NONE = Slack(0.0, 1.0, 0.0)
@@ -110,3 +119,133 @@ def test_a_step_shifts_the_lower_end_by_a_third_of_a_hundredth(n, hoeffding):
     distribution, epsilon = binomial_distribution(10_000), 0.5
     h = composition._step(distribution, n, epsilon, hoeffding)
     assert compose(distribution, n, h, 0.0, hoeffding).shift == pytest.approx(epsilon / 300, rel=0.01)
+
+
+def test_the_largest_epsilon_is_stated_and_no_larger_one(monkeypatch):
+    distribution = binomial_distribution(40)
+    assert distribution.trimmed == 0  # it would be weighed with the largest epsilon
+    for module, bracket in (
+        (composition, lambda: epsilon_bracket(distribution, 3, 1e-3)),
+        (mixed, lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, 3)], [], 1e-3)),
+    ):
+        found = bracket()
+        monkeypatch.setattr(module, "LARGEST_EPSILON", found.upper)
+        assert bracket() == found
+        monkeypatch.setattr(module, "LARGEST_EPSILON", math.nextafter(found.upper, 0))
+        with pytest.raises(VoidEpsilonError):
+            bracket()
+
+
+@pytest.mark.parametrize("points", [16, 200])
+def test_a_bracket_that_no_grid_makes_narrow_still_ends(monkeypatch, points):
+    distribution, n, noise = binomial_distribution(40), 3, gaussian.shift_distribution(0.5)
+    brackets = [
+        lambda: epsilon_bracket(distribution, n, 1e-3),
+        lambda: delta_bracket(distribution, n, 1.0),
+        lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, n)], [noise], 1e-3),
+    ]
+    fine = [bracket() for bracket in brackets]
+    monkeypatch.setattr(composition, "LARGEST_GRID", points)
+    for one, bracket in zip(fine, brackets, strict=True):
+        coarse = bracket()
+        assert coarse.lower <= one.upper
+        assert one.lower <= coarse.upper < math.inf
+        assert coarse.upper - coarse.lower > 0.01 * coarse.upper
+
+
+def test_a_tilt_that_is_too_steep_is_lowered(monkeypatch):
+    distribution, n, noise = binomial_distribution(40), 3, gaussian.shift_distribution(0.5)
+    brackets = [
+        lambda: epsilon_bracket(distribution, n, 1e-3),
+        lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, n)], [noise], 1e-3),
+    ]
+    plain = [bracket() for bracket in brackets]
+    for module in (composition, mixed):
+        monkeypatch.setattr(module, "tilt_for", lambda *given, **named: 60.0)
+    for one, bracket in zip(plain, brackets, strict=True):
+        assert bracket().upper == pytest.approx(one.upper, rel=0.01)
+
+
+@pytest.mark.parametrize(("h", "side"), [(0.1, -math.inf), (0.3, -math.inf), (0.01, 0.0)])
+def test_a_loss_at_a_grid_point_is_split_into_no_negative_mass(h, side):
+    """Where rounding puts it on the other side of that point."""
+    points = np.arange(-3000, 3000, 3) * h
+    losses = np.nextafter(points, side) if side else points
+    share = np.expm1(np.floor(losses / h) * h - losses) / math.expm1(-h)
+    losses = losses[(share < 0) | (share > 1)][::-1]
+    assert len(losses) > 1
+    masses = np.full(len(losses) + 1, 1 / (len(losses) + 1))
+    found = compose(CountDistribution(0, masses, losses, 0.0, 0.0, 0.0), 1, h, 0.0, 1e-9).finite
+    assert (found.masses >= 0).all()
+
+
+def test_a_delta_that_is_hardly_more_than_an_infinite_loss_is_refused():
+    distribution = binomial_distribution(30)
+    infinite = composition.infinite_mass(distribution, 3)
+    for delta in (infinite, infinite * (1 + 1e-15)):
+        with pytest.raises(InfiniteEpsilonError):
+            epsilon_bracket(distribution, 3, delta)
+    # One rado less is named that fits, or none.
+    for n, delta, largest in ((5, 1.0, 0), (5, 1.1, 1), (5, 3.1, 3), (3, 3.1, 2)):
+        one = composition.infinite_mass(distribution, 1)
+        assert composition._infinite_error(distribution, n, delta * one).largest_rados == largest
+    assert epsilon_bracket(distribution, 3, infinite * 1.01).upper < LARGEST_EPSILON
+    rough = replace(distribution, relative_error=0.01)
+    for delta in (infinite * 1.1, infinite * composition._slack(rough, 3, 0.0).factor):
+        with pytest.raises(InfiniteEpsilonError):
+            epsilon_bracket(rough, 3, delta)
+
+
+def test_a_delta_that_is_hardly_more_than_what_is_hidden_is_refused():
+    distribution = binomial_distribution(300)
+    rough = replace(distribution, trimmed=1e-6 / math.exp(LARGEST_EPSILON), relative_error=0.01)
+    hidden = composition._slack(rough, 3, 0.0)
+    assert hidden.delta == pytest.approx(3e-6)
+    for delta in (hidden.delta, hidden.delta * 1.1):
+        with pytest.raises(DeltaTooSmallError):
+            epsilon_bracket(rough, 3, delta)
+    assert epsilon_bracket(rough, 3, hidden.delta * 2).upper < LARGEST_EPSILON
+    # Less than half of this delta is an infinite loss.
+    few = binomial_distribution(30)
+    delta = 2.5 * composition.infinite_mass(few, 3)
+    with pytest.raises(DeltaTooSmallError):
+        epsilon_bracket(replace(few, trimmed=0.7 * delta / 3 / math.exp(LARGEST_EPSILON)), 3, delta)
+
+
+def test_a_grid_that_is_too_coarse_is_refined(monkeypatch):
+    distribution = binomial_distribution(40)
+    brackets = [
+        lambda: epsilon_bracket(distribution, 3, 0.1),
+        lambda: epsilon_bracket(binomial_distribution(3000), 1, 0.01),
+        lambda: delta_bracket(distribution, 3, 1.0),
+    ]
+    brackets.append(lambda: mixed.mixed_epsilon([mixed.CountRelease(distribution, 3)], [], 0.1))
+    plain = [bracket() for bracket in brackets]
+    monkeypatch.setattr(composition, "_step", lambda *given: 1.0)
+    monkeypatch.setattr(mixed, "spread", lambda *given: 30.0)
+    for one, bracket in zip(plain, brackets, strict=True):
+        found = bracket()
+        assert found.upper - found.lower <= 0.01 * found.upper
+        assert found.upper == pytest.approx(one.upper, rel=0.01)
+
+
+class OffLosses(composition.GridLosses):
+    """Its search for an epsilon is off by a little."""
+
+    off = 0.0
+
+    def epsilon(self, delta: float) -> float:
+        return super().epsilon(delta) + self.off
+
+
+@pytest.mark.parametrize(("pointwise", "stray", "tilt"), [(0.0, 0.0, 0.0), (1e-6, 1e-5, 0.0), (1e-7, 1e-6, 1.5)])
+@pytest.mark.parametrize("delta", [1e-3, 0.02, 0.1])
+def test_an_epsilon_is_tested_with_its_error_before_it_is_stated(monkeypatch, pointwise, stray, tilt, delta):
+    masses = np.array([0.1, 0.2, 0.4, 0.2, 0.05])
+    grid = OffLosses(0.25, 1, masses, 0.0, tilt=tilt, pointwise=pointwise, stray=stray)
+    plain = grid.epsilon(delta)
+    for off in (0.0, -1e-6, 1e-6):
+        monkeypatch.setattr(OffLosses, "off", off)
+        upper, lower = grid.epsilon_upper(delta), grid.epsilon_lower(delta)
+        assert grid.delta(upper) + grid.error(upper) <= delta < grid.delta(lower) - grid.error(lower)
+        assert abs(upper - plain) + abs(lower - plain) <= 1e-5 + 5 * grid.error(plain) / delta

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from dpcore.accounting import concentrated
 from dpcore.accounting.concentrated import (
     Concentrated,
     _cumulant,
@@ -23,7 +24,7 @@ from dpcore.accounting.gaussian import ShiftDistribution, gaussian_delta, shift_
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.count_distributions import CountDistribution, binomial_distribution
 
 DELTA = Fraction(1, 10**6)
 
@@ -92,6 +93,20 @@ def test_a_gaussian_is_within_its_bound_and_not_far_below(mu):
     assert gaussian_delta(mu, 0.8 * epsilon).lower > float(DELTA)
 
 
+def test_a_rho_of_one_costs_what_it_costs():
+    epsilon = concentrated_epsilon(1, DELTA)
+    assert formula(1, epsilon) == pytest.approx(float(DELTA), rel=1e-3)
+    assert concentrated_delta(Fraction(1), epsilon) == pytest.approx(float(DELTA), rel=1e-9)
+
+
+def test_the_least_bound_may_be_at_either_end_of_the_search():
+    assert concentrated._least(lambda t: t) == concentrated._least(lambda t: -t) == -40
+
+
+def test_what_is_not_a_number_is_no_bound():
+    assert concentrated._least(lambda t: np.where(t < 1, np.nan, t)) == pytest.approx(1, abs=0.03)
+
+
 def test_what_is_out_of_range_is_refused():
     for call in (
         lambda: concentrated_epsilon(-1.0, DELTA),
@@ -103,7 +118,10 @@ def test_what_is_out_of_range_is_refused():
         lambda: Concentrated(Fraction(-1)),
         lambda: Concentrated(Fraction(1), Fraction(2)),
         lambda: of_count(binomial_distribution(10), 0, DELTA),
+        lambda: of_count(binomial_distribution(10), 1, Fraction(0)),
+        lambda: of_count(binomial_distribution(10), 1, Fraction(1)),
         lambda: of_shift(shift_distribution(1.0), Fraction(0)),
+        lambda: of_shift(shift_distribution(1.0), Fraction(1)),
     ):
         with pytest.raises(PlanError):
             call()
@@ -212,6 +230,19 @@ def test_errors_of_masses_count_when_the_tail_is_cut():
     assert float(bound.failure) == pytest.approx(0.16)
 
 
+def test_no_failure_is_above_one():
+    for trimmed in (0.5, 1.5):
+        bound = of_shift(ShiftDistribution(np.ones(1), np.ones(1), np.ones(1), trimmed), Fraction(2, 5))
+        assert bound.failure == min(trimmed, 1)
+
+
+def test_errors_of_masses_count_when_the_tails_of_a_count_are_cut():
+    masses, losses = np.array([0.1, 0.2, 0.4, 0.2, 0.1]), np.log([2, 2, 0.5, 0.5])
+    distribution = CountDistribution(0, masses, losses, trimmed=0.01, relative_error=0.5, loss_error=0.0)
+    for n, failure, failed in ((1, 0.17, 0.16), (1, 0.6, 0.16), (1, 0.62, 0.61), (1, 0.1, 0.16), (2, 0.62, 0.32)):
+        assert float(of_count(distribution, n, Fraction(failure)).failure) == pytest.approx(failed)
+
+
 def test_where_no_event_is_rare_enough_the_largest_shift_counts():
     distribution = shift_distribution(0.2, 100, Fraction(1, 3))
     failure = Fraction(distribution.trimmed) / 2
@@ -235,6 +266,12 @@ def test_a_subsampled_gaussians_bound_covers_its_exact_epsilon():
     stated = concentrated_epsilon(bound.rho, DELTA - bound.failure)
     exact = distribution.epsilon(DELTA).upper
     assert exact < stated < 1.25 * exact
+
+
+def test_a_record_that_hardly_ever_enters_costs_nothing_but_its_failure():
+    bound = of_shift(shift_distribution(0.5, 1, Fraction(1, 100)), Fraction(1, 50))
+    assert bound.rho == 0
+    assert float(bound.failure) == pytest.approx(0.01)
 
 
 def test_one_gaussian_needs_no_failure():
@@ -285,3 +322,13 @@ def test_a_cumulant_allows_for_the_errors_of_masses(order):
     losses = np.array([-1.0, 1.0])
     worst = np.array([0.45, 0.55])
     assert _cumulant(np.full(2, 0.5), losses, order, coarse) >= math.log(worst @ np.exp(order * losses))
+
+
+def test_orders_are_tried_until_the_largest_loss_cannot_cost_more():
+    """Also where losses may be larger than they are given."""
+    losses, off = np.array([-20.0, 1.0]), 0.75
+    distribution = CountDistribution(0, np.array([0.5, 0.05, 0.45]), losses, 0.0, 0.0, loss_error=off)
+    rho = concentrated._count_rho(distribution, slice(1, 3))
+    orders = np.geomspace(1e-3, 50, 200)
+    divergences = np.log(np.exp(np.outer(orders, losses + off)) @ np.array([0.1, 0.9]))
+    assert rho >= (divergences / (orders * (1 + orders))).max()

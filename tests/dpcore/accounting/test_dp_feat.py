@@ -18,6 +18,7 @@ from dpcore.accounting.composition import (
 )
 from dpcore.accounting.dp_feat import (
     account,
+    account_of_exact_split,
     delta_for,
     delta_per_rado,
     dp_feat_range,
@@ -254,6 +255,63 @@ def test_largest_rados_is_the_last_that_fits():
     assert largest_rados([10], None, 1.0, 1e-6) == 0
 
 
+def test_a_party_of_one_row_is_counted_in_an_exact_split():
+    with pytest.raises(InfiniteEpsilonError):
+        account_of_exact_split([1, 60], 1, Fraction(1), 0.4)
+    assert account_of_exact_split([1, 60], 1, Fraction(1), 0.6).epsilon_if_others_collude < 1e-9
+    for rows in ([0, 60], []):
+        with pytest.raises(PlanError, match="at least one party"):
+            account_of_exact_split(rows, 1, Fraction(1), 0.6)
+
+
+@pytest.mark.parametrize(("rows", "each"), [(50, HALF), (51, HALF), (400, HALF), (401, Fraction(1, 3))])
+def test_the_delta_of_a_rado_is_its_least_mass(rows, each):
+    low, _ = truncation(rows, each)
+    assert delta_per_rado(rows, each) == pytest.approx(float(exact_distribution([(rows, low)])[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 9, 100, 12_345])
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda n, fits: 1.0,
+        lambda n, fits: 0.0,
+        lambda n, fits: n / fits,
+        lambda n, fits: 0.999 + 0.001 * n / fits,
+        lambda n, fits: 2.0 ** (n - fits),
+    ],
+)
+@pytest.mark.parametrize("above", [1.0000001, math.inf])
+def test_the_most_rados_do_not_depend_on_the_guesses(monkeypatch, most, cost, above):
+    """Also where the last that fits costs exactly the limit."""
+
+    def own(distribution, n, budget):
+        return min(1.0, cost(n, most)) if n <= most else above
+
+    monkeypatch.setattr(dp_feat, "_learners_own", own)
+    assert largest_rados([60], None, 1.0, 1e-5, 100_000) == most
+    # As many as are asked for, where all of them fit.
+    assert [largest_rados([60], None, 1.0, 1e-5, asked) for asked in range(1, most + 1)[:4]] == [1, 2, 3, 4][:most]
+
+
+@pytest.mark.parametrize("each", [1e-5, 1e-2, 1.0])
+@pytest.mark.parametrize("delta", [1e-9, 0.01])
+def test_the_rule_finds_the_most_rados_in_three_counts(monkeypatch, each, delta):
+    """Where the loss is a Gaussian's: mu^2 / 2 + mu sqrt(2 log 1/delta), mu^2 in proportion to n."""
+    counted = []
+
+    def own(distribution, n, budget):
+        counted.append(n)
+        mu = each * math.sqrt(n)
+        return mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+
+    monkeypatch.setattr(dp_feat, "_learners_own", own)
+    epsilon = own(None, 70.5, delta)
+    counted.clear()
+    assert largest_rados([60], None, epsilon, delta) == 70
+    assert len(counted) <= 3
+
+
 def test_the_range_of_a_party_is_what_it_charges():
     delta = Fraction(1, 10**6)
     found = dp_feat_range(4177, delta=delta, epsilon=Fraction(2), most_rados=10**6)
@@ -261,6 +319,7 @@ def test_the_range_of_a_party_is_what_it_charges():
     assert own_epsilon(4177, found.largest, None, delta) <= 2 < own_epsilon(4177, found.largest + 1, None, delta)
     assert dp_feat_range(4177, delta=delta, epsilon=Fraction(2), most_rados=7).largest == 7
     assert dp_feat_range(4177, delta=delta, epsilon=Fraction(0), most_rados=7).largest == 0
+    assert dp_feat_range(400, delta=Fraction(1, 100), epsilon=HALF, most_rados=2).largest == 2
 
 
 def test_the_range_names_the_rows_that_a_finite_bound_needs():
@@ -282,7 +341,7 @@ def test_infinite_epsilon_is_refused_with_what_works():
 
 
 def test_a_single_admissible_count_reveals_everything():
-    with pytest.raises(InfiniteEpsilonError, match="probability 1:"):
+    with pytest.raises(InfiniteEpsilonError, match="probability 1: truncate less"):
         epsilon_for([1000], 1, Fraction(1, 100), 1e-6)
     assert delta_per_rado(1000, Fraction(1, 100)) == 1
     with pytest.raises(EmptyTruncationError):
@@ -309,12 +368,13 @@ def test_void_and_uncountable_plans_are_refused():
 
 @pytest.mark.parametrize("delta", [0, 1, -1e-6, 1.5, math.nan])
 def test_bad_delta(delta):
-    with pytest.raises(PlanError, match="delta"):
+    with pytest.raises(PlanError, match="between 0 and 1"):
         account([100], 1, None, delta)
 
 
 def test_bad_arguments():
-    for arguments in (([], 1), ([0], 1), ([100], 0), ([1 << 60], 1), ([100], 10**9)):
+    assert dp_feat._rados(dp_feat.MOST_RADOS) == dp_feat.MOST_RADOS
+    for arguments in (([], 1), ([0], 1), ([100], 0), ([1 << 60], 1), ([100], dp_feat.MOST_RADOS + 1)):
         with pytest.raises(PlanError):
             account(*arguments, None, 1e-6)
     for epsilon in (0.0, -1.0, math.nan):

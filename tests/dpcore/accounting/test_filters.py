@@ -55,6 +55,9 @@ def test_a_limit_without_delta_has_the_basic_filter_alone():
     assert limit.admits(basic("1"))
     assert not limit.admits(basic("1", "1e-300"))
     assert not limit.admits(concentrated("1e-9"))
+    assert not limit.admits(concentrated("0"))
+    assert limit.spent(basic("0.5")) == 0.5
+    assert limit.spent(basic("0.5", "1e-300")) == math.inf
     assert PrivacyLimit(ZERO, ZERO).admits(NO_LOSS)
 
 
@@ -72,6 +75,12 @@ def test_negative_losses_and_bounds_that_fail_too_often_are_refused():
             Loss(*parts)
     with pytest.raises(PlanError, match="larger delta"):
         Loss.of_concentrated(Concentrated(Fraction(1), Fraction(1, 1000)), Fraction(1, 1000))
+
+
+def test_a_failure_and_the_conversion_of_rho_share_a_delta():
+    delta, failure = Fraction(1, 10**6), Fraction(3, 10**7)
+    loss = Loss.of_concentrated(Concentrated(Fraction(1, 2), failure), delta)
+    assert loss == Loss(Fraction(concentrated_epsilon(0.5, delta - failure)), delta, Fraction(1, 2), failure)
 
 
 parts = st.fractions(0, 4, max_denominator=1000)
@@ -94,6 +103,16 @@ def test_nothing_remains_of_a_filter_whose_share_of_delta_is_spent():
     half, rest = LIMIT.delta / 2, Fraction(1, 10**9)
     assert LIMIT.remaining(basic("5", half - rest), rest) == 5
     assert LIMIT.remaining(basic("5", half), rest) == 0
+    assert LIMIT.remaining(concentrated(LIMIT.largest_rho / 2, LIMIT.delta / 4), rest) > 0
+    assert LIMIT.remaining(concentrated(LIMIT.largest_rho / 2, LIMIT.delta / 4 + Fraction(1, 10**30)), rest) == 0
+    assert LIMIT.spent(basic("5", half)) == 5
+    assert LIMIT.spent(basic("5", half + rest)) > 10**6
+    assert LIMIT.spent(concentrated("0.1", LIMIT.delta / 4)) == concentrated_epsilon(0.1, LIMIT.delta / 4)
+    assert LIMIT.spent(concentrated("0.1", LIMIT.delta / 4 + rest)) == math.inf
+    for failure in (LIMIT.delta / 4, LIMIT.delta / 2):
+        assert LIMIT.left(concentrated("0.1", failure)) == 0
+    assert LIMIT.left(basic("5", half - rest)) == 5
+    assert LIMIT.left(basic("5", half)) == 0
 
 
 @given(losses)

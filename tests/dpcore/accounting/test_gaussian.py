@@ -104,6 +104,12 @@ class TestOneRelease:
             with pytest.raises(PlanError):
                 wrong()
 
+    def test_the_smallest_delta_is_counted_and_none_is_no_delta(self):
+        assert gaussian.check_delta(1e-100) == gaussian.SMALLEST_DELTA
+        for delta in (0, 1):
+            with pytest.raises(PlanError, match="between 0 and 1"):
+                gaussian.check_delta(delta)
+
     def test_the_largest_epsilon_is_admitted_and_no_larger_one(self):
         largest = composition.LARGEST_EPSILON
         assert gaussian._least(lambda epsilon: epsilon >= largest) == largest
@@ -177,6 +183,22 @@ class TestCoins:
         assert subsampled_epsilon(mu, n, p, DELTA).upper <= 1
         assert subsampled_rados(mu, p, 1, DELTA) == n
 
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_the_epsilon_of_few_coins_is_that_of_all_their_outcomes(self, n):
+        found = subsampled_epsilon(0.8, n, Fraction(1, 2), DELTA)
+        assert true_subsampled(0.8, n, Fraction(1, 2), found.lower) > DELTA
+        assert true_subsampled(0.8, n, Fraction(1, 2), found.upper) <= DELTA
+        assert 0 < found.upper - found.lower < 1e-9
+
+    def test_a_number_of_rados_whose_stated_epsilon_is_just_beyond_the_limit_is_lowered_by_one(self):
+        low, high = 0.0, 1.0
+        while low < (middle := (low + high) / 2) < high:
+            within = shift_distribution(middle, 7)._delta_upper(0.7) <= 1e-6
+            low, high = (middle, high) if within else (low, middle)
+        assert 0.7 < subsampled_epsilon(low, 7, 1, 1e-6).upper < 0.7 + 1e-11
+        assert subsampled_rados(low, 1, 0.7, 1e-6) == 6
+        assert subsampled_rados(low * (1 - 1e-9), 1, 0.7, 1e-6) == 7
+
     def test_a_delta_above_the_coin_needs_no_noise(self):
         assert subsampled_mu(1, Fraction(1, 10), 1, 0.2) > 1e15
 
@@ -185,7 +207,8 @@ class TestCoins:
         assert (
             subsampled_epsilon(0.01, most, 0.5, DELTA).upper <= 2 < subsampled_epsilon(0.01, most + 1, 0.5, DELTA).lower
         )
-        assert subsampled_rados(10.0, 0.5, Fraction(1, 10), DELTA) == 0
+        for mu in (10.0, 40.0):
+            assert subsampled_rados(mu, 0.5, Fraction(1, 10), DELTA) == 0
         assert subsampled_rados(1e-9, 0.5, 1, DELTA) == gaussian.MOST_RELEASES
 
     @given(
@@ -244,6 +267,20 @@ class TestSeveral:
         coarse = distribution.binned(40)
         assert distribution.lower.min() < 8500 < coarse.lower.min()
         assert coarse.upper.max() < 11_500 < distribution.upper.max()
+
+    def test_a_delta_above_twice_what_is_cut_is_counted(self):
+        distribution = shift_distribution(0.1, 5000, 0.3).binned(40)
+        assert 0 < distribution.epsilon(2.1 * distribution.trimmed).upper < 150
+        with pytest.raises(DeltaTooSmallError):
+            distribution.epsilon(2 * distribution.trimmed)
+
+    def test_a_shift_of_which_little_is_known_has_no_lower_end(self):
+        vague = gaussian.ShiftDistribution(np.array([4e-4]), np.array([1.0]), np.ones(1))
+        assert vague.epsilon(0.01).lower == 0
+
+    def test_few_atoms_stay_as_they_are(self):
+        distribution = shift_distribution(0.3, 40, Fraction(1, 3))
+        assert distribution.binned(len(distribution.masses)) is distribution
 
     def test_binning_keeps_the_true_distribution_inside(self):
         distribution = shift_distribution(0.1, 5000, 0.3)
@@ -390,6 +427,9 @@ class TestIntegerNoise:
         assert slacked.delta(1.0).upper == pytest.approx(bare.delta(1.0 - 2e-4).upper * math.exp(1e-4) + 2e-4, rel=1e-9)
         assert slacked.epsilon(1e-2).upper > bare.epsilon(1e-2).upper
         assert composed_shift([slacked, slacked]).slack == 2e-4
+        assert shift_distribution(0.5, slack=0.4).delta(0.0).upper == 1
+        noise = IntegerNoise(3, 4, 10)
+        assert noise.distribution(1).slack == noise.slack == 10 * log_ratio(3, 4, 4) > 0
         counts = [CountRelease(binomial_distribution(4177), 10)]
         assert mixed_epsilon(counts, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(counts, [bare], 1e-2).upper
 
@@ -412,11 +452,23 @@ class TestIntegerNoise:
         assert IntegerNoise(share, shares, 1000).distribution(squared, n, p).epsilon(DELTA).upper <= epsilon
         assert IntegerNoise(share - 1, shares, 1000).distribution(squared, n, p).epsilon(DELTA).upper > epsilon
 
+    def test_a_share_that_is_too_weak_for_any_bound_is_not_the_smallest(self):
+        share = smallest_share(10**6, 1, 1, 150, DELTA)
+        with pytest.raises(WeakNoiseError):
+            IntegerNoise(share - 1, 1, 1).distribution(10**6).epsilon(DELTA)
+        assert IntegerNoise(share, 1, 1).distribution(10**6).epsilon(DELTA).upper <= 150
+
+    def test_without_coins_a_record_enters_one_rado(self):
+        assert smallest_share(10**9, 1, 1, 1, DELTA) == smallest_share(10**9, 1, 1, 1, DELTA, 1, 1)
+        noise = IntegerNoise(1000, 1, 1)
+        assert noise.distribution(10**6).upper.tolist() == noise.distribution(10**6, 1, 1).upper.tolist()
+
     def test_shares_below_three_and_other_nonsense_are_refused(self):
         assert smallest_share(1, 1, 1, 10, DELTA) == 3
+        assert IntegerNoise(1 << 48, 1, 1).sigma == 1 << 48
         for wrong in (
             lambda: IntegerNoise(2, 1, 1),
-            lambda: IntegerNoise(1 << 49, 1, 1),
+            lambda: IntegerNoise((1 << 48) + 1, 1, 1),
             lambda: IntegerNoise(3, 0, 1),
             lambda: IntegerNoise(3, 1, 0),
             lambda: IntegerNoise(3, 1, 1).mu(0),
@@ -435,6 +487,10 @@ class TestIntegerNoise:
             exact = math.fsum(-math.log1p(-tau) for tau in falls) + shares * math.log1p(integer_noise._tau(1))
             # Beyond 64 a little more is counted.
             assert exact < log_ratio(1, shares, 4) < exact * (1 + (1e-8 if shares <= 65 else 0.01))
+
+    def test_a_mean_within_factors_of_nothing_has_no_bound(self, monkeypatch):
+        monkeypatch.setattr(integer_noise, "_tau", lambda square: 1.0)
+        assert log_ratio(3, 2, 4) == math.inf
 
     def test_no_noise_before_rounding_has_no_bound(self):
         assert integer_noise._tau(0.0) == integer_noise._tau(1e-20) == math.inf

@@ -17,6 +17,7 @@ from dpcore.accounting.composition import (
     InfiniteEpsilonError,
     VoidEpsilonError,
     compose,
+    infinite_mass,
 )
 from dpcore.accounting.gaussian import ShiftDistribution, shift_distribution
 from dpcore.accounting.mixed import CUT_SHARE, CountRelease, mixed_epsilon
@@ -33,7 +34,7 @@ def test_each_end_takes_the_safe_end_of_a_shift():
     assert found.lower <= least.upper < most.lower <= found.upper
 
 
-@pytest.mark.parametrize("square", [1.0, 225.0])
+@pytest.mark.parametrize("square", [0.01, 1.0, 225.0])
 def test_a_mass_of_the_gaussian_part_is_precise_relative_to_its_tail(square):
     """Far from the mean a mass is tiny: from the wrong tail, it would be the rounding of numbers near 1."""
     family, step = shift_distribution(math.sqrt(square)), 0.01
@@ -103,6 +104,20 @@ def test_errors_of_tails_are_counted_three_times(monkeypatch):
     assert factor() == pytest.approx(before * math.exp(0.03), rel=1e-9)
 
 
+def test_the_rounding_of_a_tilt_is_counted_up_to_the_end_of_the_grid(monkeypatch):
+    noise, tilt = shift_distribution(0.5), 1.5
+
+    def factor() -> float:
+        return mixed._composed(COUNTS, noise, 0.01, DELTA, tilt, pessimistic=True).slack.factor
+
+    piece, _, _ = mixed._gaussian_piece(noise, 0.01, CUT_SHARE * DELTA, tilt, pessimistic=True)
+    before = factor()
+    monkeypatch.setattr(mixed, "tilt_rounding", lambda steepest: 1e-3 * steepest)
+    steepest = 1e3 * math.log(factor() / before)
+    assert steepest >= tilt * piece.step * max(-piece.first, piece.first + len(piece.masses) - 1)
+    assert steepest <= tilt * piece.step * (len(piece.masses) / 2 + 1)
+
+
 def test_errors_of_masses_and_stray_mass_pass_through_a_sum():
     generator = np.random.default_rng(5)
     a, b = (
@@ -131,6 +146,15 @@ def test_a_count_that_always_tells_is_refused():
         mixed_epsilon([*COUNTS, always], [shift_distribution(0.5)], DELTA)
 
 
+def test_infinite_losses_may_have_less_than_half_of_delta():
+    count, noise = CountRelease(binomial_distribution(30), 3), shift_distribution(0.5)
+    infinite = infinite_mass(count.distribution, count.n)
+    for delta in (infinite, 1.9 * infinite):
+        with pytest.raises(InfiniteEpsilonError):
+            mixed_epsilon([count], [noise], delta)
+    assert mixed_epsilon([count], [noise], 2.1 * infinite).upper < LARGEST_EPSILON
+
+
 def test_up_to_half_of_delta_may_be_hidden():
     def hidden(share: Fraction):
         one = COUNTS[0]
@@ -141,8 +165,10 @@ def test_up_to_half_of_delta_may_be_hidden():
     almost = Fraction(1, 2) - Fraction(2 * CUT_SHARE)
     left = mixed_epsilon(COUNTS, [shift_distribution(0.5)], float(1 - almost) * DELTA).upper
     assert hidden(almost) == pytest.approx(left, rel=1e-3)
-    with pytest.raises(DeltaTooSmallError):
+    with pytest.raises(DeltaTooSmallError) as caught:
         hidden(Fraction(1, 2))
+    # What the Gaussian part's grid cuts counts, too.
+    assert 5 * DELTA * (1 + 1e-12) < caught.value.smallest_delta < 5.001 * DELTA
 
 
 def test_counts_beyond_every_grid_are_refused():
@@ -156,3 +182,10 @@ def test_gaussian_noise_too_weak_for_any_bound_is_refused(mu):
     """Also where its losses exceed every grid."""
     with pytest.raises(VoidEpsilonError):
         mixed_epsilon(COUNTS, [shift_distribution(mu)], DELTA)
+
+
+def test_an_infinite_loss_of_either_part_is_one_of_both():
+    a, b = (GridLosses(0.1, 0, np.array([1 - infinite]), infinite) for infinite in (0.2, 0.3))
+    found = mixed._both(a, b)
+    assert found.infinite == pytest.approx(1 - 0.8 * 0.7)
+    assert found.infinite + found.masses.sum() == pytest.approx(1)

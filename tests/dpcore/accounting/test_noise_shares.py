@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smallest_scale
+from dpcore.accounting import noise_shares
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, _exceeded, _Tail, smallest_scale
 from dpcore.errors import PlanError
 from dpcore.randomness import discrete_gaussian
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
+from dpcore.randomness.polya import laplace_share
 from dpcore.randomness.sources import SeededRandom
 
 SMALL = 2.0**-64
@@ -19,12 +21,16 @@ SMALL = 2.0**-64
 
 def laplace_total(scale: Fraction | float, kappa: float, reach: int) -> np.ndarray:
     """P(total = x) for x from 0 to reach, for a difference of two NB(kappa, q): sums of positive terms."""
-    inverse = float(1 / scale)
     count = reach + 1 + math.ceil(45 * scale) + 60
-    k = np.arange(count + reach)
-    log_mass = np.concatenate([[0.0], np.cumsum(np.log((k + kappa) / (k + 1)) - inverse)])
-    mass = np.exp(kappa * math.log(-math.expm1(-inverse)) + log_mass)
+    mass = half_masses(scale, kappa, count + reach)
     return np.array([mass[:count] @ mass[x : x + count] for x in range(reach + 1)])
+
+
+def half_masses(scale: Fraction | float, kappa: float, largest: int) -> np.ndarray:
+    """The masses of NB(kappa, q) at 0, 1, ..., largest."""
+    inverse, k = float(1 / scale), np.arange(largest)
+    log_mass = np.concatenate([[0.0], np.cumsum(np.log((k + kappa) / (k + 1)) - inverse)])
+    return np.exp(kappa * math.log(-math.expm1(-inverse)) + log_mass)
 
 
 def beyond(masses: np.ndarray, b: int) -> float:
@@ -53,6 +59,36 @@ def test_a_laplace_tail_is_bounded_and_not_by_much(scale, shares, parties, value
     # Exact for h shares; Chernoff's bound is a few scales larger.
     spare = 1 if parties == shares else math.ceil(7 * scale)
     assert beyond(masses, bound - spare) * values > SMALL
+
+
+@pytest.mark.parametrize(
+    ("scale", "kappa", "within"),
+    [
+        (Fraction(1, 3), Fraction(1, 2), 1e-8),
+        (Fraction(2), Fraction(4, 3), 1e-8),
+        (Fraction(40), Fraction(2), 1e-8),
+        # Cells of several counts, and cells that begin far above 0.
+        (Fraction(300), Fraction(2, 3), 0.02),
+        (Fraction(1), Fraction(900), 1e-8),
+    ],
+)
+def test_a_tail_by_cells_is_no_less_than_the_exact_one(scale, kappa, within):
+    mean, deviation = float(kappa * scale), float(scale) * math.sqrt(kappa)
+    count = int(mean + 12 * deviation + 45 * scale) + 60
+    bounds = [0, 1, 2, *(int(part * deviation) for part in (0.5, 1, 4, 10))]
+    masses = half_masses(scale, float(kappa), 2 * count)
+    above = np.cumsum(masses[::-1])[::-1]
+    tail = _Tail(1 / scale, kappa)
+    assert len(tail._masses) < 5000
+    for b in bounds:
+        exact = masses[:count] @ above[b + 1 : b + 1 + count]
+        assert exact <= tail.beyond(b) <= exact * (1 + within) + 1e-11
+
+
+@pytest.mark.parametrize(("chance", "bound"), [(0.05, 0), (0.04, 1), (0.003, 1), (0.002, 2)])
+def test_the_least_magnitude_is_found_where_it_is_small(chance, bound):
+    """P(X > b) of discrete Laplace noise of scale 1/3 is 0.0474 e^(-3 b)."""
+    assert _exceeded(Fraction(3), Fraction(1), -math.log(chance), 9) == bound
 
 
 @pytest.mark.slow
@@ -131,6 +167,13 @@ def test_a_scale_is_exact_where_it_fits():
     assert smallest_scale(1, Fraction(1000)) == Fraction(1, 64)
     odd = smallest_scale(3**30, Fraction(2**61 - 1, 2**40))
     assert odd == Fraction(math.ceil(Fraction(3**30 * 2**60, 2**61 - 1)), 1 << 20)
+    assert smallest_scale(1 << 40, Fraction(1)) == 1 << 40
+    # 63 bits are the most that a share's scale may have.
+    for numerator in ((1 << 63) - 1, 1 << 63, 1 << 64):
+        denominator = (1 << 30) - 1
+        scale = smallest_scale(numerator, Fraction(denominator))
+        assert LaplaceShares(scale, 1).scale == scale
+        assert (scale == Fraction(numerator, denominator)) == (numerator < 1 << 63)
     for arguments in ((0, Fraction(1)), (1, Fraction(0)), (-1, Fraction(1))):
         with pytest.raises(PlanError, match="positive"):
             smallest_scale(*arguments)
@@ -174,6 +217,11 @@ def test_gaussian_shares_are_those_of_the_designs():
     assert noise.tail_bound(4, 100) == discrete_gaussian.tail_bound(12, 4, 100)
 
 
+def test_laplace_shares_are_those_of_the_designs():
+    drawn = LaplaceShares(Fraction(5), 2).draw(50, SeededRandom(3))
+    assert np.array_equal(drawn, laplace_share(Fraction(5), 2, 50, SeededRandom(3)))
+
+
 @pytest.mark.parametrize("sigma", [2, 0, -3, 3.5, True, LARGEST_SIGMA + 1])
 def test_gaussian_shares_that_are_not_counted_are_refused(sigma):
     with pytest.raises(PlanError):
@@ -200,3 +248,11 @@ def test_arguments_out_of_range_are_refused(noise):
             noise.half_width(1, 1, failure)
     with pytest.raises(PlanError, match="0 or more"):
         LaplaceShares(Fraction(5), 2).epsilon(-1)
+
+
+@pytest.mark.parametrize("failure", [0.05, Fraction(1, 10**400)])
+def test_a_gaussian_half_width_allows_for_the_ratio_to_continuous_noise(monkeypatch, failure):
+    noise, ratio = GaussianShares(1 << 40), 0.5
+    plain = [noise.half_width(4, 100, Fraction(failure) * Fraction(math.exp(part))) for part in (0, -ratio)]
+    monkeypatch.setattr(noise_shares, "log_ratio", lambda *given: ratio)
+    assert noise.half_width(4, 100, failure) == pytest.approx(plain[failure == 0.05], rel=1e-12)

@@ -51,6 +51,8 @@ def test_epsilon_is_the_bound_rounded_up():
         upper = PureLoss(bound).epsilon(0).upper
         assert bound <= Fraction(upper) <= bound * (1 + Fraction(1, 2**52))
         assert PureLoss(bound).epsilon(Fraction(1, 10**9)).upper == upper
+    # A double is itself.
+    assert PureLoss(Fraction(3, 8)).epsilon(0).upper == 0.375
 
 
 @given(BOUNDS, st.floats(1e-9, 0.99))
@@ -106,3 +108,13 @@ def test_arguments_out_of_range_are_refused():
             PureLoss(Fraction(1)).delta(epsilon)
     with pytest.raises(WeakNoiseError):
         PureLoss(Fraction(151)).epsilon(0)
+
+
+def test_a_delta_that_a_double_cannot_tell_from_one_leaves_nothing():
+    almost = Fraction(10**30 - 1, 10**30)
+    for bound in (1, 40, 150):
+        assert PureLoss(Fraction(bound)).epsilon(almost).lower == 0
+
+
+def test_no_delta_is_above_one():
+    assert PureLoss(Fraction(150)).delta(0.0).upper == 1

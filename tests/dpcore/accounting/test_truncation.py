@@ -5,6 +5,7 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
+import mpmath as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,18 @@ def test_truncation_where_doubles_would_be_too_wide():
     assert admissible_range(rows, epsilon) == (1_000_001, rows - 1_000_001)
 
 
+@pytest.mark.parametrize("bits", [60, 110, 130, 250, 260, 600])
+# Where 128 bits do not decide: with any one of the roundings replaced by that to the nearest, some of these are wrong.
+@pytest.mark.parametrize(("rows", "low"), [(2_999_999, 1_000_000), (870, 252), (1668, 48)])
+def test_truncation_is_exact_however_close_beta_is_to_an_integer(bits, rows, low):
+    """On either side of the epsilon where beta (m + 1) is an integer."""
+    with mp.workprec(bits + 64):
+        epsilon = 2 * mp.log(mp.mpf(rows + 1) / low - 1)
+        below = Fraction(int(mp.floor(epsilon * mp.mpf(2) ** bits)), 1 << bits)
+    assert admissible_range(rows, below) == (low + 1, rows - low - 1)
+    assert admissible_range(rows, below + Fraction(1, 1 << bits)) == (low, rows - low)
+
+
 def test_truncation_at_extreme_epsilons():
     assert admissible_range(1_999_999, Fraction(1, 10**18)) == (1_000_000, 999_999)
     assert admissible_range(1_999_999, Fraction(10**18)) == (1, 1_999_998)
@@ -58,13 +71,14 @@ def test_an_empty_range_is_refused_with_what_works():
     with pytest.raises(EmptyTruncationError) as caught:
         truncation(1000, Fraction(1, 1000))
     assert caught.value.smallest_epsilon == pytest.approx(0.003996, rel=1e-3)
-    assert "without truncation" in str(caught.value)
-    with pytest.raises(EmptyTruncationError, match="without truncation"):
+    assert "raise epsilon per rado to at least 0.003996, or draw without truncation" in str(caught.value)
+    with pytest.raises(EmptyTruncationError, match="per rado: draw without truncation"):
         truncation(1, Fraction(10))
 
 
 def test_no_truncation_admits_everything():
     assert truncation(7, None) == (0, 7)
+    assert truncation(1, None) == (0, 1)
     for arguments in ((0, None), (0, Fraction(1)), (7, Fraction(0)), (7, Fraction(-1))):
         with pytest.raises(PlanError, match="give at least one"):
             truncation(*arguments)

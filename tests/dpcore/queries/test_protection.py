@@ -4,15 +4,24 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
-from dpcore.accounting.dp_feat import account, account_of_exact_split
+from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for
 from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, subsampled_epsilon
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
-from dpcore.accounting.protection import GaussianProtection, NoiseProtection, Setting
+from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.accounting.protection import (
+    CountProtection,
+    GaussianProtection,
+    LaplaceProtection,
+    NoiseProtection,
+    Setting,
+)
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
-from dpcore.accounting.truncation import EmptyTruncationError
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -277,6 +286,36 @@ def test_delta_where_there_is_none():
         release_delta(RadosQuery(20, DpFeatDesign((SMOKER,), MILD, "exact")), ROWS, 1.0, SETTING)
     with pytest.raises(PlanError, match="epsilon"):
         release_delta(MOMENTS, ROWS, -1.0, SETTING)
+
+
+@pytest.mark.parametrize("each", [Fraction(3, 2), None])
+def test_counts_compose_by_their_truncated_distributions(each):
+    lows = {rows: truncation(rows, each)[0] for rows in (60, 50)}
+    own, pool = (
+        CountProtection(2, each).distribution_for([60, 50], 50, DELTA, colluding=colluding)
+        for colluding in (True, False)
+    )
+    assert (own.n, pool.n) == (2, 2)
+    assert np.array_equal(own.distribution.masses, binomial_distribution(50, lows[50]).masses)
+    assert np.array_equal(pool.distribution.masses, pooled_distribution([*lows.items()]).masses)
+    assert (lows[50] > 0) is (each is not None)
+
+
+def test_pure_noise_has_no_delta():
+    protection = LaplaceProtection("record", 2, LaplaceShares(Fraction(90), 2), 45)
+    cost = protection.cost(ROWS, DELTA)
+    assert (cost.delta, cost.epsilon, cost.epsilon_if_others_collude) == (0, 0.5, 0.5)
+
+
+def test_the_least_delta_of_counts_is_that_of_their_truncation():
+    least, free = (CountProtection(2, each).least_delta([60, 50], 1.0) for each in (Fraction(3, 2), None))
+    assert least == delta_for([60, 50], 2, Fraction(3, 2), 1.0) != free
+    assert free == delta_for([60, 50], 2, None, 1.0)
+
+
+def test_the_least_share_for_parties_that_are_not_known_takes_the_design_s_inclusion():
+    protection = GAUSSIAN.protection(SETTING)
+    assert protection.least_share([], 1.0, DELTA) == protection.least_share(ROWS, 1.0, DELTA)
 
 
 def test_a_coin_allows_a_smaller_share():
