@@ -83,7 +83,8 @@ _WEIGHTS = {
     "cut ledger": 1,
     "restore ledger": 4,
     "restore machine": 6,
-    "forge total": 16,
+    "stall uploads": 12,
+    "forge total": 26,
 }
 _USUAL: tuple[tuple[int, Make], ...] = (
     (20, lambda order, names: ("poll", order.choice(list(names)))),
