@@ -6,8 +6,9 @@ with a fresh nonce through the coordinator, and waits until as many accepted mem
 what they hold. Signatures and nonce are checked here, so the coordinator can withhold answers, but can neither make nor
 replay one.
 
-Noticed, if one of those who answer was in a cohort of an attempt that this ledger lacks. Not noticed: a machine that
-continues from a snapshot of its memory, which is no start.
+Noticed, if one of those who answer was in a cohort of an attempt that this ledger lacks. A member that sees the cohort
+after it answered shows it at the next start only. Not noticed: a machine that continues from a snapshot of its memory,
+which is no start.
 
 A copy from between an attempt's acceptance and its charge lacks the charge alone, and its head contradicts nothing. So
 reservations from before the start are held. If an accepted member shows that it was in a cohort with such an attempt,
