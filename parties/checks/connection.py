@@ -141,6 +141,12 @@ def _accepted(run: Run) -> None:
             f"required_witnesses is {run.policy.required_witnesses}: this party answers no query until so many "
             "accepted members confirm its ledger."
         )
+    needed = run.policy.members_needed(1)
+    if needed > len(run.roster.parties):
+        advice.append(
+            f"A cohort needs {needed} accepted parties, and the roster has {len(run.roster.parties)}: every query is "
+            "refused. Lower smallest_cohort and assumed_colluders in policy.toml, or wait for more parties."
+        )
     run.add(
         "accepted-members",
         f"{len(others) - len(strangers)} of {len(others)} other parties accepted, "

@@ -1,6 +1,7 @@
 """The preflight: reports every fault with its cause and its fix, and skips checks that depend on a failed one."""
 
 import datetime as dt
+import re
 import socket
 import ssl
 import subprocess
@@ -233,6 +234,18 @@ def test_members_not_yet_accepted_are_listed_with_the_digits_to_compare(tmp_path
         assert f'rado party accept {member.name} --config party.toml --fingerprint "{digits}"' in found.fix
     assert "accept cy" not in found.fix
     assert "1 of 2 other parties" in found.detail
+
+
+def test_a_policy_that_needs_more_parties_than_the_roster_has_is_advised(served):
+    policy = served.directory("ada") / "policy.toml"
+    text = policy.read_text()
+    try:
+        policy.write_text(f"smallest_cohort = 4\n{re.sub(r'(?m)^smallest_cohort.*$', '', text)}")
+        found = run(served)["accepted-members"]
+    finally:
+        policy.write_text(text)
+    assert found.status == "advice"
+    assert "A cohort needs 4 accepted parties, and the roster has 3: every query is refused." in found.fix
 
 
 def test_a_signing_key_that_is_not_the_rosters_is_a_failure(served, tmp_path):
