@@ -74,7 +74,7 @@ the more of it a straight model has, the more it errs with a part of the budget.
 
 PAIRS_INFORMATION = 2.4
 """How many times as much products of all pairs need. On the measured tables they gain where there is 2.9 times as much
-(0.3 to 1.3 points), and lose where there is 2 times as much, or less (0.3 to 0.7 points)."""
+(0.3 to 1.3 points). Where there is 2 times as much, or less, they lose (0.2 to 0.7 points), but for one (0.1)."""
 
 MOST_TERMS = 256
 """A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""

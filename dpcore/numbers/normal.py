@@ -106,8 +106,8 @@ def tails(z: Vector) -> tuple[Vector, Vector]:
 
 
 def quantile(probability: float) -> float:
-    """The z with Phi(z) = probability, which is in (0, 1), to about 16 digits (Wichura, AS 241, 1988)."""
-    return NormalDist().inv_cdf(probability)
+    """The z with Phi(z) = probability, which is in [0, 1), to about 16 digits (Wichura, AS 241, 1988)."""
+    return NormalDist().inv_cdf(probability) if probability else -math.inf
 
 
 def _erfcx_piece(x: Vector, out: Vector) -> None:

@@ -82,7 +82,6 @@ _WEIGHTS = {
     "lose ledger": 1,
     "cut ledger": 1,
     "restore ledger": 4,
-    "restore machine": 6,
     "stall uploads": 12,
     "forge total": 26,
 }

@@ -92,3 +92,5 @@ def test_the_quantile_is_right_to_a_few_digits_less_than_all():
             step = (mpmath.ncdf(z) - mpmath.mpf(probability)) / mpmath.npdf(z)
             assert abs(step / z) < 1e-14
     assert normal.quantile(0.5) == 0
+    # The share of a failure that underflows.
+    assert normal.quantile(0.0) == -np.inf
