@@ -4,11 +4,11 @@ A copy of a whole machine has its ledger and the head beside it, and both agree.
 the acceptance with the most ledger entries that it verified in a cohort. At every start the party sends a challenge
 with a fresh nonce through the coordinator, and waits until as many accepted members as its policy requires have signed
 what they hold. Signatures and nonce are checked here, so the coordinator can withhold answers, but can neither make nor
-replay one.
+replay one. The party asks again every day, and an answer counts for two days, by the clock and by the time that passed.
 
 Noticed, if one of those who answer was in a cohort of an attempt that this ledger lacks. A member that sees the cohort
-after it answered shows it at the next start only. Not noticed: a machine that continues from a snapshot of its memory,
-which is no start.
+after it answered shows it the next day. A machine that continues from a snapshot of its memory does not start, and is
+noticed then, too; what it answers until then is not prevented.
 
 A copy from between an attempt's acceptance and its charge lacks the charge alone, and its head contradicts nothing. So
 reservations from before the start are held. If an accepted member shows that it was in a cohort with such an attempt,
@@ -37,6 +37,11 @@ from wire.witness import Challenge, Witness, open_challenge, open_witness, witne
 
 # A challenge is valid for CLOCK_SKEW_S.
 ASK_AGAIN_S = 120.0
+# Once enough members answered. Those who saw a cohort after they answered show it then.
+ASK_DAILY_S = 86_400.0
+# After that, while too few have answered anew and the former answers count.
+_ASK_HOURLY_S = 3600.0
+COUNTS_FOR_S = 2 * ASK_DAILY_S
 # After enough members answered, those of the others are waited for, or looked at, for this long.
 LOOK_FOR_S = 600.0
 LOOK_EVERY_S = 60.0
@@ -81,7 +86,9 @@ class LedgerGuard:
         self._waits_since: float | None = None
         self._refused: set[bytes] = set()
         self.answered: dict[str, Envelope | None] = {}
-        """Members that answered to this start, and the statement of this party that each showed."""
+        """Members that answered since this start, and the statement of this party that each showed last."""
+        self._challenged: dict[str, tuple[float, float]] = {}
+        """When the challenge was made that each answered last: by the monotonic clock, and Unix seconds."""
         self.newest: Envelope | None = None
         """The coordinator's newest statement of this party, if it is one."""
         self.answered_last: set[str] = set()
@@ -111,8 +118,14 @@ class LedgerGuard:
         return not self.is_set_back and self.accepted_answers() >= self._policy.required_witnesses
 
     def accepted_answers(self) -> int:
-        """How many of the members that answered the policy accepts."""
-        return self._accepted_among(self.answered)
+        """How many of the members whose answers count the policy accepts."""
+        return self._accepted_among(
+            name for name, challenged in self._challenged.items() if self._elapsed_s(*challenged) <= COUNTS_FOR_S
+        )
+
+    def _elapsed_s(self, monotonic_s: float, unix_s: float) -> float:
+        """Since then, by the clock that went further: a machine that was suspended has a monotonic one that stood."""
+        return max(self._monotonic() - monotonic_s, abs(self._clock() - unix_s))
 
     def _accepted_among(self, names: Iterable[str]) -> int:
         roster = self._rosters.known
@@ -130,7 +143,8 @@ class LedgerGuard:
             return
         held_until = self._look_at_held()
         asks_anew = enough and held_until is not None and held_until < self._clock()
-        if enough and not asks_anew and now - self._begun_at > LOOK_FOR_S:
+        is_due = asks_anew or (enough and self._is_time_to_repeat())
+        if enough and not is_due and now - max(self._begun_at, self._asked_at) > LOOK_FOR_S:
             return
         self._looked_at = now
         if asks_anew and self._policy.required_witnesses == 0:
@@ -171,9 +185,14 @@ class LedgerGuard:
     def _is_time_to_ask(self, now: float, held_until: float | None) -> bool:
         """held_until: given to ask about held reservations."""
         if held_until is None:
-            return not self._is_confirmed and now - self._asked_at >= ASK_AGAIN_S
+            return self._is_time_to_repeat() or (not self._is_confirmed and now - self._asked_at >= ASK_AGAIN_S)
         was_early = self._asked_unix_s <= held_until
         return was_early or (not self._enough_answered_last() and now - self._asked_at >= ASK_AGAIN_S)
+
+    def _is_time_to_repeat(self) -> bool:
+        """Whether the last challenge is a day old, or an hour if too few answered it."""
+        elapsed_s = self._elapsed_s(self._asked_at, self._asked_unix_s)
+        return elapsed_s >= (ASK_DAILY_S if self._enough_answered_last() else _ASK_HOURLY_S)
 
     def _enough_answered_last(self) -> bool:
         return self._accepted_among(self.answered_last) >= self._policy.required_witnesses
@@ -253,6 +272,7 @@ class LedgerGuard:
             return
         self._taken.add(answer.signature)
         self.answered[member.name] = witness.newest
+        self._challenged[member.name] = self._asked_at, self._asked_unix_s
         self.answered_last.add(member.name)
 
     def _take_newest(self, newest: Envelope) -> None:
@@ -301,11 +321,12 @@ class LedgerGuard:
             self._log.warning("witness refused", code=error.code, detail=error.detail)
 
     def _report(self) -> None:
-        if self.may_answer and not self._said_enough:
+        if self.may_answer:
+            if not self._said_enough:
+                self._log.info("ledger witnessed", by=sorted(self.answered), required=self._policy.required_witnesses)
             self._said_enough, self._waits_since = True, None
-            self._log.info("ledger witnessed", by=sorted(self.answered), required=self._policy.required_witnesses)
-        elif not self.may_answer and not self.is_set_back:
-            now = self._monotonic()
+        elif not self.is_set_back:
+            now, self._said_enough = self._monotonic(), False
             if self._waits_since is None:
                 self._waits_since = now
             is_usual = now - self._waits_since < USUAL_WAIT_S

@@ -75,7 +75,7 @@ def test_each_state_has_its_reason(config, offline):
         assert set(watch.reasons()) == ALONE
         roster = node._rosters.current
         bo = roster.find("bo", Role.PARTY)
-        node._guard.answered["bo"] = None
+        node._guard._challenged["bo"] = time.monotonic(), now
         assert set(watch.reasons()) == {Reason.COORDINATOR_UNREACHABLE}
         node._contact_unix_s = now
         assert watch.reasons() == []

@@ -210,7 +210,6 @@ def _damaged(federation: Federation, name: str, kind: str, damage: Callable[[Pat
         federation.happened[kind] += 1
         if not restored or party.entries_on_disk() != before:
             federation.set_back.add(name)
-            federation.held.pop(name, None)
     party.start()
 
 

@@ -8,7 +8,7 @@ all ones over its cohort, a contribution that is counted twice shows as a 2, and
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -19,6 +19,7 @@ import numpy as np
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import Ciphertext, ObfuscatorSource, PublicKey
 from learner.requests import StatisticRequest
+from parties.answering.witnesses import ASK_DAILY_S, LOOK_EVERY_S
 from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
 from parties.policy import Policy
 from tests.parties.party_world import SCHEMA, make_records
@@ -92,8 +93,6 @@ class Federation:
         self.left: dict[tuple[str, bytes, int, int], set[bytes]] = {}
         # (party, subject) -> the attempts that a party had sent bytes of when it last answered this start of another.
         self.witnessed: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
-        # The attempts that a party's ledger had reserved at a start after its files were last set back.
-        self.held: dict[str, set[tuple[bytes, int]]] = {}
         self.signed_attempts: dict[bytes, int] = {}
         self.opened: dict[bytes, tuple[str, ...]] = {}
         self.lost_for_good: set[str] = set()
@@ -389,6 +388,7 @@ class Federation:
                 if left := party.attempts.unfinished():
                     raise ViolationError("nothing waits beyond its deadline", f"{name} holds {left[0].state} for ever")
         self._release_held()
+        self._ask_next_day()
         self._check_charged_after_all()
         self.check_ledgers()
         self._check_fresh_query()
@@ -419,6 +419,13 @@ class Federation:
                 party.poll()
         raise ViolationError("nothing waits beyond its deadline", "a reservation is held for ever")
 
+    def _ask_next_day(self) -> None:
+        """A day passes, and every party asks again: a member that saw a cohort after it had answered shows it now."""
+        for seconds in (ASK_DAILY_S, LOOK_EVERY_S + 1):
+            self.pass_time(seconds)
+            for party in self.parties.values():
+                party.poll()
+
     def _check_noticed(self) -> None:
         """A ledger that lacks an attempt is noticed, if a member that has seen it in a cohort answers.
 
@@ -430,21 +437,11 @@ class Federation:
             if saw and self.parties[name].ledger.cost(*pair) is None:
                 raise ViolationError("a set-back ledger is noticed", f"{name} lacks an attempt that {saw} saw")
 
-    def note_held(self, party: str, reserved: Iterable[tuple[bytes, int]]) -> None:
-        """A party starts with these attempts reserved: it asks again when their queries have expired."""
-        self.held.setdefault(party, set()).update(reserved)
-
     def _check_charged_after_all(self) -> None:
-        """A set-back ledger has charged, in the end, all that a member that answered was in a cohort with.
-
-        Members are asked again about what the ledger had reserved. Of another attempt they show what they have seen
-        when they are asked at the start.
-        """
+        """A set-back ledger that answers has charged all that a member that answered last was in a cohort with."""
         for name, pair in self._uncharged_after_a_set_back():
             answered = self.parties[name].guard.answered_last - self.set_back - self.expelled
             saw = {who for who, *attempt, _ in self.left if who in answered and tuple(attempt) == pair}
-            if pair not in self.held.get(name, set()):
-                saw = {who for who in saw if pair in self.witnessed.get((who, name), set())}
             if saw:
                 raise ViolationError("a set-back ledger is noticed", f"{name} never charged what {saw} saw")
 

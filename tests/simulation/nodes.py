@@ -365,9 +365,6 @@ class PartyNodeInMemory:
                     monotonic=federation.clock.monotonic,
                 )
                 self.guard.hold_reservations()
-                with self.ledger.database.transaction() as connection:
-                    reserved = connection.execute("SELECT query_id, attempt FROM events WHERE state = 'reserved'")
-                    federation.note_held(self.name, reserved)
                 self.lifecycle = QueryLifecycle(
                     Party(
                         self.name,

@@ -11,7 +11,15 @@ import pytest
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
-from parties.answering.witnesses import ASK_AGAIN_S, LOOK_EVERY_S, LOOK_FOR_S, USUAL_WAIT_S, LedgerGuard
+from parties.answering.witnesses import (
+    ASK_AGAIN_S,
+    ASK_DAILY_S,
+    COUNTS_FOR_S,
+    LOOK_EVERY_S,
+    LOOK_FOR_S,
+    USUAL_WAIT_S,
+    LedgerGuard,
+)
 from parties.database import LedgerBusyError
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import KEPT_FOR_S, Witnessed
@@ -644,6 +652,65 @@ def test_a_party_that_cannot_ask_for_a_day_accepts_no_query_until_it_could(ada, 
     restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))
     assert restarted.guard.may_answer
     assert restarted.is_charged(0)
+
+
+# Asking again every day.
+
+
+def test_a_member_that_saw_the_cohort_after_it_had_answered_shows_it_the_next_day(ada, board, tmp_path):
+    shutil.copytree(ada.directory, tmp_path / "copy")
+    newest = accepted(ada)
+    restored(ada, tmp_path / "copy")
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    restarted.turn(ASK_DAILY_S - 2 * LOOK_EVERY_S)
+    assert len(board.asked) == 1
+    restarted.turn()
+    assert len(board.asked) == 2
+    restarted.answered("bo", newest=newest)
+    assert restarted.guard.is_set_back
+    assert not restarted.guard.may_answer
+
+
+def test_a_day_is_asked_about_once_and_every_hour_while_too_few_answer(ada, board):
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    restarted.turn(ASK_DAILY_S)
+    restarted.turn(3600 - LOOK_EVERY_S)
+    assert len(board.asked) == 2
+    restarted.turn()
+    assert len(board.asked) == 3
+    restarted.answered("bo")
+    for _ in range(23):
+        restarted.turn(3600)
+    assert len(board.asked) == 3
+    restarted.turn(3600)
+    assert len(board.asked) == 4
+
+
+def test_a_party_that_no_member_answers_for_two_days_answers_no_query(ada, board):
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    restarted.turn(COUNTS_FOR_S - 2 * LOOK_EVERY_S)
+    assert restarted.guard.may_answer
+    restarted.turn(3 * LOOK_EVERY_S)
+    assert not restarted.guard.may_answer
+    restarted.turn(ASK_AGAIN_S)
+    restarted.answered("cy")
+    assert restarted.guard.may_answer
+
+
+@pytest.mark.parametrize("days", [3, -3])
+def test_a_machine_that_was_suspended_asks_first(ada, board, days):
+    """Its monotonic clock stood meanwhile. A clock that was set back is no reason to count answers for longer."""
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    restarted.wall.now += days * 86_400
+    assert not restarted.guard.may_answer
+    restarted.turn(1.0)
+    assert len(board.asked) == 2
+    restarted.answered("bo")
+    assert restarted.guard.may_answer
 
 
 # Answering others.
