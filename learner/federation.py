@@ -98,8 +98,8 @@ class AnswerSource(Protocol):
     def answer(self, plan: Plan) -> Answer:
         """Send the query and wait for the answer.
 
-        Raises WireError with exit code 6 if the federation refuses, RoundLostError if an attempt was lost and another
-        needs the learner's decision.
+        Raises WireError with exit code 6 if the federation refuses. Raises RoundLostError if an attempt was lost, or an
+        earlier query of the round ended without a total, and another attempt needs the learner's decision.
         """
         ...
 
@@ -123,6 +123,10 @@ class RoundLostError(RadofedError):
     ) -> None:
         self.text, self.attempts, self.cost = text, attempts, cost
         super().__init__(text if cost is None else f"{text}. {_cost_of_retry(cost, epsilon)}")
+
+
+class RoundEndedError(RoundLostError):
+    """A round's query ended without a total, and asking the round again needs the learner's decision."""
 
 
 def _cost_of_retry(cost: ReleaseCost, epsilon: Fraction | None) -> str:
@@ -458,7 +462,7 @@ class BudgetedOracle:
         again = Unanswered(waiting.query, waiting.attempts + 1)
         rest = self._part(self._left, waiting.query, rows_of(self.answers, [waiting])) if self._left else None
         cost = cost_of(self.answers, self._counted_at(), unanswered=[*before, again], unspent=rest)
-        return RoundLostError(error.text, waiting.attempts, cost, self._epsilon)
+        return type(error)(error.text, waiting.attempts, cost, self._epsilon)
 
     def _spent_words(self) -> str:
         lost = [*self.unanswered, *self._federation.source.unanswered]

@@ -19,7 +19,7 @@ from typing import NotRequired, TypedDict
 
 from dpcore.errors import ConfigurationError
 from learner.composition import Unanswered
-from learner.federation import RoundLostError
+from learner.federation import RoundEndedError, RoundLostError
 from learner.planning import Plan
 from learner.release import Release
 from learner.requests import Request
@@ -45,6 +45,9 @@ class Entry(TypedDict):
     ended: NotRequired[list[str]]
 
 
+ASK_AGAIN = "--ask-again"
+"""The option of `rado learner train` that asks a round again."""
+
 Note = Callable[[str], None]
 """Callback that receives a sentence about the progress."""
 
@@ -62,8 +65,9 @@ _JOURNAL = FileKind(
 class SessionSource:
     """Answers over gRPC, each saved as a release; with a journal, also those of an interrupted run.
 
-    journal: its file, which is created if it does not exist; None keeps no journal. on_status: called with each status
-    of the query that is followed. Raises JournalError if the file is not a journal.
+    journal: its file, which is created if it does not exist; None keeps no journal. asks_again: whether a round whose
+    query ended without a total is asked again. on_status: called with each status of the query that is followed. Raises
+    JournalError if the file is not a journal.
     """
 
     def __init__(
@@ -71,11 +75,13 @@ class SessionSource:
         session: Session,
         journal: Path | None = None,
         *,
+        asks_again: bool = False,
         on_status: OnStatus | None = None,
         timeout_s: float | None = None,
         note: Note | None = None,
     ) -> None:
         self._session, self._path, self._on_status, self._timeout_s = session, journal, on_status, timeout_s
+        self._asks_again = asks_again
         self._note = note or (lambda _: None)
         self._rounds = [] if journal is None else _read(journal)
         self._next = 0
@@ -94,7 +100,8 @@ class SessionSource:
         """The release of this round: read from disk, followed, or newly queried.
 
         Raises JournalError if the journal has another query in this round, another run is using it, or it belongs to
-        another state directory; RoundLostError if an attempt was lost; and what Session.run raises.
+        another state directory; RoundLostError if an attempt was lost; RoundEndedError if the round's query of an
+        earlier run ended without a total and `asks_again` is false; and what Session.run raises.
         """
         asked = _digest_of(plan.query)
         self._unopened = []
@@ -166,12 +173,18 @@ class SessionSource:
             return self._followed(query_id)
         except WireError as error:
             # The query ended without a total: this learner opened nothing, and the round may be sent again. The ended
-            # query stays in the journal, as its attempts may have been charged. Other errors may be temporary, and the
-            # query continues.
+            # query stays in the journal, as its attempts may have been charged, also if the coordinator says that all
+            # parties refused: under collusion it may lie. Other errors may be temporary, and the query continues.
             ended = isinstance(error, QueryEndedError) or error.code in (Code.QUERY_EXPIRED, Code.QUERY_UNKNOWN)
             if not (ended and last):
                 raise
-            self._note(f"round {self._next + 1}: query {query_id.hex()[:16]} ended ({error}); sending the round again")
+            name = (
+                f"round {self._next + 1}: query {query_id.hex()[:16]} ended without a total ({str(error).rstrip('.')})"
+            )
+            if not self._asks_again:
+                attempts = sum(query.attempts for query in self.unanswered)
+                raise RoundEndedError(f"{name}. {ASK_AGAIN} asks the round again", attempts) from error
+            self._note(f"{name}; sending the round again")
             return None
 
     @contextmanager

@@ -272,7 +272,8 @@ CATALOGUE: dict[Code, Entry] = {
     Code.POLICY_COHORT: Entry(
         _S.PERMISSION_DENIED,
         "The cohort is smaller than the party's policy allows.",
-        "Raise cohort_min; more members of the roster must take part and be accepted by the party.",
+        "Raise cohort_min if the party accepts so many members of the roster; otherwise its data officer accepts more "
+        "of them, or lowers smallest_cohort and assumed_colluders.",
         6,
     ),
     Code.POLICY_LIMITS: Entry(

@@ -56,6 +56,8 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 
 LEAST_BINS, MOST_BINS = 6, 256
+WIDE = 0.05
+"""A wider interval for the error on the rows is said to be due to the noise."""
 
 
 @dataclass(frozen=True)
@@ -188,11 +190,16 @@ class Evaluation:
             ("The area under the ROC curve", self.auc),
         )
         error = (
-            f"The model is wrong on {_percent(self.error.estimate)} of {self._rows_in_words()} "
-            f"({_range(self.error.on_rows)})"
+            f"The model is wrong on {_range(self.error.on_rows)} of {self._rows_in_words()}, about "
+            f"{_percent(self.error.estimate)}"
         )
         if self.error.on_distribution is not None:
             error += f"; on new rows of the same kind it is wrong on {_range(self.error.on_distribution)} of them"
+        if self.error.on_rows.width > WIDE:
+            error += (
+                f". The first interval is {100.0 * self.error.on_rows.width:.0f} points wide because of the noise: "
+                "with twice the epsilon, or twice as many rows, about half of that"
+            )
         calibration = (
             f"In {off} of {bins} bins of predicted probability the share of positive rows{on} is not what the model "
             "says."
@@ -200,7 +207,7 @@ class Evaluation:
             else f"In all {bins} bins of predicted probability the share of positive rows{on} is consistent with the "
             "model."
         )
-        rates = (f"{name} is {_percent(part.estimate)}; {_where(part)}." for name, part in named)
+        rates = (f"{name} is {_where(part)}, about {_percent(part.estimate)}." for name, part in named)
         return (f"{error}.", *rates, calibration, *self._meaning())
 
     def _rows_in_words(self) -> str:
@@ -461,8 +468,8 @@ def _percent(value: float) -> str:
 def _where(part: Proportion) -> str:
     """The interval of the strongest claim that holds."""
     if part.on_distribution is None:
-        return f"on these rows {_range(part.on_rows)}"
-    return f"on new rows {_range(part.on_distribution)}"
+        return f"{_range(part.on_rows)} on these rows"
+    return f"{_range(part.on_distribution)} on new rows"
 
 
 def _range(interval: Interval) -> str:

@@ -49,7 +49,7 @@ def _policy(run: Run) -> None:
     run.add(
         "policy",
         f"designs {', '.join(policy.designs) or 'none'}; {len(policy.learners)} learner(s); "
-        f"{len(policy.accepted_members)} accepted member(s); smallest cohort {policy.members_needed(1)}",
+        f"{len(policy.accepted_members)} accepted member(s); cohorts of at least {policy.members_needed(1)}",
         advice,
     )
 

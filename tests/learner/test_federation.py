@@ -13,7 +13,7 @@ from dpcore.predicates.frontend import x, y, z
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statement import rounded_up
 from learner.composition import ALL_ATTEMPTS, FIXED_NOISE, WHOLE_BUDGET
-from learner.federation import BudgetedOracle, Federation, RoundLostError
+from learner.federation import BudgetedOracle, Federation, RoundEndedError, RoundLostError
 from tests.learner.memory import Memory, patients
 from tests.learner.totals import SCHEMA, World
 from wire.errors import Code, WireError
@@ -279,12 +279,13 @@ def test_an_answer_of_a_later_attempt_counts_every_attempt(memory, monkeypatch):
     assert ALL_ATTEMPTS.format(lost="2 attempts without an opened total") in oracle.statement().assumptions
 
 
-def test_a_retry_beyond_the_budget_is_announced_before_it_is_made(memory):
+@pytest.mark.parametrize("waits", [RoundLostError, RoundEndedError])
+def test_a_retry_beyond_the_budget_is_announced_before_it_is_made(memory, waits):
     """An attempt that waits for a decision ends the run with the cost of another one, which was not asked for."""
-    memory.refusal, memory.refuse_from = RoundLostError("attempt 1 of query 00 was lost", 1), 1
+    memory.refusal, memory.refuse_from = waits("attempt 1 of query 00 was lost", 1), 1
     oracle = Federation(memory, SCHEMA).within(*BUDGET)
     oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
-    with pytest.raises(RoundLostError, match=r"attempt 1 of query 00 was lost\. With another attempt") as lost:
+    with pytest.raises(waits, match=r"attempt 1 of query 00 was lost\. With another attempt") as lost:
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
     # 1/4, twice 1/4, and the half that is left.
     after = gaussian_epsilon(gaussian_mu(*BUDGET) * math.sqrt(Fraction(5, 4)), BUDGET[1]).upper

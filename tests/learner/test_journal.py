@@ -12,7 +12,7 @@ import pytest
 
 from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from learner.composition import Unanswered
-from learner.federation import Federation, RoundLostError
+from learner.federation import Federation, RoundEndedError, RoundLostError
 from learner.journal import FORMAT, JournalError, SessionSource
 from learner.release import Release
 from learner.session import QueryEndedError
@@ -93,8 +93,16 @@ def test_a_query_that_ended_is_kept_and_counted(setting, tmp_path):
     with setting.session() as session:
         # Two attempts were made with the learner's signature before it ended.
         session._state.note_attempt(bytes.fromhex(first["query_id"]), 3)
+        # It is asked again only if the learner says so.
+        source = SessionSource(session, journal)
+        with pytest.raises(
+            RoundEndedError, match=r"ended without a total .*\. --ask-again asks the round again"
+        ) as ended:
+            source.answer(source.plan(REQUEST))
+        assert (ended.value.attempts, len(setting.stub.submitted)) == (3, 1)
+        assert [entry["query_id"] for entry in rounds_of(journal)] == [first["query_id"]]
         notes = []
-        source = SessionSource(session, journal, note=notes.append)
+        source = SessionSource(session, journal, asks_again=True, note=notes.append)
         plan = source.plan(REQUEST)
         phases = iter([[Phase.FAILED], done])
         watch = session.watch

@@ -36,11 +36,11 @@ def asked_federation(
 
 @contextmanager
 def asked_source(
-    output: Output, config: Path | None, timeout_s: float | None, journal: Path | None
+    output: Output, config: Path | None, timeout_s: float | None, journal: Path | None, *, asks_again: bool = False
 ) -> "Iterator[SessionSource]":
     """The answers of organisations, in a session that ends with the block.
 
-    journal: see learner.journal. Raises ConfigurationError without a configuration.
+    journal, asks_again: see learner.journal. Raises ConfigurationError without a configuration.
     """
     from dpcore.errors import ConfigurationError
     from learner.journal import SessionSource
@@ -50,7 +50,7 @@ def asked_source(
     if config is None:
         raise ConfigurationError("this command queries the parties: give the learner's --config")
     with open_session(config, output) as session:
-        yield SessionSource(session, journal, timeout_s=timeout_s, note=output.note)
+        yield SessionSource(session, journal, asks_again=asks_again, timeout_s=timeout_s, note=output.note)
 
 
 def within(federation: "Federation", what: str, epsilon: str | None, delta: str) -> "BudgetedOracle":

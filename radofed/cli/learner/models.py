@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ESTIMATOR_HELP = (
     "On a release of rados or moments: mean-variance; of rados: radoboost, radoboost-l1, -l2, -linf, -slope; of "
-    "moments: moments-discriminant. By queries: newton, logistic-gd, hinge-gd, logistic-regression, "
+    "moments: moments-discriminant. By queries: newton, additive, logistic-gd, hinge-gd, logistic-regression, "
     "linear-regression, naive-bayes, conjunction, decision-stump, decision-list, point, threshold."
 )
 
@@ -78,6 +78,13 @@ def train(
         Path | None,
         typer.Option(help="To query: file with the queries so far, to continue from. Default: OUTPUT.journal."),
     ] = None,
+    ask_again: Annotated[
+        bool,
+        typer.Option(
+            "--ask-again",
+            help="To query: ask a round again whose query ended without a total. Under collusion its attempts count.",
+        ),
+    ] = False,
     hold_back: HoldBack = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
@@ -88,9 +95,10 @@ def train(
 ) -> Result:
     """Train a model on a release, or by queries.
 
-    A release costs no further privacy. Queries to the parties stay within the budget --epsilon. To continue training
-    that was interrupted, run the same command again. If the parties refuse a later round, the estimator keeps its last
-    iterate and reports what was spent.
+    A release costs no further privacy. Queries to the parties stay within the budget --epsilon, unless you decide on
+    another attempt: the error that asks for it says what epsilon becomes. To continue training that was interrupted,
+    run the same command again. If the parties refuse a later round, the estimator keeps its last iterate and reports
+    what was spent.
     """
     given = dict(locals())
     from dpcore.errors import ConfigurationError
@@ -123,7 +131,8 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     from radofed.common.files.schemas import load_schema
 
     training = AskedTraining.of(name, given, load_schema(given["schema"]))
-    with asked_source(output, given["config"], given["timeout_s"], journal) as source:
+    again = given["ask_again"]
+    with asked_source(output, given["config"], given["timeout_s"], journal, asks_again=again) as source:
         trained = training.run(source)
     model, to, found = trained.model, given["to"], trained.oracle.answers
     answers = len(found)

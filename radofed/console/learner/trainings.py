@@ -19,7 +19,7 @@ from dpcore.records.schema import Schema
 from learner.asked_training import AskedTraining
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
-from learner.federation import RoundLostError
+from learner.federation import RoundEndedError, RoundLostError
 from learner.journal import SessionSource, query_ids_of
 from learner.planning import Plan
 from learner.progress import advice, party_words, progress_sentence
@@ -64,12 +64,16 @@ class PreparedTraining:
 
 @dataclass
 class Run:
-    """What is known of a training that runs, or ran, in this console. fault: why it ended without a model."""
+    """What is known of a training that runs, or ran, in this console.
+
+    fault: why it ended without a model. may_ask_again: whether a round's query ended without a total.
+    """
 
     answers: int = 0
     status: QueryStatus | None = None
     note: str = ""
     fault: str = ""
+    may_ask_again: bool = False
     stops: bool = False
     runs: bool = True
 
@@ -123,7 +127,7 @@ class Trainings:
 
         Raises ConfigurationError with the command's own sentence.
         """
-        own = {each.name for each in self._form.fields} - {"to", "config", "schema", "estimator"}
+        own = {each.name for each in self._form.fields} - {"to", "config", "schema", "estimator", "ask_again"}
         texts = {name: text for name, text in values.items() if name in own and text.strip()}
         chosen = {"to": str(self._models / "model.json"), "estimator": estimator}
         return texts, parsed(self._form, texts, **chosen)
@@ -199,6 +203,14 @@ class Trainings:
             self._begin(name)
         return Goto(f"trainings/{name}")
 
+    def ask_again(self, visit: Visit) -> Answer:
+        """As the same command with `--ask-again`."""
+        name = visit.path["training"]
+        self._read(name)
+        if not self._model(name).exists():
+            self._begin(name, asks_again=True)
+        return Goto(f"trainings/{name}")
+
     def unfinished(self) -> list[tuple[str, bool]]:
         """The names of trainings without a model, newest first, and whether this console runs them."""
         found = [path for path in self._models.glob(f"*{_SUFFIX}") if _NAME.fullmatch(path.stem)]
@@ -235,28 +247,32 @@ class Trainings:
             create_durably(self._path(name), TrainingFile(prepared.estimator, prepared.given).to_bytes())
             return name
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, *, asks_again: bool = False) -> None:
         """Run a training in a thread, unless it runs."""
         with self._lock:
             if self._is_running(name):
                 return
             run = self._runs[name] = Run()
         # The thread ends with the console: what was asked and answered is on disk.
-        threading.Thread(target=self._work, args=(name, run), daemon=True).start()
+        threading.Thread(target=self._work, args=(name, run, asks_again), daemon=True).start()
 
-    def _work(self, name: str, run: Run) -> None:
+    def _work(self, name: str, run: Run, asks_again: bool) -> None:
         try:
             kept = self._read(name)
             _, options = self.options(kept.estimator, kept.given)
             training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
             with Session(self._config, note=run.take, progress=False) as session:
-                source = SessionSource(session, self._journal(name), on_status=run.see, note=run.take)
+                source = SessionSource(
+                    session, self._journal(name), asks_again=asks_again, on_status=run.see, note=run.take
+                )
                 trained = training.run(_Stoppable(source, run))
             if warning := getattr(trained.estimator, "warning_", None):
                 write_durably(self._path(name), replace(kept, warning=str(warning)).to_bytes())
             trained.model.save(self._model(name))
         except _StoppedError:
             pass
+        except RoundEndedError as error:
+            run.fault, run.may_ask_again = str(error), True
         except RoundLostError as error:
             run.fault = str(error)
             if run.status is not None:

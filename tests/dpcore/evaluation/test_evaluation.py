@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.evaluation.evaluation import Evaluation
+from dpcore.evaluation.evaluation import WIDE, Evaluation
 from dpcore.evaluation.evaluation import evaluate as evaluate_rows
 from dpcore.evaluation.linear_scores import linear_scores
 from dpcore.numbers.fixed_point import ONE
@@ -180,6 +180,7 @@ def test_intervals_are_wide_with_little_information(case, epsilon):
     text = json.dumps(found.to_dict(), allow_nan=False)
     assert json.loads(text)["rows"] == rows
     assert len(found.sentences()) == 9
+    assert ("because of the noise" in found.sentences()[0]) == (found.error.on_rows.width > WIDE)
     wrong = (np.where(x @ theta > 0, 1, -1) != labels).mean()
     assert found.error.on_rows.lower - 1e-9 <= wrong <= found.error.on_rows.upper + 1e-9
     assert found.error.on_distribution.width > found.error.on_rows.width - 1e-9

@@ -69,7 +69,7 @@ def test_the_answers_come_first(report, newton):
     for epsilon in (statement.epsilon, statement.epsilon_if_others_collude):
         assert f"at most {chance_after(0.5, epsilon, statement.delta).of_100()}" in start
     assert "at most 0.0001 (1 in 10,000)" in start
-    assert f"wrong on {100 * report.measured[0].figures.error.estimate:.1f} %" in start
+    assert f", about {100 * report.measured[0].figures.error.estimate:.1f} %" in start
     assert "It was not measured for this report." in words(newton)
     assert "3 queries were answered" in words(newton)
 

@@ -12,7 +12,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.asked_training import AskedTraining
 from learner.config import LearnerConfig
-from learner.federation import RoundLostError
+from learner.federation import RoundEndedError, RoundLostError
 from radofed.cli.command_form import CommandForm
 from radofed.cli.framework import group
 from radofed.cli.learner import models
@@ -82,6 +82,24 @@ def test_a_lost_attempt_stops_a_training_and_is_said_with_its_cost(trainings, mo
     trainings.go_on(Visit({"training": name}))
     wait_until(lambda: len(runs) == 2, what="the training again")
     assert runs[1] == runs[0]
+
+
+def test_a_round_whose_query_ended_is_asked_again_only_if_a_person_says_so(trainings, monkeypatch):
+    decided = []
+
+    def end(_training, source):
+        decided.append(source._source._asks_again)
+        raise RoundEndedError("query 00 ended without a total", 1)
+
+    monkeypatch.setattr(AskedTraining, "run", end)
+    name = started(trainings, epsilon="1/2")
+    for turn, (go_on, asks) in enumerate([(trainings.go_on, False), (trainings.ask_again, True)], start=1):
+        wait_until(lambda: shown(trainings, name)["state"] == "stopped", what="its end")
+        assert shown(trainings, name)["run"].may_ask_again
+        go_on(Visit({"training": name}))
+        wait_until(lambda turn=turn: len(decided) > turn, what="the training again")
+        assert decided[turn] is asks
+    assert not decided[0]
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(trainings):
