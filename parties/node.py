@@ -426,7 +426,7 @@ class PartyNode:
         try:
             self._poll_client.state_features(stated.sign(self._signing_key))
         except WireError as error:
-            self._log.warning("features not stated", code=error.code, detail=error.detail)
+            self._log.warning("features not stated", code=error.code, detail=error.public_sentence)
 
     def _wait_s(self, running_s: float) -> int:
         """How long the coordinator may wait for work."""

@@ -357,7 +357,7 @@ class QueryLifecycle:
                 query=work.query_id,
                 attempt=work.attempt,
                 code=error.code,
-                detail=error.detail,
+                detail=error.public_sentence,
             )
             return False
         return True

@@ -159,7 +159,7 @@ class LedgerGuard:
             if error.code is Code.QUERY_UNKNOWN:
                 self._nonce = None  # the coordinator was restarted
                 return
-            self._say(self._log.warning, "no witnesses", code=error.code, detail=error.detail)
+            self._say(self._log.warning, "no witnesses", code=error.code, detail=error.public_sentence)
             return
         for answer in answers:
             self._take(answer)
@@ -235,7 +235,7 @@ class LedgerGuard:
                 witness = Witness(self._federation, self._party, challenge.party, nonce, newest, names, first)
                 coordinator.witness(witness.sign(self._signing_key))
             except WireError as error:
-                self._log.warning("challenge not answered", code=error.code, detail=error.detail)
+                self._log.warning("challenge not answered", code=error.code, detail=error.public_sentence)
 
     def _newest(self, party: str, roster: Roster) -> Envelope | None:
         """What this party holds of another, if it still verifies: the other's key may have changed since."""
@@ -318,7 +318,7 @@ class LedgerGuard:
         # The coordinator repeats its answers.
         if name not in self._refused and len(self._refused) < MOST_CHALLENGES:
             self._refused.add(name)
-            self._log.warning("witness refused", code=error.code, detail=error.detail)
+            self._log.warning("witness refused", code=error.code, detail=error.public_sentence)
 
     def _report(self) -> None:
         if self.may_answer:

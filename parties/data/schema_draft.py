@@ -9,7 +9,7 @@ its absence: the protected record then decides who takes part.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
@@ -22,6 +22,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.encoding import CellError, Numbers, Texts
 from dpcore.records.features import Missing, close_match
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
+from radofed.common.printing import listed
 from radofed.common.tables.tables import TableSource, no_such_column, numbers, open_table, texts
 
 DRAFT_NAME = "records"
@@ -37,11 +38,6 @@ _MOST_VALUES = 1 << 20
 #: Texts that mark a missing number.
 _MISSING_MARKS = frozenset({"?", "na", "n/a", "nan", "null", "none", "-", "."})
 _TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos")
-_PRIVACY_NOTE = (
-    "This draft depends on the data: its bounds (0.5 % and 99.5 % quantiles, beyond which numbers are clipped), values "
-    "and imputed values are not private, and no figure counts them. Replace the bounds by limits of the domain that "
-    "all parties agree on, and give every party the same file."
-)
 
 
 @dataclass
@@ -126,19 +122,21 @@ def infer(
     *,
     name: str = DRAFT_NAME,
     left_out: str | None = None,
+    bounded: Collection[str] = (),
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
     A column of numbers becomes a real, bounded by quantiles and clipped, a column with two values a boolean, a column
     with up to 30 texts a category. Constant and empty columns, row numbers and free text are left out, and the column
-    `left_out`. Without `label_column` the last column is the label; without `positive` the label must have two values.
+    `left_out`. bounded: columns of numbers whose bounds will be replaced. Without `label_column` the last column is the
+    label; without `positive` the label must have two values.
     Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
     named = [column for column in table.columns if column]
     if not named:
         raise table.error("no column has a header; write one")
-    notes = [_PRIVACY_NOTE]
+    notes: list[str] = []
     if label_column is None:
         label_column = named[-1]
         notes.append(f"The draft takes the last column, {label_column!r}, as the label.")
@@ -159,7 +157,22 @@ def infer(
         raise ConfigurationError(
             f"{table.path}: no column besides the label can be a feature; write the schema by hand"
         )
+    drafted = [feature.column for feature in features if isinstance(feature, RealFeature)]
+    notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
     return Schema(name=name, label=label, features=tuple(features)), notes
+
+
+def _privacy_note(by_quantiles: Sequence[str], some_are_given: bool) -> str:
+    """by_quantiles: columns whose bounds are quantiles of the data."""
+    private = "values and imputed values are not private, and no figure counts them."
+    agree = "Give every party the same file."
+    if not by_quantiles:
+        return f"This draft depends on the data: its {private} {agree}"
+    whose = f"the bounds of {listed(list(map(repr, by_quantiles)))}" if some_are_given else "its bounds"
+    return (
+        f"This draft depends on the data: {whose} (0.5 % and 99.5 % quantiles, beyond which numbers are clipped), "
+        f"{private} Replace the bounds by limits of the domain that all parties agree on. {agree}"
+    )
 
 
 def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Label:

@@ -54,7 +54,7 @@ def infer(
         check_new(to)
     given = {column: (lower, upper) for column, lower, upper in map(parsed, bounds or ())}
     table, left_out = _table(file, config)
-    schema, notes = draft(table, label, positive, name=name or DRAFT_NAME, left_out=left_out)
+    schema, notes = draft(table, label, positive, name=name or DRAFT_NAME, left_out=left_out, bounded=given)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}

@@ -68,6 +68,17 @@ def test_quantiles_of_a_long_column_are_those_of_the_whole(table, monkeypatch):
     assert features["x"].upper == pytest.approx(3980, abs=12)
 
 
+@pytest.mark.parametrize(
+    ("bounded", "says"),
+    [((), "its bounds (0.5 %"), (("age",), "the bounds of 'dose' (0.5 %"), (("age", "dose"), "data: its values and")],
+)
+def test_the_note_asks_for_bounds_of_the_columns_that_have_none(table, bounded, says):
+    path = table(age=[*range(20, 60)], dose=[n / 7 for n in range(40)], y=[0, 1] * 20)
+    _, notes = infer(path, bounded=bounded)
+    assert says in notes[0]
+    assert ("Replace the bounds" in notes[0]) == (len(bounded) < 2)
+
+
 def test_simulations_use_the_same_draft(table):
     path = table(x=[1.5, 2.5, 4.0, ""] * 5, b=["yes", "no"] * 10, y=[0, 1, 1, 0] * 5)
     _, _, schema = drafted(path, label_column="y", positive=["1"])
