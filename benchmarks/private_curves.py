@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.additive import NEWTON, OURS
+from benchmarks.additive import DRAWS, NEWTON, OURS
 from benchmarks.datasets import RULES, SHARED, DataSet, read
 from benchmarks.environments import UnavailableError, environment, work
 from benchmarks.measuring import Measure, Report, Table, require
@@ -111,10 +111,10 @@ def _numbers(rows: NDArray[np.float64], schema: Schema) -> NDArray[np.float64]:
     return np.hstack([numbers, 2 * (categories + 1) / np.array(sizes) - 1]) if sizes else numbers
 
 
-def ours(split: Split, schema: Schema, epsilon: float, fold: int) -> tuple[dict[str, float], Split]:
+def ours(split: Split, schema: Schema, epsilon: float, fold: int, draw: int) -> tuple[dict[str, float], Split]:
     """Test errors in % of both federated estimators, and the split with the functions that the first chose."""
     oracles: list[Any] = [
-        PartiesOracle(parties_of(split), schema, epsilon, SeededRandom(f"{way} {epsilon} {fold} 0".encode()))
+        PartiesOracle(parties_of(split), schema, epsilon, SeededRandom(f"{way} {epsilon} {fold} {draw}".encode()))
         for way in (OURS, NEWTON)
     ]
     additive = PrivateAdditive().fit_queries(oracles[0])
@@ -131,23 +131,30 @@ def ours(split: Split, schema: Schema, epsilon: float, fold: int) -> tuple[dict[
 
 
 def compared(data: DataSet, folds: int, epsilon: float, python: Any) -> dict[str, list[float]]:
-    """Test errors in % on one set, by method, one for each fold."""
+    """Test errors in % on one set, by method, one for each fold.
+
+    Those of the federated estimators, and of descent on the functions of each of their draws, are means over DRAWS.
+    """
     splits, schema = splits_of(data, folds), schema_of(data)
     errors: dict[str, list[float]] = {}
-    mapped = []
+    mapped: list[list[Split]] = []
     for fold, split in enumerate(splits):
-        found, functions = ours(split, schema, epsilon, fold)
-        mapped.append(functions)
+        drawn = [ours(split, schema, epsilon, fold, draw) for draw in range(DRAWS)]
+        found = {way: float(np.mean([one[way] for one, _ in drawn])) for way in (OURS, NEWTON)}
+        mapped.append([functions for _, functions in drawn])
         boosting = {} if python is None else peers_of(python, split, schema, epsilon, fold)
         for way, error in {**found, **boosting}.items():
             errors.setdefault(way, []).append(error)
     random = np.random.default_rng(0)
     tried = [
-        np.mean([one.error(noisy_descent(one, epsilon, DELTA, setting, random)) for one in mapped[:TUNING_FOLDS]])
+        np.mean([one.error(noisy_descent(one, epsilon, DELTA, setting, random)) for one, *_ in mapped[:TUNING_FOLDS]])
         for setting in DESCENTS
     ]
     best = DESCENTS[int(np.argmin(tried))]
-    errors[DESCENT] = [one.error(noisy_descent(one, epsilon, DELTA, best, random)) for one in mapped]
+    errors[DESCENT] = [
+        float(np.mean([one.error(noisy_descent(one, epsilon, DELTA, best, random)) for one in drawn]))
+        for drawn in mapped
+    ]
     errors[TREES] = trees_errors(splits, schema, epsilon)
     return errors
 
@@ -172,7 +179,7 @@ def run(*, everything: bool = False) -> Report:
     names, folds = (SETS, FOLDS) if everything else (QUICK_SETS, QUICK_FOLDS)
     tables = [read(name, RULES[name]) for name in names] if SHARED.is_dir() else []
     tables += made() if everything or not tables else []
-    notes = []
+    notes = [f"One repeat is a fold, for the federated estimators and descent the mean of {DRAWS} draws of noise."]
     python = None
     try:
         python = environment("interpret", PINS, "interpret.privacy")

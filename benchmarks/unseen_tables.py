@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.additive import DRAWS, LOGISTIC, NEWTON, OURS, TREES, Compared
 from benchmarks.additive import EPSILONS as EPSILONS_BESIDE_NEWTON
-from benchmarks.additive import LOGISTIC, MOST_DRAWS, NEWTON, OURS, SMALL_ROWS, TREES, Compared
 from benchmarks.datasets import DataSet, Rule, packaged, read
 from benchmarks.environments import UnavailableError, environment
 from benchmarks.measuring import Measure, Report, Table
@@ -174,7 +174,7 @@ def report_of(found: list[Found], folds: int, notes: list[str]) -> Report:
             "delta": DELTA,
             "parties": PARTIES,
             "folds": folds,
-            "draws": {"below": SMALL_ROWS, "draws": MOST_DRAWS, "else": 1},
+            "draws": DRAWS,
             "sets": [one.as_setting() for one in found],
         },
         [measure for one in found for measure in [*one.beside.measures(), *_measures_of_peers(one)]],
@@ -183,7 +183,7 @@ def report_of(found: list[Found], folds: int, notes: list[str]) -> Report:
         _findings(found)
         + notes
         + [
-            "One repeat is a fold; beside newton, below 8,000 training rows, the mean of five draws of noise.",
+            f"One repeat is a fold, the mean of {DRAWS} draws of noise for the federated estimators and descent.",
             "Epsilon is of all releases of a fit in composition: a replaced record, the learner alone.",
             "Bounds of features are the training rows' quantiles, uncounted, for all ways alike.",
         ],
@@ -192,7 +192,7 @@ def report_of(found: list[Found], folds: int, notes: list[str]) -> Report:
 
 def _measures_of_peers(one: Found) -> list[Measure]:
     return [
-        Measure.of(f"{one.name}, epsilon {epsilon:g}, one draw: {way}", "% test error", values)
+        Measure.of(f"{one.name}, epsilon {epsilon:g}: {way}", "% test error", values)
         for epsilon, errors in one.peers.items()
         for way, values in errors.items()
     ]
@@ -227,7 +227,7 @@ def _beside_peers(found: list[Found], folds: int) -> Table:
             means = (f"{np.mean(errors[way]):.1f}" for way in ways)
             rows.append((one.name, f"{epsilon:g}", *means, best, str(apart), _yes(apart.mean < 0)))
     header = ("mean test error, %", "epsilon", *ways, "best peer", "above it", "holds")
-    return Table(f"Beside private peers, delta = {DELTA:g}, {folds} folds, one draw", header, rows)
+    return Table(f"Beside private peers, delta = {DELTA:g}, {folds} folds", header, rows)
 
 
 def _yes(holds: bool) -> str:

@@ -462,7 +462,8 @@ def few_tables(monkeypatch, tmp_path):
         rows = zip(data.numeric.tolist(), data.categories.tolist(), data.positive.astype(int), strict=True)
         written.writerows([*numbers, *letters, label] for numbers, letters, label in rows)
     monkeypatch.setattr(unseen_tables, "packaged", list)
-    monkeypatch.setattr(additive, "MOST_DRAWS", 1)
+    monkeypatch.setattr(additive, "DRAWS", 1)
+    monkeypatch.setattr(private_curves, "DRAWS", 1)
     # Threads of the trees without privacy wait for each other on a busy machine.
     few = partial(additive.HistGradientBoostingClassifier, max_iter=2)
     monkeypatch.setattr(additive, "HistGradientBoostingClassifier", few)
