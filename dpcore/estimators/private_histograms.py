@@ -1,10 +1,13 @@
 """Histograms of real features from one noisy release: where their values lie, for knots, centres and lengths.
 
-Each feature has equal cells between its bounds, and the three values that columns often repeat apart: both bounds, to
-which cells are clipped, and zero. A record is in one of a feature's cells, so F features have a squared sensitivity of
-2 F (dpcore.predicates.disjoint), whatever the number of cells. What is computed from the release costs nothing more.
+Each feature has equal cells between its bounds, and the values that columns often repeat apart: both bounds, to which
+cells are clipped, zero, and what stands for missing cells. Bounds of a domain are often far wider than the values. So
+the cells beside both bounds and zero are divided again, each part half as wide as the next: values that crowd there are
+told apart. A record is in one of a feature's cells, so F features have a squared sensitivity of 2 F
+(dpcore.predicates.disjoint), whatever the number of cells. What is computed from the release costs nothing more.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +30,15 @@ LEAST_POINT_MASS = 0.05
 _OUT_OF_NOISE = 3.0
 """Nor is one whose share is less than this many standard deviations of its noise."""
 
+_HALVINGS = 8
+"""Of a cell beside a bound or zero: the narrowest part is 2^-8 of it."""
+
+_CROWDED = 0.1
+"""A divided cell with less of the records is taken as a whole: the noise on its parts says more than they do."""
+
+COARSE = 0.5
+"""With more of its records in one cell, a feature's quantiles are not known well."""
+
 _CLOSEST = 64
 """The fewest stored values between two edges: fewer would be within the rounding of an edge."""
 
@@ -41,6 +53,11 @@ class Histogram:
     edges: Vector
     shares: Vector
     points: dict[int, float]
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether more than `COARSE` of the values that are no point masses are in one cell."""
+        return bool(self.shares.max(initial=0.0) > COARSE * self.shares.sum())
 
     def with_points(self, kept: Container[int]) -> "Histogram":
         """The histogram with these of its point masses; the shares of the others go to their cells."""
@@ -69,16 +86,33 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of a feature between `bounds`, ascending from -2^30 to 2^30, without `points`, as values are stored."""
+    """The cells of a feature between `bounds`, ascending from -2^30 to 2^30, without `points`, as values are stored.
+
+    whole: the bounds of cells that are not parts of others.
+    """
 
     name: str
     bounds: tuple[int, ...]
     points: tuple[int, ...]
+    whole: tuple[int, ...]
 
     @classmethod
     def equal(cls, feature: RealFeature, cells: int) -> "Cells":
         """Cells of one length, of which zero may divide one."""
         return cls._of(feature, (-ONE + 2 * ONE * i // cells for i in range(cells + 1)))
+
+    @classmethod
+    def refined(cls, feature: RealFeature, cells: int) -> "Cells":
+        """Equal cells, of which those beside both bounds and zero are divided, and an imputed value is a point."""
+        equal = cls.equal(feature, cells)
+        parts = []
+        for at in equal.points:
+            place = equal.bounds.index(at)
+            for other in (*equal.bounds[max(place - 1, 0) : place], *equal.bounds[place + 1 : place + 2]):
+                parts += [at + (other - at) // 2**halving for halving in range(1, _HALVINGS + 1)]
+        imputed = [] if feature.impute is None else [stored(feature, feature.impute)]
+        points = dict.fromkeys([*equal.points, *(at for at in imputed if -ONE < at < ONE)])
+        return cls(feature.name, tuple(sorted({*equal.bounds, *parts, *points})), tuple(points), equal.bounds)
 
     @classmethod
     def between(cls, feature: RealFeature, edges: Sequence[float]) -> "Cells":
@@ -115,7 +149,8 @@ class Cells:
     def _of(cls, feature: RealFeature, bounds: Iterable[int]) -> "Cells":
         zero = [at for at in (stored(feature, 0.0),) if feature.lower < 0.0 < feature.upper and -ONE < at < ONE]
         # Zero ends a cell, so that every cell is an interval, and disjoint from the others by its facts.
-        return cls(feature.name, tuple(sorted({*bounds, *zero})), (-ONE, ONE, *zero))
+        found = tuple(sorted({*bounds, *zero}))
+        return cls(feature.name, found, (-ONE, ONE, *zero), found)
 
     def predicates(self) -> list[Predicate]:
         """Of the points, then of the cells."""
@@ -131,26 +166,45 @@ class Cells:
 
     def histogram(self, counted: Vector, deviation: float) -> Histogram:
         """From the noisy shares of `predicates`, each with this standard deviation."""
-        shares = np.maximum(counted, 0.0)
         least = max(LEAST_POINT_MASS, _OUT_OF_NOISE * deviation)
-        points = {at: float(share) for at, share in zip(self.points, shares, strict=False) if share >= least}
-        edges = np.array(self.bounds) / ONE
-        cells = shares[len(self.points) :].copy()
+        repeated = np.maximum(counted[: len(self.points)], 0.0)
+        points = {at: float(share) for at, share in zip(self.points, repeated, strict=True) if share >= least}
+        bounds, cells = self._told_apart(np.asarray(counted[len(self.points) :]), deviation)
+        edges = np.array(bounds) / ONE
         # A value that is no point mass belongs to the cell beside it.
-        for at, share in zip(self.points, shares, strict=False):
+        for at, share in zip(self.points, repeated, strict=True):
             if at not in points:
-                cells[min(bisect_right(self.bounds, at), len(cells)) - 1] += share
+                cells[min(bisect_right(bounds, at), len(cells)) - 1] += share
         total = float(cells.sum()) + sum(points.values())
         if total <= 0.0:
             return Histogram(edges, np.full(len(cells), 1.0 / len(cells)), {})
         return Histogram(edges, cells / total, {at: share / total for at, share in points.items()})
+
+    def _told_apart(self, counted: Vector, deviation: float) -> tuple[list[int], Vector]:
+        """Bounds of cells, and their shares, at least 0. The parts of a cell are told apart only if it is crowded.
+
+        Elsewhere they are added up, so that noise makes no more records than without parts.
+        """
+        bounds, shares = [-ONE], []
+        places = [bisect_right(self.bounds, at) - 1 for at in self.whole]
+        for start, stop in pairwise(places):
+            parts = counted[start:stop]
+            share = max(float(parts.sum()), 0.0)
+            positive = np.maximum(parts, 0.0)
+            if len(parts) > 1 and share >= max(_CROWDED, _OUT_OF_NOISE * math.sqrt(len(parts)) * deviation):
+                bounds += self.bounds[start + 1 : stop + 1]
+                shares += list(share * positive / positive.sum())
+            else:
+                bounds.append(self.bounds[stop])
+                shares.append(share)
+        return bounds, np.array(shares)
 
 
 def histograms(
     oracle: StatisticOracle, features: Sequence[RealFeature], *, part: Fraction, cells: int
 ) -> list[Histogram]:
     """A histogram of each feature, by one query that takes `part` of the budget. Raises what the oracle raises."""
-    divided = [Cells.equal(feature, cells) for feature in features]
+    divided = [Cells.refined(feature, cells) for feature in features]
     batches = [each.predicates() for each in divided]
     found = oracle.statistic([predicate for batch in batches for predicate in batch], part=part)
     ends = np.cumsum([len(batch) for batch in batches])

@@ -1,5 +1,6 @@
 """Histograms of real features: what is counted, its sensitivity, and what noise does to point masses and quantiles."""
 
+import math
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -104,5 +105,46 @@ def test_without_any_row_a_feature_is_as_if_uniform():
 def test_it_asks_rows_too():
     x = np.random.default_rng(5).uniform(-1, 1, (500, 1))
     oracle = RowOracle(np.column_stack([x, np.ones(500)]))
-    (found,) = histograms(oracle, oracle.schema.features, part=Fraction(1), cells=4)
-    np.testing.assert_allclose(found.shares, 0.25, atol=0.06)
+    (found,) = histograms(oracle, oracle.schema.features, part=Fraction(1), cells=16)
+    np.testing.assert_allclose(found.shares, 1 / 16, atol=0.04)
+
+
+@pytest.mark.parametrize("wider", [1, 10, 200])
+@pytest.mark.parametrize("lower", [-1.0, 0.0], ids=["around zero", "from a bound on"])
+def test_quantiles_are_known_within_bounds_that_are_far_too_wide(lower, wider):
+    random = np.random.default_rng(7)
+    values = random.normal(scale=1 / 3, size=20_000) if lower else random.exponential(0.2, 20_000) ** 2
+    values = values.clip(lower, 1) / wider
+    x = values if lower else 2 * values - 1
+    feature = RealFeature(name="wide", lower=lower, upper=1.0)
+    answers = Answers(np.column_stack([x, x]))
+    answers.schema = Schema(name="s", label=SCHEMA.label, features=(feature, SCHEMA.features[1]))
+    (found,) = histograms(answers, [feature], part=Fraction(1), cells=32)
+    levels = [0.2, 0.4, 0.6, 0.8]
+    spread = np.quantile(x, 0.9) - np.quantile(x, 0.1)
+    np.testing.assert_allclose(found.quantiles(levels), np.quantile(x, levels), atol=0.1 * spread)
+
+
+def test_values_that_crowd_far_from_zero_and_the_bounds_are_coarse():
+    x = np.random.default_rng(7).normal(loc=-0.28, scale=1e-3, size=(3000, 2))
+    assert all(found.is_coarse for found in histograms(Answers(x), SCHEMA.features, part=Fraction(1), cells=32))
+
+
+def test_what_stands_for_missing_cells_may_be_a_point_mass():
+    feature = RealFeature(name="wide", lower=-1.0, upper=1.0, missing="impute", impute=0.3)
+    x = np.random.default_rng(7).uniform(-1, 1, (3000, 2))
+    x[:900, 0] = 0.3
+    answers = Answers(x)
+    answers.schema = Schema(name="s", label=SCHEMA.label, features=(feature, SCHEMA.features[1]))
+    (found,) = histograms(answers, [feature], part=Fraction(1), cells=32)
+    assert found.points == {round(0.3 * ONE): pytest.approx(0.3)}
+    assert batch_sensitivity(answers.predicates).l2_squared == 2
+
+
+def test_noise_beside_bounds_and_zero_makes_no_records_where_there_are_few():
+    """The parts of a cell are added up there, and only then is what is below zero raised."""
+    x = np.random.default_rng(1).uniform(0.6, 0.9, (3000, 2))
+    for found in histograms(Answers(x, deviation=0.004), SCHEMA.features, part=Fraction(1), cells=32):
+        # Two cells of nine parts and a value each.
+        assert found.shares[0] + found.shares[-1] < 2 * 3 * math.sqrt(10) * 0.004
+        assert len(found.shares) <= 33
