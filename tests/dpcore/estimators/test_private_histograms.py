@@ -125,7 +125,7 @@ def test_quantiles_are_known_within_bounds_that_are_far_too_wide(lower, wider):
     np.testing.assert_allclose(found.quantiles(levels), np.quantile(x, levels), atol=0.1 * spread)
 
 
-def test_values_that_crowd_far_from_zero_and_the_bounds_are_coarse():
+def test_values_that_crowd_far_from_zero_are_coarse():
     x = np.random.default_rng(7).normal(loc=-0.28, scale=1e-3, size=(3000, 2))
     assert all(found.is_coarse for found in histograms(Answers(x), SCHEMA.features, part=Fraction(1), cells=32))
 
@@ -141,7 +141,7 @@ def test_what_stands_for_missing_cells_may_be_a_point_mass():
     assert batch_sensitivity(answers.predicates).l2_squared == 2
 
 
-def test_noise_beside_bounds_and_zero_makes_no_records_where_there_are_few():
+def test_noise_beside_zero_makes_no_records_where_there_are_few():
     """The parts of a cell are added up there, and only then is what is below zero raised."""
     x = np.random.default_rng(1).uniform(0.6, 0.9, (3000, 2))
     for found in histograms(Answers(x, deviation=0.004), SCHEMA.features, part=Fraction(1), cells=32):
