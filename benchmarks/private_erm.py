@@ -87,13 +87,15 @@ ROUNDS = {OURS: 8, FEWER: 4}
 class PartiesOracle:
     """Parties in one process that answer moments and gradients within (epsilon, DELTA).
 
-    distributions: those of the privacy cost of their answers.
+    honest: how many parties' noise epsilon counts; None for all, against the learner alone. distributions: those of the
+    privacy cost of their answers.
     """
 
     parties: list[Records]
     schema: Schema
     epsilon: float
     random: RandomSource
+    honest: int | None = None
     distributions: list[ShiftDistribution] = field(default_factory=list)
 
     @property
@@ -109,8 +111,9 @@ class PartiesOracle:
     def share(self, squared_sensitivity: Fraction | int, part: Fraction, coordinates: int) -> int:
         """The standard deviation of each party's noise at which a release takes `part` of the squared mu."""
         squared_mu = float(part) * gaussian_mu(self.epsilon, DELTA) ** 2
-        share = int(np.ceil(np.sqrt((float(squared_sensitivity) / squared_mu + ROUNDING_VARIANCE) / len(self.parties))))
-        self.distributions.append(IntegerNoise(share, len(self.parties), coordinates).distribution(squared_sensitivity))
+        honest = self.honest or len(self.parties)
+        share = int(np.ceil(np.sqrt((float(squared_sensitivity) / squared_mu + ROUNDING_VARIANCE) / honest)))
+        self.distributions.append(IntegerNoise(share, honest, coordinates).distribution(squared_sensitivity))
         return share
 
     def statistic(self, predicates: Sequence[Predicate], *, part: Fraction = WHOLE) -> Estimates:

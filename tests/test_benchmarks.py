@@ -433,8 +433,8 @@ def test_errors_are_paired_over_folds():
 
 @pytest.mark.parametrize(("mean", "error", "within"), [(0.2, 0.0, True), (0.21, 0.0, False), (0.59, 0.2, True)])
 def test_what_is_allowed_above_newton(mean, error, within):
-    assert unseen_tables.within_newton(Paired(mean, error)) is within
-    assert not unseen_tables.within_newton(Paired(0.61, 0.2))
+    assert additive.within_newton(Paired(mean, error)) is within
+    assert not additive.within_newton(Paired(0.61, 0.2))
 
 
 def test_a_peer_is_of_equal_privacy_and_not_ours():

@@ -3,8 +3,8 @@
 Each feature has equal cells between its bounds, and the values that columns often repeat apart: both bounds, to which
 cells are clipped, zero, and what stands for missing cells. Bounds of a domain are often far wider than the values. So
 the cells beside zero, or the bound that is nearest to it, are divided again, each part half as wide as the next: values
-that crowd there are told apart. A record is in one of a feature's cells, so F features have a squared sensitivity of 2 F
-(dpcore.predicates.disjoint), whatever the number of cells. What is computed from the release costs nothing more.
+that crowd there are told apart. A record is in one of a feature's cells, so F features have a squared sensitivity of
+2 F (dpcore.predicates.disjoint), whatever the number of cells. What is computed from the release costs nothing more.
 """
 
 import math
