@@ -59,7 +59,6 @@ CASES = [
     "--estimator newton --rows 16000 --parties 1 --schema patients.toml --epsilon 1",
     f"--estimator newton {BOTH} --epsilon 1000",
     f"--estimator newton {BOTH} --epsilon 1 --delta 1e-200",
-    "--estimator newton --rows 16000 --parties 4 --coordinates 700 --epsilon 1",
     "--estimator conjunction --rows 200 --parties 4 --schema patients.toml --epsilon 1",
     "--estimator point --option feature=diagnosis --rows 200 --parties 4 --schema patients.toml --epsilon 1",
     f"{AGED} {BOTH} --epsilon 1 --tolerance 0.001",
