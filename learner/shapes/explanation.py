@@ -43,8 +43,11 @@ def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
 
     row: the value of each column, in the column's units, as a table for predictions has it; None for an empty cell.
     Columns that the schema does not name are ignored. Raises DataError as `learner.model.predict` does, if a column
-    is absent or the schema refuses a value, and ConfigurationError if a value is of a type that no table has.
+    is absent or the schema refuses a value, and ConfigurationError if it is no mapping, or a value is of a type that no
+    table has.
     """
+    if not isinstance(row, Mapping):
+        raise ConfigurationError(f"the row is {type(row).__name__}: give a mapping from columns to values")
     try:
         table = pa.table({str(column): pa.array([value]) for column, value in row.items()})
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -64,6 +64,8 @@ def test_values_that_predictions_refuse(change, error, says):
         model().explain(ROW | change)
     with pytest.raises(DataError, match="no such column"):
         model().explain({name: value for name, value in ROW.items() if name != "age"})
+    with pytest.raises(ConfigurationError, match="give a mapping from columns to values"):
+        model().explain([50, "yes"])
 
 
 def test_features_of_one_column_add_up():

@@ -160,13 +160,13 @@ def test_an_index_of_pandas_is_no_column():
     )
     indexed = indexed.replace_schema_metadata({"pandas": json.dumps(names)})
     assert ArrowTable.of(indexed).columns == ("age", "smoker", "stayed")
-    pandas = pytest.importorskip("pandas", reason="pandas is no dependency")
+    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(COLUMNS).sample(frac=1, random_state=1)
     assert ArrowTable.of(frame).columns == ("age", "smoker", "stayed")
 
 
 def test_a_frame_of_polars_is_a_table():
-    polars = pytest.importorskip("polars", reason="polars is no dependency")
+    polars = pytest.importorskip("polars")
     frame = polars.DataFrame(COLUMNS)
     assert load(ArrowTable.of(frame), STAYS).report.rows == 3
     coded = frame.with_columns(polars.col("smoker").cast(polars.Categorical))
@@ -174,7 +174,7 @@ def test_a_frame_of_polars_is_a_table():
 
 
 def test_a_frame_of_pandas_is_a_table():
-    pandas = pytest.importorskip("pandas", reason="pandas is no dependency")
+    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(COLUMNS)
     assert load(ArrowTable.of(frame), STAYS).report.rows == 3
     assert load(ArrowTable.of(frame.astype({"smoker": "category"})), STAYS).report.rows == 3
