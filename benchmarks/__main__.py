@@ -33,6 +33,7 @@ from benchmarks import (
     scaling,
     startup,
     unseen_tables,
+    wide_bounds,
 )
 from benchmarks.measuring import Neighbours, Report, Target, machine, targets_table
 
@@ -63,6 +64,7 @@ BENCHMARKS = {
     "additive": additive,
     "private_curves": private_curves,
     "unseen_tables": unseen_tables,
+    "wide_bounds": wide_bounds,
 }
 QUICK = (
     "encryption",
@@ -91,6 +93,7 @@ SCIENCE = (
     "additive",
     "private_curves",
     "unseen_tables",
+    "wide_bounds",
     "predicates",
     "parity",
 )

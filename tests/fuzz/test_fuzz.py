@@ -6,10 +6,11 @@ import dataclasses
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests.fuzz.__main__ import compiled_modules
 from tests.fuzz.handlers import METHODS, MODULES
 from tests.fuzz.table import all_targets
 from tests.fuzz.target import CORPUS, QUICK_EXAMPLES
-from tests.structure.sources import modules
+from tests.structure.sources import imports, modules
 from wire.envelopes import Kind
 
 TARGETS = all_targets()
@@ -89,3 +90,9 @@ def test_every_reader_of_bytes_and_every_kind_of_file_is_covered():
                 missing |= {f"{module}.{name.id}" for name in node.targets}
     assert len(missing) > 40
     assert missing - covered == set()
+
+
+def test_what_numba_compiles_is_not_instrumented():
+    """The names of these modules say so: atheris leaves them out, since Numba cannot compile what it has changed."""
+    compiled = {name for name, used in imports(modules()).items() if "dpcore.numbers.compiling" in used}
+    assert compiled == set(compiled_modules()) != set()
