@@ -129,7 +129,7 @@ class Store:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._prepare(path, federation)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise ConfigurationError(
                 f"{path}: not a coordinator's store ({error}); move the file away or restore it"
             ) from error
@@ -397,12 +397,23 @@ def _next_revision(cursor: sqlite3.Cursor) -> int:
     return int(value)
 
 
+@contextlib.contextmanager
+def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """Changes nothing; a coordinator may be using the file. Raises sqlite3.Error, also for text that is none."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=10)) as connection:
+        try:
+            yield connection
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError(str(error)) from error
+
+
 def read_queries(path: Path) -> list[dict[str, Any]]:
     """Every query's id, envelope, learner, times and round. Changes nothing; a coordinator may be using the file.
 
     Raises sqlite3.Error if the file cannot be read, ConfigurationError if its content is malformed.
     """
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+    with _read_only(path) as connection:
         connection.row_factory = sqlite3.Row
         rows = connection.execute(
             "SELECT query_id, envelope, learner, submitted_at_unix_s, not_after_unix_s, finished_at_unix_s, round"
@@ -416,7 +427,7 @@ def read_asked(path: Path) -> list[Asked]:
 
     Raises sqlite3.Error if the file cannot be read, also if a version before this one wrote it.
     """
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+    with _read_only(path) as connection:
         return _read_asked(connection)
 
 
@@ -432,7 +443,7 @@ def read_roster(path: Path) -> Envelope | None:
 
     Raises sqlite3.Error if the file cannot be read, WireError if its content is malformed.
     """
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+    with _read_only(path) as connection:
         row = connection.execute("SELECT envelope FROM roster").fetchone()
     return None if row is None else Envelope.from_bytes(row[0])
 
@@ -442,6 +453,6 @@ def read_seen(path: Path) -> dict[str, int]:
 
     Raises sqlite3.Error if the file cannot be read, also if a version before this one wrote it.
     """
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+    with _read_only(path) as connection:
         rows = connection.execute("SELECT member, at_unix_s FROM seen").fetchall()
     return {str(member): at_unix_s for member, at_unix_s in rows if isinstance(at_unix_s, int)}

@@ -109,10 +109,11 @@ class Authority:
         try:
             certificate = x509.load_pem_x509_certificate(pem)
             (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            public = certificate.public_key()
         except Exception as error:
             # The message leaves out the cause, which could reveal something about the secret.
             raise _KEY.error(directory, "has no readable certificate authority") from error
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != public:
             raise ConfigurationError(f"{directory}: ca.key is not the key of ca.pem; use files of one federation")
         return cls(str(name.value).removeprefix(_AUTHORITY_NAME), certificate, key)
 

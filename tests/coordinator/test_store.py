@@ -171,3 +171,15 @@ def test_reading_next_to_a_running_coordinator_changes_nothing(store, path):
     assert (row["query_id"], row["learner"], row["round"]) == (sha256(b"a query"), "lea", {"attempt": 1, "x": 1})
     store.close()
     assert len(read_queries(path)) == 1
+
+
+def test_a_file_with_text_that_is_none_is_no_store(store, path):
+    """SQLite quotes its damaged schema in an error, which Python then cannot decode."""
+    store.close()
+    content = path.read_bytes()
+    assert b"CREATE TABLE queries" in content
+    path.write_bytes(content.replace(b"CREATE TABLE queries", b"CREATE TABLE \x8d\xfferies"))
+    with pytest.raises(sqlite3.Error):
+        read_queries(path)
+    with pytest.raises(ConfigurationError, match="move the file away or restore it"):
+        Store(path, "clinics")
