@@ -9,7 +9,8 @@ import pytest
 
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
-from dpcore.estimators.additive import PAIRS_INFORMATION, PrivateAdditive
+from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.additive_pairs import PAIRS_INFORMATION
 from dpcore.estimators.private_histograms import Histogram
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
