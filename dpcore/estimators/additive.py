@@ -78,15 +78,20 @@ LARGEST_FACTOR = 1024
 class PrivateAdditive(LinearClassifier):
     """An additive model with pairs from `rounds` answers: histograms, moments, gradients; see the module's docstring.
 
-    knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: which pairs
-    have products. True: all pairs of real features, if they fit into `MOST_TERMS` terms; otherwise they are chosen
-    (dpcore.estimators.chosen_pairs), as many as fit, by one of the `rounds`, in place of a gradient. None: the same,
-    if the budget and the rows are enough for it and `KNOTS_BESIDE_PAIRS` knots fit beside them; otherwise none. Text:
-    these, of real features and flags, such as "age*dose, age*smoker". rounds: at least 3, and 4 to choose pairs.
+    knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. rounds: at least 3,
+    and 4 to choose pairs.
+
+    pairs: which pairs have products. True: all pairs of real features, if they and the knots are at most `MOST_TERMS`
+    terms. Otherwise one of the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs of F
+    features, and the pairs are chosen whose scores are above the noise, as many as fit; perhaps none
+    (dpcore.estimators.chosen_pairs, which compares at most `MOST_COLUMNS` features). None: the same, if the budget and
+    the rows are enough, and `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots; otherwise no pairs, and then nothing
+    is asked or spent for them. Text: these, of real features and flags, such as "age*dose, age*smoker".
 
     information: mu of the budget times rows over the root of coordinates times terms; with less, the model is straight;
-    with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never. It also has none then
-    if the noise hides scores of pairs below `LARGEST_NOISE`, or there is room for fewer than `FEWEST_PAIRS`.
+    with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never. Nor are pairs chosen
+    then if noise hides scores as large as `LARGEST_NOISE`.
+
     knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The gradients
     share the rest equally. clip, shrinkage: as in `PrivateNewton`, at most `LARGEST_FACTOR`. increasing, decreasing:
     real and boolean features with which the score never falls, or never rises: names, separated by commas. They are in
@@ -265,8 +270,7 @@ class PrivateAdditive(LinearClassifier):
             raise ConfigurationError(f"rounds is {self.rounds!r}: histograms and moments are two, give at least 3")
         if not (self.pairs is None or isinstance(self.pairs, bool | np.bool_ | str)):
             raise ConfigurationError(
-                f"pairs is {self.pairs!r}: give true, false, names such as age*dose, or null to decide by the number "
-                "of terms"
+                f"pairs is {self.pairs!r}: give true, false, names such as age*dose, or null for pairs if they pay"
             )
         for name in ("increasing", "decreasing"):
             if not isinstance(getattr(self, name), str):

@@ -37,7 +37,7 @@ LARGEST_NOISE = 0.25
 `information` than `LEAST_INFORMATION` it is as much larger as that is smaller."""
 
 FEWEST_PAIRS = 5
-"""Nor are they if fewer than these fit or are afforded."""
+"""Nor are they if fewer than these fit or are afforded. If there are fewer pairs, none needs to be chosen."""
 
 KNOTS_BESIDE_PAIRS = 2
 """Room for chosen pairs is counted with so many knots in each column, or fewer if the estimator has fewer."""
@@ -82,11 +82,12 @@ class Sizes:
         free = tuple(schema.coordinate(each.name) for each in real_features(schema))
         free = tuple(coordinate for coordinate in free if coordinate not in directions)
         every = tuple(combinations(free, 2))
-        if pairs is not None and not pairs:
+        if not every or (pairs is not None and not pairs):
             return PlannedPairs()
-        terms = count(schema, 0 if pairs else self.knots, every)
-        if terms > MOST_TERMS:
+        beside = self.knots if len(every) >= FEWEST_PAIRS else min(self.knots, KNOTS_BESIDE_PAIRS)
+        if count(schema, beside, every) > MOST_TERMS:
             return self._demanded(free) if pairs else self._worthwhile(free)
+        terms = min(MOST_TERMS, count(schema, self.knots, every))
         pays = pairs or self.affords(terms, PAIRS_INFORMATION * self.information)
         return PlannedPairs(every if pays else ())
 
@@ -128,7 +129,7 @@ class Sizes:
         )
 
     def _terms(self, free: tuple[int, ...], pairs: int) -> int:
-        """Terms of a model with so many pairs and as many knots as fit."""
+        """Terms of a model with so many pairs and as many knots as fit, or a few more."""
         return min(MOST_TERMS, _most_terms(self.oracle.schema, free, self.knots, pairs))
 
     def _noise(self, features: int) -> float:

@@ -7,7 +7,8 @@ With s_i = 1 where feature i is above a point near its median, else -1, and y = 
 
 It is 0 if the label depends on at most one of the two and they are independent, however unbalanced they are, and up to
 1 in magnitude if it depends on whether both are above or below. If they are correlated, E[y] E[s_i s_j] keeps a label
-that is mostly of one class from looking like an interaction.
+that is mostly of one class, and depends on neither, from looking like an interaction. A label that bends with what
+correlated columns share still looks like one. Then pairs are chosen that the model does not need, and shrinks.
 
 Each expectation is 1 minus twice that of an exclusive-or, or the negative of that: F features need M = F^2 + F + 1
 predicates, two for each of the F (F - 1) / 2 pairs. A record can change each by 1, and none exclude another, so the
