@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 
 from dpcore.accounting.gaussian import gaussian_mu
@@ -69,10 +70,13 @@ class Sizes:
     def affords(self, terms: int, information: float) -> bool:
         """Whether the budget and the rows have this information for so many terms, or the rows are not known."""
         oracle = self.oracle
-        if not (oracle.rows and oracle.delta):
-            return True
-        least = information * math.sqrt(oracle.schema.d * terms) / oracle.rows
-        return gaussian_mu(oracle.epsilon, oracle.delta) >= least
+        return self._mu is None or self._mu * oracle.rows >= information * math.sqrt(oracle.schema.d * terms)
+
+    @cached_property
+    def _mu(self) -> float | None:
+        """Of the budget; None if it or the rows are not known."""
+        oracle = self.oracle
+        return gaussian_mu(oracle.epsilon, oracle.delta) if oracle.rows and oracle.delta else None
 
     def planned(self, pairs: bool | str | None, directions: Collection[int]) -> PlannedPairs:
         """What `pairs` of the estimator means here. Raises ConfigurationError if the pairs cannot be had."""
@@ -134,11 +138,10 @@ class Sizes:
 
     def _noise(self, features: int) -> float:
         """The least score that is above the noise; 0 if the rows are not known. Parties may add more noise."""
-        oracle = self.oracle
-        if not (oracle.rows and oracle.delta):
+        if self._mu is None:
             return 0.0
-        mu = gaussian_mu(oracle.epsilon, oracle.delta) * math.sqrt(self.part)
-        return least_score(features, math.sqrt(asked(features)) / (mu * oracle.rows), oracle.rows)
+        rows = self.oracle.rows
+        return least_score(features, math.sqrt(asked(features) / self.part) / (self._mu * rows), rows)
 
 
 def count(schema: Schema, knots: int, pairs: Pairs) -> int:
