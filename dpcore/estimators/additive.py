@@ -81,12 +81,13 @@ class PrivateAdditive(LinearClassifier):
     knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. rounds: at least 3,
     and 4 to choose pairs.
 
-    pairs: which pairs have products. True: all pairs of real features, if they and the knots are at most `MOST_TERMS`
-    terms. Otherwise one of the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs of F
-    features, and the pairs are chosen whose scores are above the noise, as many as fit; perhaps none
-    (dpcore.estimators.chosen_pairs, which compares at most `MOST_COLUMNS` features). None: the same, if the budget and
-    the rows are enough, and `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots; otherwise no pairs, and then nothing
-    is asked or spent for them. Text: these, of real features and flags, such as "age*dose, age*smoker".
+    pairs: which pairs have products. True: all pairs of real features, if they fit into `MOST_TERMS` terms, perhaps
+    with fewer knots. Otherwise one of the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs
+    of F features, and the pairs are chosen whose scores are above the noise, as many as fit; perhaps none
+    (dpcore.estimators.chosen_pairs, which compares at most `MOST_COLUMNS` features). None: all, if they fit beside all
+    knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots; but only if the budget and the rows
+    are enough. Otherwise there are no pairs, and nothing is asked or spent for them. Text: these, of real features and
+    flags, such as "age*dose, age*smoker".
 
     information: mu of the budget times rows over the root of coordinates times terms; with less, the model is straight;
     with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never. Nor are pairs chosen

@@ -89,7 +89,7 @@ class Sizes:
         if not every or (pairs is not None and not pairs):
             return PlannedPairs()
         beside = self.knots if len(every) >= FEWEST_PAIRS else min(self.knots, KNOTS_BESIDE_PAIRS)
-        if count(schema, beside, every) > MOST_TERMS:
+        if count(schema, 0 if pairs else beside, every) > MOST_TERMS:
             return self._demanded(free) if pairs else self._worthwhile(free)
         terms = min(MOST_TERMS, count(schema, self.knots, every))
         pays = pairs or self.affords(terms, PAIRS_INFORMATION * self.information)
