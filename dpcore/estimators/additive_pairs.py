@@ -35,7 +35,8 @@ times as much (0.3 to 1.3 points). Where there is 2 times as much, or less, they
 
 LARGEST_NOISE = 0.25
 """Pairs are not chosen if noise hides smaller scores than this, which few pairs of real tables reach. For another
-`information` than `LEAST_INFORMATION` it is as much larger as that is smaller."""
+`information` than `LEAST_INFORMATION` it is as much larger as that is smaller. It is counted for the noise that the
+budget asks of honest parties; all parties add theirs, so the answer may hide more."""
 
 FEWEST_PAIRS = 5
 """Nor are they if fewer than these fit or are afforded. If there are fewer pairs, none needs to be chosen."""
@@ -137,7 +138,7 @@ class Sizes:
         return min(MOST_TERMS, _most_terms(self.oracle.schema, free, self.knots, pairs))
 
     def _noise(self, features: int) -> float:
-        """The least score that is above the noise; 0 if the rows are not known. Parties may add more noise."""
+        """The least score that is above the noise; 0 if the rows are not known."""
         if self._mu is None:
             return 0.0
         rows = self.oracle.rows
