@@ -1,6 +1,7 @@
 """Private additive models: a curve for each column, and products of pairs, within one budget.
 
     histograms of the real features (private_histograms)   -> knots, point masses, centres
+    signs of pairs of them, if not all fit (chosen_pairs)  -> which pairs have products
     moments of the mapped records (additive_terms)         -> a basis in which they are white
     gradients of the mapped records, round by round        -> weights, shrunk group by group (empirical_bayes)
 
@@ -17,10 +18,9 @@ from the start: then `PrivateNewton` asks, with the whole budget.
 The score can be held to rise or fall with columns (dpcore.estimators.monotone).
 """
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
-from itertools import combinations
+from numbers import Real
 from typing import Self
 
 import numpy as np
@@ -28,10 +28,18 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
-from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.estimators.additive_pairs import (
+    LEAST_INFORMATION,
+    MOST_TERMS,
+    PlannedPairs,
+    Sizes,
+    count,
+    real_features,
+)
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.chosen_pairs import Pairs, choose
 from dpcore.estimators.empirical_bayes import Prior
 from dpcore.estimators.kept_directions import KeptDirections, Outlook, narrowed_answers, worth_keeping
 from dpcore.estimators.monotone import conditions, directions_of, nearest, ordered_features
@@ -49,16 +57,12 @@ from dpcore.estimators.private_newton import (
     root,
     sampling_of,
 )
-from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import RealFeature
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Product
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 
 Directions = Mapping[int, int]
 """RISING or FALLING for coordinates of the schema (dpcore.estimators.monotone)."""
-
-Pairs = tuple[tuple[int, int], ...]
-"""Pairs of coordinates of the schema, each ascending."""
 
 CELLS = 32
 """Cells of a histogram: enough for five quantiles, and few enough for the noise on their sums."""
@@ -67,36 +71,40 @@ NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
 tables, clipping longer records costs less than the noise of a larger R."""
 
-LEAST_INFORMATION = 15.0
-"""mu times rows, over the geometric mean of coordinates and terms, from which on curves are worth what the first
-answers about them cost, on the measured tables. (The noise on a score is that mean over mu times rows, up to a factor:
-the more of it a straight model has, the more it errs with a part of the budget.)"""
-
-PAIRS_INFORMATION = 2.4
-"""How many times as much products of all pairs need. On the measured tables they gain where there is 2.9 times as much
-(0.3 to 1.3 points). Where there is 2 times as much, or less, they lose (0.2 to 0.7 points), but for one (0.1)."""
-
-MOST_TERMS = 256
-"""A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""
+LARGEST_FACTOR = 1024
+"""The largest `clip` and `shrinkage`: far beyond what is useful, and far from what overflows."""
 
 
 class PrivateAdditive(LinearClassifier):
-    """An additive model with pairs from histograms, moments and `rounds` - 2 gradients; see the module's docstring.
+    """An additive model with pairs from `rounds` answers: histograms, moments, gradients; see the module's docstring.
 
-    knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. pairs: whether it has
-    products of all pairs of real features; None if there are then at most `MOST_TERMS` terms, and the budget and the
-    rows are enough for them; or which pairs of real features and flags, such as "age*dose, age*smoker". rounds: at
-    least 3. information: mu of the budget times rows over the root of coordinates times terms; with less, the model is
-    straight; with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never.
-    knots_part, moments_part: of the budget's squared mu; the gradients share the rest equally. clip, shrinkage: as in
-    `PrivateNewton`. increasing, decreasing: real and boolean features with which the score never falls, or never
-    rises: names, separated by commas. They are in no product, and have no point mass inside their range.
+    knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. rounds: at least 3,
+    and 4 to choose pairs.
+
+    pairs: which pairs have products. True: all pairs of real features, if they fit into `MOST_TERMS` terms, perhaps
+    with fewer knots. Otherwise one of the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs
+    of F features, and the pairs are chosen whose scores are above the noise, as many as fit; perhaps none
+    (dpcore.estimators.chosen_pairs, which compares at most `MOST_COLUMNS` features). None: all, if they fit beside all
+    knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots; but only if the budget and the rows
+    are enough. Otherwise there are no pairs, and nothing is asked or spent for them. Text: these, of real features and
+    flags, such as "age*dose, age*smoker".
+
+    information: mu of the budget times rows over the root of coordinates times terms; with less, the model is straight;
+    with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never. Nor are pairs chosen
+    then if noise hides scores as large as `LARGEST_NOISE`.
+
+    knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The gradients
+    share the rest equally. clip, shrinkage: as in `PrivateNewton`, at most `LARGEST_FACTOR`. increasing, decreasing:
+    real and boolean features with which the score never falls, or never rises: names, separated by commas. They are in
+    no product, and have no point mass inside their range.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), the
     noise's and the sampling's, without shrinkage, which lowers it; None without an answer to a gradient; `groups_`,
     the names of groups of terms with the variance that each was given; `directions_`, how many directions each gradient
-    was about; `rounds_done_`, `warning_` as in `PrivateNewton`. For a straight model theta_ and covariance_ are over
-    the schema's coordinates, feature_map_ is None, and warning_ says why.
+    was about; `pairs_`, the names of the pairs that have products, such as "age*dose", chosen ones from the largest
+    score on; `rounds_done_`, `warning_` as in `PrivateNewton`, but that warning_ also says why pairs were left out. For
+    a straight model theta_ and covariance_ are over the schema's coordinates, feature_map_ is None, and warning_ says
+    why.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class PrivateAdditive(LinearClassifier):
         pairs: bool | str | None = None,
         rounds: int = 10,
         knots_part: float = 0.03,
+        pairs_part: float = 0.05,
         moments_part: float = 0.25,
         clip: float = 0.32,
         shrinkage: float = 0.15,
@@ -117,6 +126,7 @@ class PrivateAdditive(LinearClassifier):
         self.pairs = pairs
         self.rounds = rounds
         self.knots_part = knots_part
+        self.pairs_part = pairs_part
         self.moments_part = moments_part
         self.clip = clip
         self.shrinkage = shrinkage
@@ -128,13 +138,15 @@ class PrivateAdditive(LinearClassifier):
         """Fit by querying; returns self. If a query after the moments is refused, the result so far is kept.
 
         Raises ConfigurationError if a parameter is out of range, and what the oracle raises; OracleRefusedError if it
-        does not answer the histograms or the moments.
+        does not answer the histograms, the choice of pairs or the moments.
         """
         self._check()
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
-        reason = self._too_many(oracle, directions) or self._too_little(oracle, directions)
+        sizes = Sizes(oracle, self.knots, self.rounds, self.information, _exact(self.pairs_part))
+        planned = sizes.planned(self.pairs, directions)
+        reason = self._too_many(oracle, planned) or self._too_little(sizes, planned)
         if reason is None:
-            return self._fit_curves(oracle, directions)
+            return self._fit_curves(oracle, directions, planned)
         return self._fit_straight(oracle, directions, reason)
 
     def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:
@@ -144,6 +156,7 @@ class PrivateAdditive(LinearClassifier):
         self.covariance_: Matrix | None = straight.covariance_
         self.groups_: dict[str, float] = {}
         self.directions_: list[int] = []
+        self.pairs_: list[str] = []
         self.rounds_done_ = straight.rounds_done_
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
         rows = conditions(directions, None, len(straight.theta_))
@@ -151,26 +164,30 @@ class PrivateAdditive(LinearClassifier):
         self.n_features_in_ = oracle.schema.d
         return self
 
-    def _fit_curves(self, oracle: Oracle, directions: Directions) -> Self:
-        first, second = (Fraction(part).limit_denominator(10**6) for part in (self.knots_part, self.moments_part))
-        if not _real_features(oracle.schema):
-            first = Fraction(0)
-        terms = self._terms(oracle, first, directions)
+    def _fit_curves(self, oracle: Oracle, directions: Directions, planned: PlannedPairs) -> Self:
+        # All parts are known before anything is asked.
+        first = _exact(self.knots_part) if real_features(oracle.schema) else Fraction(0)
+        choice = _exact(self.pairs_part) if planned.most else Fraction(0)
+        second = _exact(self.moments_part)
+        before = 3 if planned.most else 2
+        part = (1 - first - choice - second) / (self.rounds - before)
+        notes = [planned.left_out] if planned.left_out else []
+        terms = self._terms(oracle, first, choice, directions, planned, notes)
         self.feature_map_ = terms.feature_map
+        self.pairs_ = _products(oracle.schema, terms.feature_map)
         norm = Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
         moments = oracle.moments(part=second, norm_bound=norm, feature_map=terms.feature_map)
         whitening = Whitening.of(moments, self.shrinkage)
         rounds = _Rounds(self, oracle, terms, moments, whitening, directions)
-        self.warning_ = None
-        part = (1 - first - second) / (self.rounds - 2)
-        for left in reversed(range(self.rounds - 2)):
+        for left in reversed(range(self.rounds - before)):
             try:
                 rounds.ask(part, left)
             except (OracleRefusedError, PlanError) as error:
-                self.warning_ = f"received {2 + len(rounds.asked)} of {self.rounds} releases: {error}"
+                notes.append(f"received {before + len(rounds.asked)} of {self.rounds} releases: {error}")
                 break
+        self.warning_ = "; ".join(notes) or None
         self.groups_, self.directions_ = rounds.groups, rounds.asked
-        self.rounds_done_ = 2 + len(rounds.asked)
+        self.rounds_done_ = before + len(rounds.asked)
         self.covariance_ = rounds.covariance()
         self._keep_encoded(np.asarray(whitening.basis.matrix.T @ rounds.phi))
         self.n_features_in_ = oracle.schema.d
@@ -187,92 +204,105 @@ class PrivateAdditive(LinearClassifier):
         margins: Vector = (rows if self.feature_map_ is None else self.feature_map_.of(rows)) @ self.theta_
         return margins
 
-    def _too_many(self, oracle: Oracle, directions: Directions) -> str | None:
+    @staticmethod
+    def _too_many(oracle: Oracle, planned: PlannedPairs) -> str | None:
         """Why the columns leave no room for curves; None if they do. Raises ConfigurationError for too many pairs."""
-        _, pairs = self._sizes(oracle, directions)
         schema: Schema = oracle.schema
-        terms = _count(schema, 0, pairs)
+        terms = count(schema, 0, planned.given)
         if terms <= MOST_TERMS:
             return None
-        if pairs:
+        if planned.given:
             raise ConfigurationError(
-                f"the {schema.d} coordinates and {len(pairs)} pairs are {terms} terms, and a model has at most "
+                f"the {schema.d} coordinates and {len(planned.given)} pairs are {terms} terms, and a model has at most "
                 f"{MOST_TERMS}: name fewer pairs"
             )
         return (
             f"the model is straight: there are {schema.d} coordinates, and a model of curves has at most {MOST_TERMS}"
         )
 
-    def _too_little(self, oracle: Oracle, directions: Directions) -> str | None:
+    def _too_little(self, sizes: Sizes, planned: PlannedPairs) -> str | None:
         """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
-        knots, pairs = self._sizes(oracle, directions)
-        terms = _count(oracle.schema, knots, pairs)
-        if not _real_features(oracle.schema) or self._affords(oracle, terms, self.information):
+        oracle = sizes.oracle
+        terms = count(oracle.schema, self._knots(oracle.schema, planned.given), planned.given)
+        if not real_features(oracle.schema) or sizes.affords(terms, self.information):
             return None
         return (
             f"the model is straight: for curves with {terms} terms, epsilon {float(oracle.epsilon):g} is too "
             f"little for {oracle.rows} rows; give more of either, or fewer knots"
         )
 
-    @staticmethod
-    def _affords(oracle: Oracle, terms: int, information: float) -> bool:
-        """Whether the budget and the rows have this information for so many terms, or the rows are not known."""
-        if not (oracle.rows and oracle.delta):
-            return True
-        least = information * math.sqrt(oracle.schema.d * terms) / oracle.rows
-        return gaussian_mu(oracle.epsilon, oracle.delta) >= least
-
-    def _terms(self, oracle: Oracle, part: Fraction, directions: Directions) -> AdditiveTerms:
+    def _terms(
+        self,
+        oracle: Oracle,
+        part: Fraction,
+        choice: Fraction,
+        directions: Directions,
+        planned: PlannedPairs,
+        notes: list[str],
+    ) -> AdditiveTerms:
+        """The terms, from histograms that take `part` and pairs that take `choice`. Adds to the notes."""
         schema: Schema = oracle.schema
-        real = _real_features(schema)
-        found = histograms(oracle, real, part=part, cells=CELLS) if real else []
-        by_coordinate = {
-            schema.coordinate(feature.name): histogram for feature, histogram in zip(real, found, strict=True)
-        }
-        _, pairs = self._sizes(oracle, directions)
-        by_coordinate = _with_fewer_points(by_coordinate, MOST_TERMS - _count(schema, 0, pairs))
-        points = sum(len(histogram.points) for histogram in by_coordinate.values())
-        knots, pairs = self._sizes(oracle, directions, points)
-        return additive_terms(schema, by_coordinate, knots=knots, pairs=pairs, directions=directions)
+        real = real_features(schema)
+        histograms_of = histograms(oracle, real, part=part, cells=CELLS) if real else []
+        found = {schema.coordinate(each.name): got for each, got in zip(real, histograms_of, strict=True)}
+        pairs = planned.given
+        if planned.most:
+            names = {schema.coordinate(each.name): each.name for each in real}
+            compared = {coordinate: names[coordinate] for coordinate in planned.compared}
+            chosen = choose(oracle, compared, found, part=choice, most=planned.most)
+            pairs = chosen.kept
+            notes += filter(None, [chosen.left_out])
+        found = _with_fewer_points(found, MOST_TERMS - count(schema, 0, pairs))
+        points = sum(len(histogram.points) for histogram in found.values())
+        knots = self._knots(schema, pairs, points)
+        return additive_terms(schema, found, knots=knots, pairs=pairs, directions=directions)
 
-    def _sizes(self, oracle: Oracle, directions: Directions, points: int = 0) -> tuple[int, Pairs]:
-        """How many knots, and the pairs of coordinates that have products. points: point masses."""
-        schema: Schema = oracle.schema
-        free = [schema.coordinate(each.name) for each in _real_features(schema)]
-        every = tuple(combinations([coordinate for coordinate in free if coordinate not in directions], 2))
-        if isinstance(self.pairs, str):
-            pairs = _pairs_of(schema, self.pairs, directions)
-        elif self.pairs is None:
-            terms = _count(schema, self.knots, every)
-            pays = self._affords(oracle, terms, PAIRS_INFORMATION * self.information)
-            pairs = every if pays and points + terms <= MOST_TERMS else ()
-        else:
-            pairs = every if self.pairs else ()
+    def _knots(self, schema: Schema, pairs: Pairs, points: int = 0) -> int:
+        """How many knots fit beside pairs and point masses."""
         knots = self.knots
-        while knots and points + _count(schema, knots, pairs) > MOST_TERMS:
+        while knots and points + count(schema, knots, pairs) > MOST_TERMS:
             knots -= 1
-        return knots, pairs
+        return knots
 
     def _check(self) -> None:
-        if not (isinstance(self.knots, int | np.integer) and 0 <= self.knots <= 32):
-            raise ConfigurationError(f"knots is {self.knots}: give 0 to 32")
-        if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 3):
-            raise ConfigurationError(f"rounds is {self.rounds}: histograms and moments are two, give at least 3")
+        if not (_is_integer(self.knots) and 0 <= self.knots <= 32):
+            raise ConfigurationError(f"knots is {self.knots!r}: give 0 to 32")
+        if not (_is_integer(self.rounds) and self.rounds >= 3):
+            raise ConfigurationError(f"rounds is {self.rounds!r}: histograms and moments are two, give at least 3")
         if not (self.pairs is None or isinstance(self.pairs, bool | np.bool_ | str)):
             raise ConfigurationError(
-                f"pairs is {self.pairs!r}: give true, false, names such as age*dose, or null to decide by the number "
-                "of terms"
+                f"pairs is {self.pairs!r}: give true, false, names such as age*dose, or null for pairs if they pay"
             )
-        for name in ("knots_part", "moments_part"):
-            if not 1e-3 <= getattr(self, name) <= 1 - 1e-3:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}: give a number from 0.001 to 0.999")
-        if self.knots_part + self.moments_part > 1 - 1e-3:
-            raise ConfigurationError("knots_part and moments_part leave nothing for gradients: lower one of them")
-        if not self.information >= 0:
+        for name in ("increasing", "decreasing"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}: give names, separated by commas")
+        self._check_parts()
+        if not self._number("information") >= 0:
             raise ConfigurationError(f"information is {self.information}: give a number from 0 on")
         for name in ("clip", "shrinkage"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be finite and positive")
+            if not 0 < self._number(name) <= LARGEST_FACTOR:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)}: give a positive number, at most {LARGEST_FACTOR}"
+                )
+
+    def _check_parts(self) -> None:
+        for name in ("knots_part", "pairs_part", "moments_part"):
+            if not 1e-3 <= self._number(name) <= 1 - 1e-3:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}: give a number from 0.001 to 0.999")
+        may_choose = self.pairs is None or (not isinstance(self.pairs, str) and bool(self.pairs))
+        if self.knots_part + self.moments_part + may_choose * self.pairs_part > 1 - 1e-3:
+            parts = f"knots_part, {'pairs_part ' * may_choose}and moments_part"
+            raise ConfigurationError(f"{parts} leave nothing for gradients: lower one of them")
+
+    def _number(self, name: str) -> float:
+        """A parameter that is a real number, and a double. Raises ConfigurationError if it is not."""
+        value = getattr(self, name)
+        try:
+            if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+                return float(value)
+        except OverflowError:
+            pass
+        raise ConfigurationError(f"{name} is {value!r}: give a number")
 
 
 class _Rounds:
@@ -348,11 +378,24 @@ def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:
     return np.asarray(factor @ shrunk.mean)
 
 
-def _count(schema: Schema, knots: int, pairs: Pairs) -> int:
-    """Terms of a model and the bias, point masses left out."""
-    real = {schema.coordinate(each.name) for each in _real_features(schema)}
-    ramps = real & {coordinate for pair in pairs for coordinate in pair}
-    return schema.d + len(real) * knots + len(ramps) + len(pairs)
+def _exact(part: float) -> Fraction:
+    return Fraction(float(part)).limit_denominator(10**6)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _products(schema: Schema, feature_map: FeatureMap) -> list[str]:
+    """The names of the pairs that have a product, such as "age*dose"."""
+    functions = [term.function for term in feature_map.terms]
+    names = {schema.coordinate(each.name): each.name for each in ordered_features(schema)}
+    pairs = []
+    for function in functions:
+        if isinstance(function, Product):
+            both = functions[function.first], functions[function.second]
+            pairs.append("*".join(names[each.coordinate] for each in both if isinstance(each, Hat | Column)))
+    return pairs
 
 
 def _with_fewer_points(found: Mapping[int, Histogram], most: int) -> dict[int, Histogram]:
@@ -365,28 +408,6 @@ def _with_fewer_points(found: Mapping[int, Histogram], most: int) -> dict[int, H
     }
 
 
-def _pairs_of(schema: Schema, text: str, directions: Directions) -> Pairs:
-    """The pairs that a text names. Raises ConfigurationError if it is not of pairs of different features, each once."""
-    found: dict[tuple[int, int], None] = {}
-    known = {each.name: schema.coordinate(each.name) for each in ordered_features(schema)}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        names = [name.strip() for name in pair.split("*")]
-        if len(names) != 2 or not set(names) <= known.keys() or names[0] == names[1]:
-            raise ConfigurationError(
-                f"pairs names {pair!r}: write pairs of two different real or boolean features, such as "
-                f"age*dose, separated by commas; here {', '.join(known) or 'none'}"
-            )
-        low, high = sorted(known[name] for name in names)
-        if (low, high) in found:
-            raise ConfigurationError(f"the pair {pair!r} is given twice: give it once")
-        if {low, high} & directions.keys():
-            raise ConfigurationError(
-                f"the pair {pair!r} has a feature with a direction, whose slope depends on no other: leave one out"
-            )
-        found[low, high] = None
-    return tuple(found)
-
-
 def _nearest(theta: Vector, rows: Matrix, covariance: Matrix | None) -> Vector:
     """The nearest weights with rows @ theta >= 0, in the metric of their covariance; without one, in their own."""
     if covariance is None or (rows @ theta >= 0).all():
@@ -394,7 +415,3 @@ def _nearest(theta: Vector, rows: Matrix, covariance: Matrix | None) -> Vector:
     factor = np.linalg.cholesky(covariance)
     found: Vector = factor @ nearest(np.linalg.solve(factor, theta), rows @ factor)
     return found
-
-
-def _real_features(schema: Schema) -> list[RealFeature]:
-    return [feature for feature in schema.features if isinstance(feature, RealFeature)]

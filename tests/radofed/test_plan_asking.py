@@ -103,6 +103,23 @@ def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimat
             assert answer.ciphertexts == plan.ciphertexts + 1
 
 
+def test_a_plan_counts_the_choice_of_pairs_where_the_run_makes_it():
+    def planned(rows, **options):
+        asked = request("additive", schema=made_up_schema(21), party_rows=(rows,) * 4, options=options)
+        return ask_cost(asked)
+
+    chosen, without = planned(8000), planned(1000)
+    assert [answer.kind for answer in chosen.answers] == ["statistic"] * 2 + ["moments"] + ["gradient"] * 7
+    assert [answer.kind for answer in without.answers] == ["statistic", "moments"] + ["gradient"] * 8
+    assert chosen.answers[1].values == 20**2 + 20 + 1
+    # Both are batches with one part of the budget: the noise grows with the roots of the sensitivity and of the part.
+    ratio = chosen.answers[1].noise_sd / chosen.answers[0].noise_sd
+    assert ratio == pytest.approx((421 / 0.05) ** 0.5 / (40 / 0.03) ** 0.5, rel=1e-3)
+    for cost in (chosen, without):
+        assert cost.at_most == 10
+        assert 0.9999 < cost.statement.epsilon_if_others_collude <= 1
+
+
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_a_statistic_s_plan_has_its_tolerance(capsys, patients_file, patients_toml, delta):
     texts = ['(x["age"] >= 65) & (y == 1)', '~x["smoker"]']

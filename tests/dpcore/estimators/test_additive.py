@@ -1,22 +1,28 @@
 """Additive models: bent, jumping and crossed data without noise, what noise and refusals do, and the budget."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
-from dpcore.estimators.additive import PAIRS_INFORMATION, PrivateAdditive
-from dpcore.estimators.private_histograms import Histogram
+from dpcore.estimators import chosen_pairs
+from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.additive_pairs import PAIRS_INFORMATION, PlannedPairs, Sizes
+from dpcore.estimators.chosen_pairs import asked
+from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
 from dpcore.numbers.fixed_point import ONE
+from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.records.basis import Basis
 from dpcore.records.feature_map import Hat, PointMass, Product
 from dpcore.records.schema import Label, RealFeature, Schema
+from dpcore.statistics.estimates import Estimates
 
 ROWS = 4000
 
@@ -33,6 +39,11 @@ def uniform(columns: int, seed: int = 1):
 def error(estimator, oracle) -> float:
     x = oracle.edges * oracle.edges[:, -1:]
     return float(np.mean(np.where(estimator.decision_function(x) > 0, 1, -1) != oracle.edges[:, -1]))
+
+
+def many_columns(columns: int) -> Schema:
+    features = tuple(RealFeature(name=f"x{n}", lower=0.0, upper=1.0) for n in range(columns))
+    return Schema(name="many", label=Label(column="y", positive=("1",)), features=features)
 
 
 @dataclass
@@ -213,6 +224,170 @@ def test_pairs_that_are_named_have_products_and_no_others():
     assert error(PrivateAdditive(pairs="x1*x2").fit_queries(oracle), oracle) > 0.3
 
 
+class Noisy(Recorded):
+    """An oracle whose budget is known, and that adds noise of its size to statistics and to gradients."""
+
+    epsilon, delta = Fraction(1), Fraction(1, 10**6)
+    batches: list[list]
+
+    def _deviation(self, squared_sensitivity, part):
+        return np.sqrt(squared_sensitivity / part) / (gaussian_mu(self.epsilon, self.delta) * self.rows)
+
+    def statistic(self, predicates, **given):
+        found = super().statistic(predicates, **given)
+        self.batches = [*getattr(self, "batches", []), predicates]
+        deviation = self._deviation(batch_sensitivity(predicates).l2_squared, float(given["part"]))
+        drawn = np.random.default_rng(7).normal(scale=deviation, size=len(predicates))
+        return replace(found, values=found.values + drawn, deviation=deviation)
+
+    def gradient(self, theta, **given):
+        self.noise = self._deviation(4 * float(given["clip"]) ** 2, float(given["part"]))
+        return super().gradient(theta, **given)
+
+
+def crossed(columns=20, rows=12_000, seed=1):
+    x = np.random.default_rng(seed).uniform(-1, 1, (rows, columns))
+    return edges(x, x[:, 0] * x[:, 1] > 0)
+
+
+def test_pairs_that_do_not_all_fit_are_chosen_at_a_stated_cost():
+    oracle = Noisy(RowOracle(crossed()))
+    fitted = PrivateAdditive().fit_queries(oracle)
+    assert fitted.pairs_ == ["x0*x1"]
+    assert sum(isinstance(term.function, Product) for term in fitted.feature_map_.terms) == 1
+    assert error(fitted, oracle) < 0.1
+    assert error(PrivateAdditive(pairs=False).fit_queries(Noisy(oracle.rows_oracle)), oracle) > 0.4
+    # One of the ten answers is the choice, and it is in place of a gradient.
+    assert [kind for kind, _ in oracle.asked] == ["statistic", "statistic", "moments", *["gradient"] * 7]
+    assert [part for _, part in oracle.asked[:3]] == [Fraction(3, 100), Fraction(1, 20), Fraction(1, 4)]
+    assert sum(part for _, part in oracle.asked) == 1
+    assert (fitted.rounds_done_, fitted.warning_) == (10, None)
+    # The label, each column, each with the label, and each pair without and with it: none exclude another.
+    assert len(oracle.batches[1]) == asked(20) == 421
+    assert batch_sensitivity(oracle.batches[1]).l2_squared == 421
+
+
+def test_nothing_is_asked_about_pairs_that_the_budget_does_not_afford():
+    made = RowOracle(crossed(rows=5000))
+    oracle, without = Noisy(made), Noisy(made)
+    fitted = PrivateAdditive().fit_queries(oracle)
+    other = PrivateAdditive(pairs=False).fit_queries(without)
+    assert oracle.asked == without.asked
+    assert np.array_equal(fitted.theta_, other.theta_)
+    assert fitted.pairs_ == []
+    assert "190 pairs do not fit into 256 terms, and epsilon 1 is too little to choose" in fitted.warning_
+    assert other.warning_ is None
+    demanded = Noisy(RowOracle(crossed(columns=22, rows=10_000)))
+    assert PrivateAdditive(pairs=True).fit_queries(demanded).pairs_ == ["x0*x1"]
+    assert sum(part for _, part in demanded.asked) == 1
+
+
+def test_the_choice_is_afforded_for_terms_and_for_noise():
+    """By other figures of the two rules: information in terms, and the least score above the noise."""
+
+    mu = gaussian_mu(Noisy.epsilon, Noisy.delta)
+
+    def most(rows, information, part):
+        oracle = SimpleNamespace(schema=many_columns(20), rows=round(rows), epsilon=Noisy.epsilon, delta=Noisy.delta)
+        found = Sizes(oracle, 4, 10, information, part).planned(None, ()).most
+        # 21 coordinates, 80 knots, a pair's own term, and the ramps of all columns.
+        afforded = int((mu * round(rows) / (2.4 * information)) ** 2 / 21) - 121
+        assert found in (0, 175 if afforded > 135 else afforded)
+        return found
+
+    hidden = np.sqrt(2 * np.log(380)) * 2 * np.sqrt(421) / (mu * np.sqrt(0.05) * 0.25)
+    assert most(1.01 * hidden, 15.0, Fraction(1, 20)) == 118
+    assert most(0.98 * hidden, 15.0, Fraction(1, 20)) == 0
+    # With half the information, noise may hide scores twice as large, and the same terms need half the rows.
+    assert most(0.51 * hidden, 7.5, Fraction(1, 20)) > 100
+    assert most(0.49 * hidden, 7.5, Fraction(1, 20)) == 0
+    assert most(1.1 * hidden, 15.0, Fraction(1, 20)) == 175
+    # With a larger part the terms decide.
+    assert most(2.4 * 15 * np.sqrt(21 * 135) / mu, 15.0, Fraction(1, 2)) in (13, 14)
+    assert most(2.4 * 15 * np.sqrt(21 * 115) / mu, 15.0, Fraction(1, 2)) == 0
+
+
+def test_scores_see_interactions_only():
+    """Not strong effects of single columns, skewed columns, or correlated ones where the label depends on neither."""
+    random = np.random.default_rng(4)
+    common = random.uniform(-1, 1, (20_000, 1))
+    x = random.uniform(-1, 1, (20_000, 22))
+    x[:, 2:5] = 0.3 * x[:, 2:5] + 0.7 * common
+    x[:, 5] = np.where(random.random(20_000) < 0.8, -1.0, x[:, 5])
+    x[:, 6] = 0.5
+    label = (x[:, 0] + 0.3 * x[:, 5] > 0.6) ^ (random.random(20_000) < 0.1)
+    fitted = PrivateAdditive(pairs=True).fit_queries(Noisy(RowOracle(edges(x, label))))
+    assert fitted.pairs_ == []
+    assert fitted.warning_ == "the model has no products: none of 231 pairs has a score above the noise"
+
+
+def test_scores_are_those_of_the_definition():
+    random = np.random.default_rng(4)
+    x = random.uniform(-1, 1, (2000, 4)) ** 3
+    x[:, 1] = np.where(random.random(2000) < 0.7, -1.0, x[:, 1])
+    x[:, 3] = x[:, 2] + 0.1 * x[:, 0]
+    oracle = Noisy(RowOracle(edges(x, x[:, 0] * x[:, 1] - x[:, 2] > 0.4)))
+    schema, coordinates = oracle.schema, oracle.rows_oracle._coordinates
+    found = dict(enumerate(histograms(oracle.rows_oracle, schema.features, part=Fraction(1), cells=32)))
+    cuts = [chosen_pairs._cut(found[at])[0] for at in range(4)]
+    # The cut of a column whose greatest share is one value has that value on one side.
+    assert cuts[1] == 1 - ONE
+    batch = chosen_pairs._predicates([(f"x{at}", cut) for at, cut in enumerate(cuts)])
+    scores, deviations = chosen_pairs._scores(oracle.rows_oracle.statistic(batch), 4)
+    signs = np.where(np.rint(coordinates[:, :4] * ONE) >= cuts, 1.0, -1.0)
+    y = oracle.edges[:, -1]
+    centred = signs - signs.mean(axis=0)
+    expected = [((y - y.mean()) * centred[:, a] * centred[:, b]).mean() for a, b in combinations(range(4), 2)]
+    np.testing.assert_allclose(scores, expected, atol=1e-12)
+    np.testing.assert_allclose(deviations, 2000**-0.5)
+    # Their errors are those that are stated: with noise on the means, of which each is twice as uncertain as a share.
+    drawn = [
+        chosen_pairs._scores(replace(answer, values=answer.values + random.normal(scale=0.001, size=21)), 4)[0]
+        for answer in [oracle.rows_oracle.statistic(batch)] * 3000
+    ]
+    stated = chosen_pairs._scores(replace(oracle.rows_oracle.statistic(batch), deviation=0.001), 4)[1]
+    np.testing.assert_allclose(np.std(drawn, axis=0), np.sqrt(stated**2 - 1 / 2000), rtol=0.08)
+
+
+def test_so_many_columns_are_compared_as_a_query_may_be_about():
+    """Those that histograms divide most evenly."""
+    features = range(120)
+    even = Histogram(np.array([-1.0, 0.0, 1.0]), np.array([0.5, 0.5]), {})
+    uneven = Histogram(np.array([-1.0, 1.0]), np.array([0.1]), {-ONE: 0.9})
+    found = {at: uneven if at < 30 else even for at in features}
+    batches = []
+
+    class Counted:
+        def statistic(self, predicates, *, part):
+            batches.append(predicates)
+            values = np.full(len(predicates), 0.5)
+            return Estimates(values, 1000, 0.95, 0.0, 0.0, 0.0, 0.0)
+
+    choice = chosen_pairs.choose(Counted(), {at: f"x{at}" for at in features}, found, part=Fraction(1), most=3)
+    assert len(batches[0]) == asked(120) == 9901
+    assert {node.form.weights[0][0] for node in batches[0][1:100]} == {f"x{at}" for at in [*range(9), *range(30, 120)]}
+    assert (choice.kept, choice.above, choice.scored) == ((), 0, 99 * 98 // 2)
+
+
+def test_the_best_pairs_are_kept_where_not_all_above_the_noise_fit():
+    x = np.random.default_rng(2).uniform(-1, 1, (20_000, 20))
+    label = 3 * x[:, 0] * x[:, 1] + 2 * x[:, 2] * x[:, 3] + x[:, 4] * x[:, 5] > 0
+    oracle = RowOracle(edges(x, label))
+    found = dict(enumerate(histograms(oracle, oracle.schema.features, part=Fraction(1), cells=32)))
+    names = {at: f"x{at}" for at in range(20)}
+    choice = chosen_pairs.choose(oracle, names, found, part=Fraction(1), most=2)
+    assert (choice.kept, choice.above) == (((0, 1), (2, 3)), 3)
+    assert choice.left_out == "of 3 pairs with a score above the noise, the best 2 have a product"
+
+
+def test_a_few_pairs_of_columns_without_a_direction_need_no_choice():
+    sizes = Sizes(SimpleNamespace(schema=many_columns(60), rows=0), 4, 10, 15.0, Fraction(1, 20))
+    assert sizes.planned(None, range(2, 60)) == PlannedPairs(((0, 1),))
+    assert sizes.planned(True, range(2, 60)) == PlannedPairs(((0, 1),))
+    assert sizes.planned(None, range(1, 60)) == PlannedPairs()
+    assert sizes.planned(None, range(10, 60)).most == 45 == len(list(combinations(range(10), 2)))
+
+
 def test_all_parts_add_up_to_the_budget():
     oracle = Recorded(RowOracle(edges(uniform(2), uniform(2)[:, 0] > 0)))
     fitted = PrivateAdditive(rounds=6).fit_queries(oracle)
@@ -258,18 +433,28 @@ def test_many_columns_have_fewer_terms_each():
     """So that its basis fits a query, and few rows are not spread over many terms."""
 
     def sizes(columns, **options):
-        features = tuple(RealFeature(name=f"x{n}", column=f"x{n}", lower=0.0, upper=1.0) for n in range(columns))
-        schema = Schema(name="many", label=Label(column="y", positive=("1",)), features=features)
-        knots, pairs = PrivateAdditive(**options)._sizes(schema, {})
-        return knots, len(pairs)
+        schema = many_columns(columns)
+        settings = PrivateAdditive(**options)
+        planned = Sizes(SimpleNamespace(schema=schema, rows=0), settings.knots, 10, 15.0, Fraction(1, 20)).planned(
+            settings.pairs, {}
+        )
+        return settings._knots(schema, planned.given), len(planned.given), planned.most
 
-    assert [sizes(columns) for columns in (8, 16, 30, 60, 300)] == [(4, 28), (4, 120), (4, 0), (3, 0), (0, 0)]
-    assert sizes(20, pairs=True) == (1, 190)
-    assert sizes(4, pairs=False) == (4, 0)
-    assert sizes(60, pairs="x0*x1, x3*x2") == (3, 2)
+    assert [sizes(columns) for columns in (8, 16, 30, 60, 90)] == [
+        (4, 28, 0),
+        (4, 120, 0),
+        (4, 0, 135),
+        (3, 0, 25),
+        (1, 0, 0),
+    ]
+    assert sizes(300) == (0, 0, 0)
+    assert [sizes(columns, pairs=True) for columns in (20, 90, 250)] == [(1, 190, 0), (1, 0, 25), (0, 0, 1)]
+    assert sizes(4, pairs=False) == (4, 0, 0)
+    assert sizes(60, pairs="x0*x1, x3*x2") == (3, 2, 0)
     x = uniform(60)
     fitted = PrivateAdditive(rounds=3).fit_queries(RowOracle(edges(x, x[:, 0] > 0)))
     assert len(fitted.theta_) == 60 * 4 + 1
+    assert "to choose among them takes 4 rounds or more" in fitted.warning_
 
 
 def test_coordinates_that_leave_no_room_for_curves_have_a_straight_model():
@@ -287,9 +472,15 @@ def test_coordinates_that_leave_no_room_for_curves_have_a_straight_model():
 def test_too_many_pairs_are_refused_before_anything_is_asked():
     x = np.random.default_rng(0).uniform(-1, 1, (10, 30))
     oracle = Recorded(RowOracle(edges(x, x[:, 0] > 0)))
+    every = ", ".join(f"x{a}*x{b}" for a, b in combinations(range(30), 2))
     with pytest.raises(ConfigurationError, match=r"31 coordinates and 435 pairs are 496 terms.* name fewer pairs"):
-        PrivateAdditive(pairs=True).fit_queries(oracle)
-    assert oracle.asked == []
+        PrivateAdditive(pairs=every).fit_queries(oracle)
+    with pytest.raises(ConfigurationError, match=r"435 pairs do not all fit: .* give at least 4"):
+        PrivateAdditive(pairs=True, rounds=3).fit_queries(oracle)
+    wide = Recorded(RowOracle(edges(np.random.default_rng(0).uniform(-1, 1, (10, 300)), x[:, 0] > 0)))
+    with pytest.raises(ConfigurationError, match="301 coordinates leave no room for pairs"):
+        PrivateAdditive(pairs=True).fit_queries(wide)
+    assert oracle.asked == wide.asked == []
 
 
 def test_point_masses_without_room_go_to_their_cells():
@@ -324,6 +515,21 @@ def test_a_point_mass_that_is_left_out_is_in_its_cell():
         ({"pairs": "x0*x1, x1*x0"}, "'x1\\*x0' is given twice"),
         ({"pairs": "x0*x1", "increasing": "x1"}, "has a feature with a direction"),
         ({"rounds": 2}, "give at least 3"),
+        ({"rounds": True}, "rounds is True"),
+        ({"knots": True}, "knots is True"),
+        ({"pairs_part": 0.0}, "pairs_part is 0.0"),
+        ({"pairs_part": True}, "pairs_part is True: give a number"),
+        ({"knots_part": "0.1"}, "knots_part is '0.1': give a number"),
+        ({"moments_part": None}, "moments_part is None: give a number"),
+        ({"knots_part": 0.3, "moments_part": 0.3, "pairs_part": 0.4}, "leave nothing for gradients"),
+        ({"information": "much"}, "information is 'much': give a number"),
+        ({"information": 10**400}, "information is 10+: give a number"),
+        ({"clip": 1e300}, "clip is 1e\\+300: give a positive number, at most 1024"),
+        ({"clip": "0.3"}, "clip is '0.3': give a number"),
+        ({"shrinkage": True}, "shrinkage is True: give a number"),
+        ({"shrinkage": 1025}, "shrinkage is 1025"),
+        ({"increasing": ["x0"]}, r"increasing is \['x0'\]: give names"),
+        ({"decreasing": None}, "decreasing is None: give names"),
         ({"knots_part": 0.0}, "knots_part is 0.0"),
         ({"moments_part": 1.0}, "moments_part is 1.0"),
         ({"knots_part": 0.5, "moments_part": 0.5}, "leave nothing for gradients"),

@@ -1,0 +1,193 @@
+"""Which pairs an additive model has products of, as far as that is decided before anything is asked.
+
+Only public sizes decide: the schema, the rows that parties state, and the budget. So the parts of the budget, and the
+number of queries, do not depend on answers. Whether pairs are then chosen from answers, and which, is in
+dpcore.estimators.chosen_pairs.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+
+from dpcore.accounting.gaussian import gaussian_mu
+from dpcore.errors import ConfigurationError
+from dpcore.estimators.chosen_pairs import Pairs, asked, least_score
+from dpcore.estimators.monotone import ordered_features
+from dpcore.estimators.oracle import StatisticOracle
+from dpcore.records.features import RealFeature
+from dpcore.records.schema import Schema
+
+MOST_TERMS = 256
+"""A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""
+
+LEAST_INFORMATION = 15.0
+"""mu times rows, over the geometric mean of coordinates and terms, from which on curves are worth what the first
+answers about them cost, on the measured tables. (The noise on a score is that mean over mu times rows, up to a factor:
+the more of it a straight model has, the more it errs with a part of the budget.)"""
+
+PAIRS_INFORMATION = 2.4
+"""How many times as much products of pairs need. On the measured tables those of all pairs gain where there is 2.9
+times as much (0.3 to 1.3 points). Where there is 2 times as much, or less, they lose (0.2 to 0.7 points), but for one
+(0.1)."""
+
+LARGEST_NOISE = 0.25
+"""Pairs are not chosen if noise hides smaller scores than this, which few pairs of real tables reach. For another
+`information` than `LEAST_INFORMATION` it is as much larger as that is smaller. It is counted for the noise that the
+budget asks of honest parties; all parties add theirs, so the answer may hide more."""
+
+FEWEST_PAIRS = 5
+"""Nor are they if fewer than these fit or are afforded. If there are fewer pairs, none needs to be chosen."""
+
+KNOTS_BESIDE_PAIRS = 2
+"""Room for chosen pairs is counted with so many knots in each column, or fewer if the estimator has fewer."""
+
+
+@dataclass(frozen=True)
+class PlannedPairs:
+    """given: pairs that have products in any case. most: how many are chosen from answers at most; 0: nothing is asked.
+
+    compared: the coordinates among which they are chosen. left_out: why none is chosen, though all do not fit.
+    """
+
+    given: Pairs = ()
+    most: int = 0
+    compared: tuple[int, ...] = ()
+    left_out: str | None = None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What decides about pairs. knots, rounds, information: of the estimator; part: of the budget, to choose pairs."""
+
+    oracle: StatisticOracle
+    knots: int
+    rounds: int
+    information: float
+    part: Fraction
+
+    def affords(self, terms: int, information: float) -> bool:
+        """Whether the budget and the rows have this information for so many terms, or the rows are not known."""
+        oracle = self.oracle
+        return self._mu is None or self._mu * oracle.rows >= information * math.sqrt(oracle.schema.d * terms)
+
+    @cached_property
+    def _mu(self) -> float | None:
+        """Of the budget; None if it or the rows are not known."""
+        oracle = self.oracle
+        return gaussian_mu(oracle.epsilon, oracle.delta) if oracle.rows and oracle.delta else None
+
+    def planned(self, pairs: bool | str | None, directions: Collection[int]) -> PlannedPairs:
+        """What `pairs` of the estimator means here. Raises ConfigurationError if the pairs cannot be had."""
+        schema = self.oracle.schema
+        if isinstance(pairs, str):
+            return PlannedPairs(named_pairs(schema, pairs, directions))
+        free = tuple(schema.coordinate(each.name) for each in real_features(schema))
+        free = tuple(coordinate for coordinate in free if coordinate not in directions)
+        every = tuple(combinations(free, 2))
+        if not every or (pairs is not None and not pairs):
+            return PlannedPairs()
+        beside = self.knots if len(every) >= FEWEST_PAIRS else min(self.knots, KNOTS_BESIDE_PAIRS)
+        if count(schema, 0 if pairs else beside, every) > MOST_TERMS:
+            return self._demanded(free) if pairs else self._worthwhile(free)
+        terms = min(MOST_TERMS, count(schema, self.knots, every))
+        pays = pairs or self.affords(terms, PAIRS_INFORMATION * self.information)
+        return PlannedPairs(every if pays else ())
+
+    def _demanded(self, free: tuple[int, ...]) -> PlannedPairs:
+        """Pairs are chosen as many as fit, whatever it costs."""
+        schema = self.oracle.schema
+        rooms = [_room(schema, free, knots) for knots in range(min(self.knots, KNOTS_BESIDE_PAIRS), -1, -1)]
+        most = next((room for room in rooms if room >= FEWEST_PAIRS), rooms[-1])
+        if not most:
+            raise ConfigurationError(
+                f"{schema.d} coordinates leave no room for pairs, as a model has at most {MOST_TERMS} terms: set pairs "
+                "to false, or give fewer columns"
+            )
+        if self.rounds < 4:
+            raise ConfigurationError(
+                f"rounds is {self.rounds}, and the {math.comb(len(free), 2)} pairs do not all fit: to choose among "
+                "them takes one of the rounds, so give at least 4, or name the pairs"
+            )
+        return PlannedPairs((), most, free)
+
+    def _worthwhile(self, free: tuple[int, ...]) -> PlannedPairs:
+        """Pairs are chosen if that pays."""
+        schema, oracle = self.oracle.schema, self.oracle
+        most = _room(schema, free, min(self.knots, KNOTS_BESIDE_PAIRS))
+        fits = most >= FEWEST_PAIRS
+        while most >= FEWEST_PAIRS and not self.affords(self._terms(free, most), PAIRS_INFORMATION * self.information):
+            most -= 1
+        if not fits:
+            why = f"{FEWEST_PAIRS} leave too few terms for curves"
+        elif self.rounds < 4:
+            why = "to choose among them takes 4 rounds or more"
+        elif most < FEWEST_PAIRS or self._noise(len(free)) * self.information > LARGEST_NOISE * LEAST_INFORMATION:
+            why = f"epsilon {float(oracle.epsilon):g} is too little to choose among them with {oracle.rows} rows"
+        else:
+            return PlannedPairs((), most, free)
+        return PlannedPairs(
+            left_out=f"the model has no products: the {math.comb(len(free), 2)} pairs do not fit into {MOST_TERMS} "
+            f"terms, and {why}; pairs can be named"
+        )
+
+    def _terms(self, free: tuple[int, ...], pairs: int) -> int:
+        """Terms of a model with so many pairs and as many knots as fit, or a few more."""
+        return min(MOST_TERMS, _most_terms(self.oracle.schema, free, self.knots, pairs))
+
+    def _noise(self, features: int) -> float:
+        """The least score that is above the noise; 0 if the rows are not known."""
+        if self._mu is None:
+            return 0.0
+        rows = self.oracle.rows
+        return least_score(features, math.sqrt(asked(features) / self.part) / (self._mu * rows), rows)
+
+
+def count(schema: Schema, knots: int, pairs: Pairs) -> int:
+    """Terms of a model and the bias, point masses left out."""
+    real = {schema.coordinate(each.name) for each in real_features(schema)}
+    ramps = real & {coordinate for pair in pairs for coordinate in pair}
+    return schema.d + len(real) * knots + len(ramps) + len(pairs)
+
+
+def real_features(schema: Schema) -> list[RealFeature]:
+    """The features that are numbers."""
+    return [feature for feature in schema.features if isinstance(feature, RealFeature)]
+
+
+def named_pairs(schema: Schema, text: str, directions: Collection[int]) -> Pairs:
+    """The pairs that a text names. Raises ConfigurationError if it is not of pairs of different features, each once."""
+    found: dict[tuple[int, int], None] = {}
+    known: Mapping[str, int] = {each.name: schema.coordinate(each.name) for each in ordered_features(schema)}
+    given: Iterable[str] = filter(None, (part.strip() for part in text.split(",")))
+    for pair in given:
+        names = [name.strip() for name in pair.split("*")]
+        if len(names) != 2 or not set(names) <= known.keys() or names[0] == names[1]:
+            raise ConfigurationError(
+                f"pairs names {pair!r}: write pairs of two different real or boolean features, such as "
+                f"age*dose, separated by commas; here {', '.join(known) or 'none'}"
+            )
+        low, high = sorted(known[name] for name in names)
+        if (low, high) in found:
+            raise ConfigurationError(f"the pair {pair!r} is given twice: give it once")
+        if not {low, high}.isdisjoint(directions):
+            raise ConfigurationError(
+                f"the pair {pair!r} has a feature with a direction, whose slope depends on no other: leave one out"
+            )
+        found[low, high] = None
+    return tuple(found)
+
+
+def _room(schema: Schema, free: tuple[int, ...], knots: int) -> int:
+    """The most pairs of these coordinates that fit beside so many knots, whichever they are."""
+    left = MOST_TERMS - count(schema, knots, ())
+    # A pair is a term, and so is each column's ramp.
+    most = max(min(left // 3, len(free) // 2), left - len(free), 0)
+    return min(most, math.comb(len(free), 2))
+
+
+def _most_terms(schema: Schema, free: tuple[int, ...], knots: int, pairs: int) -> int:
+    """The most terms that a model with so many pairs of these coordinates can have."""
+    return count(schema, knots, ()) + min(2 * pairs, len(free)) + pairs
