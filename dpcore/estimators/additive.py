@@ -78,9 +78,9 @@ PAIRS_INFORMATION = 2.4
 (0.3 to 1.3 points). Where there is 2 times as much, or less, they lose (0.2 to 0.7 points), but for one (0.1)."""
 
 CURVATURES = 1.4
-"""By how much curvatures other than `CURVATURE` raise the variance of weights. On made tables the mean of (`CURVATURE`
-/ curvature)^2 over directions is 0.9 to 1.4, and with this factor bands cover 95 to 98 of 100 values on average
-(tests/statistical/test_curve_bands.py)."""
+"""By how much curvatures other than `CURVATURE` raise the variance of weights. On made tables, without products, the
+mean of (`CURVATURE` / curvature)^2 over directions is 0.9 to 1.4; the factor was fitted so that bands cover at least 95
+of 100 values on average in every setting, and they cover 96 to 98 (tests/statistical/test_curve_bands.py)."""
 
 MOST_TERMS = 256
 """A basis of so many coordinates fits a query, whose size is limited (wire.query.MAX_QUERY_BYTES)."""
