@@ -30,7 +30,10 @@ DROPPED = 0.55
 
 @dataclass(frozen=True, eq=False)
 class KeptDirections:
-    """axes: U, (d, k), orthonormal columns. lost: (d, d), the errors' covariance in the directions left out."""
+    """axes: U, (d, k), orthonormal columns. lost: (d, d), the prior covariance of phi in the directions left out.
+
+    There phi is set to 0, so that the prior covariance is that of its errors.
+    """
 
     axes: Matrix
     lost: Matrix
@@ -50,17 +53,15 @@ class KeptDirections:
         d = whitening.basis.d
         return whitening.basis if self.count == d else Basis.of(self.axes @ self.axes.T @ whitening.basis.matrix)
 
-    def narrowed(self, kept: Matrix, variance: float) -> "KeptDirections":
-        """Those among the k that are the columns of `kept`, (k, fewer), orthonormal.
+    def narrowed(self, kept: Matrix, prior: Matrix) -> "KeptDirections":
+        """Those among the k that are the columns of `kept`, (k, fewer), orthonormal. prior: (k, k), of phi's part."""
+        others = np.eye(self.count) - kept @ kept.T
+        lost = self.axes @ (others @ prior @ others) @ self.axes.T
+        return KeptDirections(self.axes @ kept, self.lost + lost)
 
-        variance: of each coordinate of phi so far. What is left out stays known as well as that.
-        """
-        axes = self.axes @ kept
-        return KeptDirections(axes, self.lost + variance * (self.axes @ self.axes.T - axes @ axes.T))
-
-    def covariance(self, variance: float) -> Matrix:
-        """Of the errors of phi, (d, d), for this variance in the directions that are kept."""
-        return variance * self.axes @ self.axes.T + self.lost
+    def covariance(self, errors: Matrix) -> Matrix:
+        """Of the errors of phi, (d, d). errors: (k, k), that in the directions that are kept."""
+        return np.asarray(self.axes @ errors @ self.axes.T + self.lost)
 
 
 def narrowed_answers(seen: list[Seen], kept: Matrix) -> list[Seen]:

@@ -69,7 +69,7 @@ def whitening() -> Whitening:
 
 def test_the_basis_projects_whitened_records():
     made, axes = whitening(), rotated()[:, :4]
-    kept = KeptDirections.every(D).narrowed(axes, 1.0)
+    kept = KeptDirections.every(D).narrowed(axes, np.eye(D))
     np.testing.assert_allclose(kept.basis(made).matrix, axes @ axes.T @ made.basis.matrix, atol=2.0**-12)
     assert KeptDirections.every(D).basis(made) is made.basis
 
@@ -84,12 +84,13 @@ def test_the_size_along_axes_is_that_of_the_records_there():
     assert made.size_along(axes) == pytest.approx(np.sqrt(((axes.T @ z) ** 2).sum()), rel=0.02)
 
 
-def test_what_is_left_out_stays_known_as_well_as_it_was():
+def test_what_is_left_out_is_known_as_its_prior_says():
     axes = rotated()
-    kept = KeptDirections.every(D).narrowed(axes[:, :6], 2.0).narrowed(np.eye(6)[:, :2], 0.5)
+    prior = axes @ np.diag([3.0] * 6 + [2.0] * 6) @ axes.T
+    kept = KeptDirections.every(D).narrowed(axes[:, :6], prior).narrowed(np.eye(6)[:, :2], 0.5 * np.eye(6))
     assert kept.count == 2
     np.testing.assert_allclose(
-        axes.T @ kept.covariance(0.1) @ axes, np.diag([0.1] * 2 + [0.5] * 4 + [2.0] * 6), atol=1e-12
+        axes.T @ kept.covariance(0.1 * np.eye(2)) @ axes, np.diag([0.1] * 2 + [0.5] * 4 + [2.0] * 6), atol=1e-12
     )
 
 
