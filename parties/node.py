@@ -5,6 +5,7 @@ computation blocks neither polling nor answers. Their progress is on disk, and a
 The node reads keys once, at start. It reads the policy again on SIGHUP, schema and data on SIGUSR1.
 """
 
+import datetime as dt
 import os
 import signal
 import threading
@@ -288,6 +289,7 @@ class PartyNode:
             "data": self.data.status(),
             "policy": self.policy.reloads.status(),
             "roster_version": None if roster is None else roster.version,
+            "certificate": self._own.certificate.status(dt.datetime.now(dt.UTC)),
             "not_ready": [reason.value for reason in self._watch.reasons()],
             "attempts": [
                 {"query_id": held.query_id.hex(), "attempt": held.attempt, "state": held.state.value}

@@ -89,6 +89,14 @@ class Certificate:
         when = "has expired" if left < dt.timedelta() else f"expires in {left.days} days, on {self.not_after:%Y-%m-%d}"
         return f"the certificate {when}; ask the operator to renew it with `rado provision renew`"
 
+    def status(self, now: dt.datetime) -> dict[str, Any]:
+        """For the status of a node, in JSON types. warning: empty if there is nothing to do."""
+        return {
+            "not_after_unix_s": int(self.not_after.timestamp()),
+            "expires": f"{self.not_after:%Y-%m-%d %H:%M} UTC",
+            "warning": self.expiry_warning(now),
+        }
+
 
 @dataclass(frozen=True)
 class TlsFiles:
