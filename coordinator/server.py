@@ -30,6 +30,7 @@ from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import one_blas_thread
+from radofed.common.files.faults import in_words
 from radofed.common.files.reading import state_of
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
@@ -99,7 +100,6 @@ class Node:
         # A node has its own compute threads, next to other nodes of this machine.
         stack.enter_context(one_blas_thread())
         own = OwnCertificate(config.tls.files, config.federation, Role.COORDINATOR, config.name, self._log)
-        config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         stack.enter_context(_locked(config.lock_file))
         config.address_file.unlink(missing_ok=True)
         store = Store(config.store_file, config.federation)
@@ -238,8 +238,15 @@ async def _cancel(task: "asyncio.Task[None]") -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock file. The lock ends with the process."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    """Hold a lock file, in a directory that is made if there is none. The lock ends with the process.
+
+    Raises ConfigurationError if another process holds it, or the directory cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written ({in_words(error)})") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,6 @@
 """Data of `rado coordinator status`: health as a client sees it, and the stored queries, also while it is down."""
 
+import datetime as dt
 import shutil
 import sqlite3
 import time
@@ -34,13 +35,14 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
     """The coordinator's state, safe for JSON. Run it on the coordinator's machine. Changes nothing.
 
     running: whether it answers. health: "SERVING", "NOT_SERVING" or "UNREACHABLE", the last with a cause. roster: the
-    newest that it has served, with its expiry; None before the first. queries: all open queries and finished ones that
-    are not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and every party's state, in the
-    order of their submission. members: parties and learners of that roster, each with the time of its last call; None
-    if there is none. free_disk_bytes: where uploads are stored, None before the first start. drained_since_unix_s: None
-    unless it runs and is drained. not_ready: codes of the reasons why it would not take a query now, empty if it would
-    or does not run. quotas: what each learner has open and asked within 24 hours, with its limits; None
-    stands for no limit. unknown_learners: whom `[limits.learners]` names and the roster does not list.
+    newest that it has served, with its expiry; None before the first. certificate: until when it is valid. queries: all
+    open queries and finished ones that are not forgotten, with kind, phase, attempt, remaining seconds (as last stored)
+    and every party's state, in the order of their submission. members: parties and learners of that roster, each with
+    the time of its last call; None if there is none. free_disk_bytes: where uploads are stored, None before the first
+    start. drained_since_unix_s: None unless it runs and is drained. not_ready: codes of the reasons why it would not
+    take a query now, empty if it would or does not run. quotas: what each learner has open and asked within 24 hours,
+    with its limits; None stands for no limit. unknown_learners: whom `[limits.learners]` names and the roster does not
+    list.
 
     Raises ConfigurationError if the certificate's files cannot be read.
     """
@@ -59,6 +61,7 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "spool_limit_bytes": config.limits.spool_bytes,
         "free_disk_bytes": _free_bytes(config.spool_directory),
         "roster": _roster(config),
+        "certificate": Certificate.load(config.tls.files.certificate).status(dt.datetime.now(dt.UTC)),
         "members": _members(config),
         "quotas": usage(config, served, queries, _asked(config.store_file)),
         "unknown_learners": unknown_learners(config, served),

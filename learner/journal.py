@@ -86,6 +86,7 @@ class SessionSource:
         self._rounds = [] if journal is None else _read(journal)
         self._next = 0
         self._unopened: list[bytes] = []
+        self._warned: set[str] = set()
 
     @property
     def rows(self) -> int:
@@ -103,6 +104,7 @@ class SessionSource:
         another state directory; RoundLostError if an attempt was lost; RoundEndedError if the round's query of an
         earlier run ended without a total and `asks_again` is false; and what Session.run raises.
         """
+        self._warn_of_expiry(plan)
         asked = _digest_of(plan.query)
         self._unopened = []
         with self._locked():
@@ -111,6 +113,13 @@ class SessionSource:
                 release = self._asked(asked, plan)
         self._next += 1
         return release
+
+    def _warn_of_expiry(self, plan: Plan) -> None:
+        """Note each sentence once, whatever the number of rounds."""
+        for sentence in plan.expiry_warnings:
+            if sentence not in self._warned:
+                self._warned.add(sentence)
+                self._note(f"Warning: {sentence}.")
 
     @property
     def unanswered(self) -> list[Unanswered]:

@@ -35,8 +35,8 @@ class Plan:
     """A query that can be sent, and its cost. A plan is one query, however often it is sent.
 
     cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
-    opening: the secret of the query's binding, None if it has none. expiry_warnings: sentences if the roster or the
-    learner's certificate expires soon.
+    opening: the secret of the query's binding, None if it has none. expiry_warnings: sentences if the roster, the
+    learner's certificate or its Paillier key expires soon.
     """
 
     query: Query

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.faults import in_words
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import overwrite_durably, sync_directory, write_durably
 from wire.binding import OpeningSecret
@@ -212,6 +213,4 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"{path}: cannot be used ({error.strerror}); free space, or correct the path's permissions"
-    )
+    return ConfigurationError(f"{path}: cannot be used ({in_words(error)})")

@@ -5,6 +5,7 @@ computation blocks neither polling nor answers. Their progress is on disk, and a
 The node reads keys once, at start. It reads the policy again on SIGHUP, schema and data on SIGUSR1.
 """
 
+import datetime as dt
 import os
 import signal
 import threading
@@ -47,7 +48,7 @@ from radofed.common.local_status import StatusServer
 from radofed.common.logs import Daily, Log, start_logging
 from radofed.common.watching.server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
-from wire.errors import WireError
+from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Features
 from wire.own_certificate import OwnCertificate
 from wire.roster import Role
@@ -108,6 +109,7 @@ class PartyNode:
     _pauses: Pauses
     _was_paused: bool
     _contact_unix_s: float | None
+    _is_unknown: bool
 
     def __init__(self, config: PartyConfig, *, random_source: RandomSource | None = None) -> None:
         """Load keys, policy, schema, ledger and data. random_source: default: the system's.
@@ -118,7 +120,7 @@ class PartyNode:
         self._config = config
         self._pace = PollingPace()
         self._stated_rows = StatedRows(config.name, self._log)
-        self._started_unix_s, self._contact_unix_s = time.time(), None
+        self._started_unix_s, self._contact_unix_s, self._is_unknown = time.time(), None, False
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
@@ -241,6 +243,7 @@ class PartyNode:
             self._rosters,
             is_stopping=self._stop.is_set,
             contact_unix_s=lambda: self._contact_unix_s,
+            is_unknown=lambda: self._is_unknown,
         )
         if (settings := self._config.watch) is not None:
             opened.enter_context(WatchServer(settings, reasons=watch.reasons, samples=watch.samples, log=self._log))
@@ -288,6 +291,7 @@ class PartyNode:
             "data": self.data.status(),
             "policy": self.policy.reloads.status(),
             "roster_version": None if roster is None else roster.version,
+            "certificate": self._own.certificate.status(dt.datetime.now(dt.UTC)),
             "not_ready": [reason.value for reason in self._watch.reasons()],
             "attempts": [
                 {"query_id": held.query_id.hex(), "attempt": held.attempt, "state": held.state.value}
@@ -348,7 +352,7 @@ class PartyNode:
                 self._guard.look(self._poll_client)
                 wait_s = self._wait_s(time.monotonic() - started)
                 batch = self._poll_client.fetch_work(self._cursor, wait_s)
-                self._contact_unix_s = time.time()
+                self._contact_unix_s, self._is_unknown = time.time(), False
                 self._guard.answer(batch.challenges, self._poll_client)
                 self._take_or_wait(batch)
                 waits = pauses()
@@ -362,6 +366,9 @@ class PartyNode:
             except RadofedError as error:
                 if self._stop.is_set():
                     return
+                if isinstance(error, WireError) and error.code is Code.PEER_UNKNOWN:
+                    # An answer, too.
+                    self._contact_unix_s, self._is_unknown = time.time(), True
                 pause_s = next(waits)
                 self._log.warning("no work", reason=str(error), again_in_s=round(pause_s, 1))
                 # The coordinator may be restored from a backup meanwhile, and count changes again that this cursor has.

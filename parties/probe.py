@@ -3,6 +3,7 @@
 import datetime as dt
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -10,7 +11,7 @@ from cryptography import x509
 from dpcore.errors import ConfigurationError
 from radofed.common.addresses import split_target
 from wire.errors import PROXY_OPENS_TLS, ConnectionLostError
-from wire.identity import TlsFiles
+from wire.identity import TlsFiles, issuer_of
 from wire.roster import Role
 
 
@@ -79,7 +80,7 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    authority = tls.authority()
+    authorities = tls.authorities()
     # Checked first: OpenSSL would read any kind of file in their place.
     tls.read()
     try:
@@ -90,7 +91,7 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
         raise ConfigurationError(sentence) from error
     try:
         with socket.create_connection((host, port), timeout_s) as plain:
-            return _shake_hands(plain, host, target, context, authority)
+            return _shake_hands(plain, host, target, context, authorities)
     except socket.gaierror as error:
         raise ConnectionLostError(target, f"the name {host!r} has no address ({error.strerror})") from error
     except TimeoutError as error:
@@ -102,7 +103,7 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
 
 
 def _shake_hands(
-    plain: socket.socket, host: str, target: str, context: ssl.SSLContext, authority: x509.Certificate
+    plain: socket.socket, host: str, target: str, context: ssl.SSLContext, authorities: Sequence[x509.Certificate]
 ) -> Served:
     with context.wrap_socket(plain, server_hostname=host) as secured:
         encoded = secured.getpeercert(binary_form=True)
@@ -110,9 +111,4 @@ def _shake_hands(
     if encoded is None:
         raise ConnectionLostError(target, "the server sent no certificate")
     certificate = x509.load_der_x509_certificate(encoded)
-    try:
-        certificate.verify_directly_issued_by(authority)
-        issued = True
-    except Exception:  # noqa: BLE001 - cryptography raises several types; each means not issued
-        issued = False
-    return Served(target, version, certificate, issued)
+    return Served(target, version, certificate, issuer_of(certificate, authorities) is not None)

@@ -77,7 +77,7 @@ class PartyWatch:
     """Reads the state of a node. Any thread may call it.
 
     is_stopping: whether the node stops. contact_unix_s: when the coordinator last answered, None if it never did.
-    clock: Unix seconds.
+    is_unknown: whether it then answered that its roster has no such party. clock: Unix seconds.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class PartyWatch:
         *,
         is_stopping: Callable[[], bool],
         contact_unix_s: Callable[[], float | None],
+        is_unknown: Callable[[], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.loaded: Loaded | None = None
@@ -96,7 +97,7 @@ class PartyWatch:
         self.counts = Counts()
         self._config, self._own, self._signing_key = config, own, signing_key
         self._rosters, self._is_stopping, self._contact_unix_s = rosters, is_stopping, contact_unix_s
-        self._clock, self._begun_unix_s = clock, clock()
+        self._is_unknown, self._clock, self._begun_unix_s = is_unknown, clock, clock()
 
     def note(self, what: What) -> None:
         """Count a step of an attempt."""
@@ -119,7 +120,10 @@ class PartyWatch:
         if dt.datetime.fromtimestamp(now, dt.UTC) > self._own.certificate.not_after:
             yield Reason.CERTIFICATE_EXPIRED
         roster = self._rosters.known
-        if roster is None:
+        if self._is_unknown():
+            # The roster that it knows is older: a removed member gets no other.
+            yield Reason.NOT_IN_ROSTER
+        elif roster is None:
             yield Reason.NO_ROSTER
         elif roster.is_expired(now):
             yield Reason.ROSTER_EXPIRED

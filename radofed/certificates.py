@@ -22,6 +22,8 @@ from wire.private_keys import load_private_key
 from wire.roster import NAME, Role, certificate_san
 
 AUTHORITY_DAYS = 3650
+AUTHORITY_WARNING_DAYS = 365
+"""How long before its end the operator is warned: every member has to install a new authority before it."""
 MEMBER_DAYS = 365
 # Members whose clocks are a little behind must not find a fresh certificate "not yet valid".
 BACKDATED = dt.timedelta(minutes=5)
@@ -68,11 +70,15 @@ def make_request(federation: str, role: Role, name: str) -> Request:
 
 @dataclass(frozen=True)
 class Authority:
-    """Held by the operator only, offline. Issues the certificates of one federation."""
+    """Held by the operator only, offline. Issues the certificates of one federation.
+
+    others: further authorities that members are to accept, while one replaces another.
+    """
 
     federation: str
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
+    others: tuple[x509.Certificate, ...] = ()
 
     def __repr__(self) -> str:
         return f"Authority({self.federation!r})"
@@ -104,33 +110,56 @@ class Authority:
 
     @classmethod
     def load(cls, directory: Path) -> "Authority":
-        """Read the operator's ca.key and ca.pem. Raises ConfigurationError, also if others can read the key."""
+        """Read the operator's ca.key and ca.pem. Raises ConfigurationError, also if others can read the key.
+
+        ca.pem may have several certificates. The one of ca.key signs.
+        """
         pem, key = read_bytes(directory / "ca.pem", _CERTIFICATE), load_private_key(directory / "ca.key", _KEY)
         try:
-            certificate = x509.load_pem_x509_certificate(pem)
-            (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-            public = certificate.public_key()
+            found = x509.load_pem_x509_certificates(pem)
+            (name,) = found[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            public = [each.public_key() for each in found]
         except Exception as error:
             # The message leaves out the cause, which could reveal something about the secret.
             raise _KEY.error(directory, "has no readable certificate authority") from error
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != public:
+        own = [each for each, key_of in zip(found, public, strict=True) if key_of == key.public_key()]
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or not own:
             raise ConfigurationError(f"{directory}: ca.key is not the key of ca.pem; use files of one federation")
-        return cls(str(name.value).removeprefix(_AUTHORITY_NAME), certificate, key)
+        others = tuple(each for each in found if each not in own)
+        return cls(str(name.value).removeprefix(_AUTHORITY_NAME), own[0], key, others)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The public certificate, which every member gets."""
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+        """The public certificate, which every member gets, and after it those of the other authorities."""
+        return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in (self.certificate, *self.others))
+
+    @property
+    def not_after(self) -> dt.datetime:
+        """When it ends, in UTC."""
+        return self.certificate.not_valid_after_utc
+
+    def expiry_warning(self, now: dt.datetime) -> str:
+        """One sentence for the operator, empty if it is valid for AUTHORITY_WARNING_DAYS or longer."""
+        left = self.not_after - now
+        if left >= dt.timedelta(days=AUTHORITY_WARNING_DAYS):
+            return ""
+        when = "has expired" if left < dt.timedelta() else f"expires in {left.days} days, on {self.not_after:%Y-%m-%d}"
+        return (
+            f"the federation's authority {when}, and every member's certificate with it; replace it as "
+            'docs/operating.md says under "A new authority"'
+        )
 
     def sign_request(
         self, request_pem: bytes, role: Role, name: str, now: dt.datetime, *, hosts: Sequence[str] = ()
     ) -> bytes:
-        """Return the PEM certificate of one member, valid for a year from `now`.
+        """Return the PEM certificate of one member, valid for a year from `now`, or to the end of the authority.
 
         hosts: the DNS names and IP addresses at which a coordinator is dialled. The operator decides role, name and
         hosts; the request contributes its public key and must name the same member. Raises ConfigurationError if it
-        does not, if its signature fails, or if its key is not EC P-256.
+        does not, if its signature fails, if its key is not EC P-256, or if the authority has expired.
         """
+        if now >= self.not_after:
+            raise ConfigurationError(f"nothing can be signed: {self.expiry_warning(now)}")
         public_key = self._check(request_pem, role, name)
         served = role is Role.COORDINATOR
         if served != bool(hosts):
@@ -146,7 +175,7 @@ class Authority:
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - BACKDATED)
-            .not_valid_after(now + dt.timedelta(days=MEMBER_DAYS))
+            .not_valid_after(min(now + dt.timedelta(days=MEMBER_DAYS), self.not_after))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)

@@ -2,6 +2,8 @@
 
 import datetime as dt
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,17 +89,29 @@ class Certificate:
         when = "has expired" if left < dt.timedelta() else f"expires in {left.days} days, on {self.not_after:%Y-%m-%d}"
         return f"the certificate {when}; ask the operator to renew it with `rado provision renew`"
 
+    def status(self, now: dt.datetime) -> dict[str, Any]:
+        """For the status of a node, in JSON types. warning: empty if there is nothing to do."""
+        return {
+            "not_after_unix_s": int(self.not_after.timestamp()),
+            "expires": f"{self.not_after:%Y-%m-%d %H:%M} UTC",
+            "warning": self.expiry_warning(now),
+        }
+
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files of one node: the federation's certificate authority, its own certificate, its own TLS key."""
+    """PEM files of one node: the federation's certificate authority, its own certificate, its own TLS key.
+
+    The authority's file may have several certificates, while the operator replaces one authority by another. Any of
+    them may have issued a certificate.
+    """
 
     ca: Path
     certificate: Path
     key: Path
 
     def check(self, federation: str, role: Role, name: str, now: dt.datetime) -> Certificate:
-        """The certificate, after checking its member, its key, its issuer and its validity period.
+        """The certificate, after checking its member, its key, its issuer and the validity periods of both.
 
         Raises ConfigurationError with cause and fix.
         """
@@ -110,24 +124,29 @@ class TlsFiles:
             )
         if self._public_key_der() != certificate.public_key_der:
             raise ConfigurationError(f"{self.key}: is not the key of {self.certificate}; use a matching pair")
-        authority, pem = self.authority(), read_bytes(self.certificate, _PEM)
-        try:
-            x509.load_pem_x509_certificate(pem).verify_directly_issued_by(authority)
-        except Exception as error:
+        pem = read_bytes(self.certificate, _PEM)
+        authority = issuer_of(x509.load_pem_x509_certificate(pem), self.authorities())
+        if authority is None:
             raise ConfigurationError(
                 f"{self.certificate}: was not issued by {self.ca}; use the authority and certificate of one federation"
-            ) from error
+            )
         try:
             certificate.check_time(now)
         except ConfigurationError as error:
             raise ConfigurationError(f"{self.certificate}: {error}") from error
+        begins, ends = authority.not_valid_before_utc, authority.not_valid_after_utc
+        if not begins <= now <= ends:
+            raise ConfigurationError(
+                f"{self.ca}: the federation's authority is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} "
+                "UTC; check the clock, then ask the operator for a new authority"
+            )
         return certificate
 
-    def authority(self) -> x509.Certificate:
-        """The authority's certificate. Raises ConfigurationError if the file holds none."""
+    def authorities(self) -> tuple[x509.Certificate, ...]:
+        """The authority's certificates, at least one. Raises ConfigurationError if the file holds none."""
         pem = read_bytes(self.ca, _PEM)
         try:
-            return x509.load_pem_x509_certificate(pem)
+            return tuple(x509.load_pem_x509_certificates(pem))
         except Exception as error:
             raise _PEM.error(self.ca, f"is not a readable certificate ({error})") from error
 
@@ -148,11 +167,21 @@ class TlsFiles:
         return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), private_key_pem(self.key, _KEY)
 
 
+def issuer_of(certificate: x509.Certificate, authorities: Sequence[x509.Certificate]) -> x509.Certificate | None:
+    """The authority that issued a certificate, by its signature; None if it is none of these. Dates do not count."""
+    for authority in authorities:
+        # cryptography raises several types; each means that another one issued it.
+        with suppress(Exception):
+            certificate.verify_directly_issued_by(authority)
+            return authority
+    return None
+
+
 class TlsConfiguration(Configuration):
     """PEM files of a node's connection."""
 
     ca: ConfigPath
-    """Certificate of the federation's certificate authority, PEM."""
+    """Certificate of the federation's certificate authority, PEM. Several while one replaces another."""
     certificate: ConfigPath
     """This member's certificate, PEM."""
     key: ConfigPath

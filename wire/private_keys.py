@@ -12,11 +12,17 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.reading import Exposed, FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import write_durably
 
 ENVIRONMENT = "RADO_PASSPHRASE_FILE"
-_PASSPHRASE = FileKind(with_remedy("write the passphrase in one line"), limit_bytes=1024, secret=True, private=True)
+_PASSPHRASE = FileKind(
+    with_remedy("write the passphrase in one line"),
+    limit_bytes=1024,
+    secret=True,
+    private=True,
+    exposed=Exposed("passphrase", "if others may have it and a copy of the keys, replace the keys"),
+)
 _MOST_BYTES = 1023
 """OpenSSL takes no longer passphrase."""
 

@@ -72,6 +72,8 @@ NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
 tables, clipping longer records costs less than the noise of a larger R."""
 
+_MOST_NAMES = 5
+
 LARGEST_FACTOR = 1024
 """The largest `clip` and `shrinkage`: far beyond what is useful, and far from what overflows."""
 
@@ -109,9 +111,10 @@ class PrivateAdditive(LinearClassifier):
     covariance under the prior that shrinks (`posterior`), and in directions that were left out the prior's; conditions
     on `increasing` and `decreasing` columns are not used for it; `groups_`, the names of groups of terms with the
     variance that each was given; `directions_`, how many directions each gradient was about; `pairs_`, the names of the
-    pairs that have products, such as "age*dose", chosen ones from the largest score on; `rounds_done_`, `warning_` as in
-    `PrivateNewton`, but that warning_ also says why pairs were left out. For a straight model theta_ and covariance_
-    are those of `PrivateNewton`, over the schema's coordinates, feature_map_ is None, and warning_ says why.
+    pairs that have products, such as "age*dose", chosen ones from the largest score on; `rounds_done_`, `warning_` as
+    in `PrivateNewton`, but that warning_ also says why pairs were left out, and which columns have bounds that are too
+    wide for their knots. For a straight model theta_ and covariance_ are those of `PrivateNewton`, over the schema's
+    coordinates, feature_map_ is None, and warning_ says why.
     """
 
     def __init__(
@@ -252,6 +255,7 @@ class PrivateAdditive(LinearClassifier):
         real = real_features(schema)
         histograms_of = histograms(oracle, real, part=part, cells=CELLS) if real else []
         found = {schema.coordinate(each.name): got for each, got in zip(real, histograms_of, strict=True)}
+        notes += _too_wide([each.name for each, got in zip(real, histograms_of, strict=True) if got.is_coarse])
         pairs = planned.given
         if planned.most:
             names = {schema.coordinate(each.name): each.name for each in real}
@@ -409,6 +413,17 @@ def _products(schema: Schema, feature_map: FeatureMap) -> list[str]:
             both = functions[function.first], functions[function.second]
             pairs.append("*".join(names[each.coordinate] for each in both if isinstance(each, Hat | Column)))
     return pairs
+
+
+def _too_wide(names: list[str]) -> list[str]:
+    """The note on features of which most values are in one cell, if there are any."""
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return [
+        f"most values of {', '.join(map(repr, names[:_MOST_NAMES]))}{more} are in one cell of the histogram, so their "
+        "knots are not known well: give the schema narrower bounds"
+    ]
 
 
 def _with_fewer_points(found: Mapping[int, Histogram], most: int) -> dict[int, Histogram]:

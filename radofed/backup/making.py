@@ -70,7 +70,7 @@ def federation_of(directory: Path) -> str:
         return signed_roster(directory / ROSTER_FILE, key).federation
     # Founded, and without members yet.
     ca = directory / "ca.pem"
-    names = TlsFiles(ca, ca, ca).authority().subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = TlsFiles(ca, ca, ca).authorities()[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value).removeprefix(_AUTHORITY_NAME) if names else ""
 
 

@@ -98,6 +98,9 @@ def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     if (roster := found["roster"]) is not None:
         lines.append(f"roster version {roster['version']}, {roster['members']} members, expires {roster['expires']}")
         lines += [f"warning: {roster['warning']}"] if roster["warning"] else []
+    lines.append(f"certificate expires {found['certificate']['expires']}")
+    if warning := found["certificate"]["warning"]:
+        lines.append(f"warning: {warning}")
     if found["members"]:
         rows = [(each["name"], each["role"], seen_words(each["last_seen_unix_s"])) for each in found["members"]]
         lines += ["", *columns(("member", "role", "last seen"), rows)]

@@ -51,6 +51,7 @@ def _status_words(found: dict[str, Any]) -> list[str]:
         f"running since {local_time(found['started_at_unix_s'])}",
         _data_words(found),
         f"coordinator {found['coordinator']}: {heard}; roster version {found['roster_version'] or 'none'}",
+        *_certificate_words(found),
         f"ledger: {answers}",
         f"not ready: {', '.join(found['not_ready'])}" if found["not_ready"] else "ready",
     ]
@@ -62,6 +63,15 @@ def _status_words(found: dict[str, Any]) -> list[str]:
         lines.append(f"queries that wait for a decision: {found['waiting_for_people']}; see `rado party pending`")
     under_way = [f"query {a['query_id'][:16]}, attempt {a['attempt']}: {a['state']}" for a in found["attempts"]]
     return [*lines, *(under_way or ["no attempt under way"])]
+
+
+def _certificate_words(found: dict[str, Any]) -> list[str]:
+    certificate = found.get("certificate")
+    # A node that was started before an upgrade does not say it.
+    if certificate is None:
+        return []
+    warning = [f"warning: {certificate['warning']}"] if certificate["warning"] else []
+    return [f"certificate expires {certificate['expires']}", *warning]
 
 
 @command(app, "reload")

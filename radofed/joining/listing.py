@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from radofed.certificates import Authority
 from radofed.joining.installing import Admission
 from radofed.joining.operator import ADMISSION_SUFFIX, ADMISSIONS
 from radofed.provision_roster import ROSTER_FILE, signed_roster
@@ -17,11 +18,15 @@ from wire.roster import Roster
 
 @dataclass(frozen=True)
 class Listing:
-    """The newest roster of an operator's directory. certificates: those signed there, by the member's name."""
+    """The newest roster of an operator's directory. certificates: those signed there, by the member's name.
+
+    authority: the one that signs certificates.
+    """
 
     roster: Roster
     certificates: Mapping[str, Certificate]
     now: dt.datetime
+    authority: Authority
 
     def sentences(self) -> list[str]:
         """For the operator: one line for each member, then what to renew."""
@@ -32,7 +37,10 @@ class Listing:
             certificate = self.certificates.get(member.name)
             until = "was not signed here" if certificate is None else f"until {certificate.not_after:%Y-%m-%d}"
             lines.append(f"{member.role.value} {member.name}: {digits}; certificate {until}")
+        lines.append(f"the authority that signs certificates: until {self.authority.not_after:%Y-%m-%d}")
         if warning := roster.expiry_warning(self.now.timestamp()):
+            lines.append(f"Warning: {warning}.")
+        if warning := self.authority.expiry_warning(self.now):
             lines.append(f"Warning: {warning}.")
         if self.due:
             lines.append(f"To renew now: rado provision renew OPERATOR {' '.join(self.due)}")
@@ -54,6 +62,8 @@ class Listing:
             "federation": self.roster.federation,
             "version": self.roster.version,
             "expires": self.roster.expiry_date,
+            "authority_not_after": self.authority.not_after.isoformat(timespec="seconds"),
+            "authority_warning": self.authority.expiry_warning(self.now),
             "members": [
                 {
                     "role": member.role.value,
@@ -79,4 +89,5 @@ def listing(operator: Path, now: dt.datetime | None = None) -> Listing:
             if admission.federation_key != key:
                 raise ConfigurationError(f"{file}: another operator signed it; keep the files of one federation here")
             certificates[member.name] = Certificate.of_pem(admission.certificate, file)
-    return Listing(roster, certificates, dt.datetime.now(dt.UTC) if now is None else now)
+    now = dt.datetime.now(dt.UTC) if now is None else now
+    return Listing(roster, certificates, now, Authority.load(operator))

@@ -42,12 +42,13 @@ class Founded:
 
 @dataclass(frozen=True)
 class Admitted:
-    """Members whose requests were signed. files: the admission of each, to send to it."""
+    """Members whose requests were signed. files: the admission of each, to send to it. warning: of the authority."""
 
     roster: Roster
     roster_file: Path
     files: tuple[tuple[JoinRequest, Path], ...]
     spoken: str
+    warning: str = ""
 
     def sentences(self) -> list[str]:
         """For the operator: what to send to whom."""
@@ -59,6 +60,7 @@ class Admitted:
             *lines,
             f"the federation's fingerprint, to read to them over the telephone: {self.spoken}",
             f"{self.roster_file}: roster version {self.roster.version}, expires {self.roster.expiry_date}",
+            *([f"Warning: {self.warning}."] if self.warning else []),
         ]
 
     def to_dict(self) -> dict[str, object]:
@@ -69,6 +71,7 @@ class Admitted:
             "roster_version": self.roster.version,
             "roster_expires": self.roster.expiry_date,
             "roster": self.roster_file,
+            "authority_warning": self.warning,
             "admissions": [
                 {"role": request.role.value, "name": request.name, "file": file} for request, file in self.files
             ],
@@ -133,7 +136,7 @@ def admit(
             coordinator_address=address,
         )
         files.append((each.request, _write(directory, each, key, admission)))
-    return Admitted(roster, file, tuple(files), spoken(key.public_bytes))
+    return Admitted(roster, file, tuple(files), spoken(key.public_bytes), authority.expiry_warning(now))
 
 
 def _check_requests(requests: Sequence[JoinRequest], federation: str) -> None:

@@ -1,6 +1,7 @@
 """The compose files: every service is hardened, and says what the images and the program understand."""
 
 import copy
+import re
 import subprocess
 
 import pytest
@@ -8,13 +9,23 @@ import pytest
 import coordinator.server
 import parties.node
 from tests.deploy.containerfile import read
-from tests.deploy.reading import DEPLOY, DOCKER, PORT, USER, assert_command, commands_in, documents
+from tests.deploy.reading import DEPLOY, DOCKER, PORT, ROOT, USER, assert_command, commands_in, documents
 
 FOLDER = DEPLOY / "compose"
+PAGE = ROOT / "docs/how-to/deploy.md"
 ARGUMENTS, STAGES = read()
 # What the files need from the environment.
 ENVIRONMENT = {"MEMBER": "/srv/member", "TABLE": "/srv/table", "PASSPHRASE": "/srv/passphrase"}
-APART = {"coordinator.yml": {"coordinator", "admin"}, "party.yml": {"party", "admin"}, "learner.yml": {"learner"}}
+APART = {
+    "coordinator.yml": {"coordinator", "admin"},
+    "party.yml": {"party", "admin"},
+    "learner.yml": {"learner", "admin"},
+}
+WITH_PASSPHRASE = {
+    "party.yml": "passphrase.yml",
+    "coordinator.yml": "passphrase-coordinator.yml",
+    "learner.yml": "passphrase-learner.yml",
+}
 ALONE = {**APART, "federation.yml": {"coordinator", "north", "south", "west", "lab"}}
 WRITABLE = {"/var/lib/rado"}
 DRAIN_S = max(coordinator.server.DRAIN_S, parties.node.DRAIN_S)
@@ -78,6 +89,9 @@ def test_a_service_runs_what_its_image_does(service):
     assert service["build"]["target"] == service["role"]
     assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).exists()
     assert {key: f"${{{key}:-{value}}}" for key, value in ARGUMENTS.items()} == service["build"]["args"]
+    if service["role"] == "learner" and service.get("profiles") == ["admin"]:
+        assert not service.keys() & {"command", "entrypoint", "restart", "healthcheck"}
+        return
     if service["role"] == "learner":
         assert service["entrypoint"] == ["rado", "learner"]
         return
@@ -107,28 +121,31 @@ def test_a_federation_on_one_host_reaches_nothing_outside():
     assert members == ALONE["federation.yml"]
 
 
-def test_a_passphrase_is_a_secret():
-    found = load("passphrase.yml")
+@pytest.mark.parametrize(("name", "file"), WITH_PASSPHRASE.items())
+def test_a_passphrase_is_a_secret(name, file):
+    found = load(file)
     for service in found["services"].values():
         assert service == {
             "environment": {"RADO_PASSPHRASE_FILE": "/run/secrets/passphrase"},
             "secrets": ["passphrase"],
         }
-    assert set(found["services"]) <= ALONE["party.yml"]
+    # Every service of the role reads the keys.
+    assert set(found["services"]) == ALONE[name]
 
 
 @pytest.mark.parametrize("name", APART)
 def test_commands_in_comments_are_commands(name):
     text = (FOLDER / name).read_text()
-    prefix = "learner " if name == "learner.yml" else ""
-    shown = [line.split(" --rm ")[1].split(" ", 1)[1] for line in text.splitlines() if "run --rm" in line]
-    for line in shown:
-        assert_command(["rado", *(prefix + line).split()])
+    shown = [line.split(" --rm ")[1].split(" ", 1) for line in text.splitlines() if "run --rm" in line]
+    for service, line in shown:
+        assert_command(["rado", *(["learner"] if service == "learner" else []), *line.split()])
     assert shown
     assert not commands_in(text)
 
 
-@pytest.mark.parametrize("names", [[name] for name in ALONE] + [["party.yml", "passphrase.yml"]], ids="-".join)
+@pytest.mark.parametrize(
+    "names", [[name] for name in ALONE] + [list(pair) for pair in WITH_PASSPHRASE.items()], ids="-".join
+)
 def test_compose_accepts_it(names):
     if DOCKER is None or subprocess.run([DOCKER, "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("docker compose is not installed")
@@ -138,3 +155,43 @@ def test_compose_accepts_it(names):
         env=ENVIRONMENT | {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
+
+
+DOCKER_THAT_ANSWERS = """#!/bin/sh
+echo "$@" > {said}
+echo "the certificate"
+exit {code}
+"""
+
+
+@pytest.mark.parametrize("role", [name.removesuffix(".yml") for name in APART])
+@pytest.mark.parametrize("passphrase", ["", "/srv/passphrase"])
+def test_the_renewal_runs_the_command_of_its_role(tmp_path, role, passphrase):
+    """With a docker that writes down what it is asked: silent if the command succeeds, and with its words if not."""
+    docker, said = tmp_path / "docker", tmp_path / "said"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JITTER_S": "0", "PASSPHRASE": passphrase}
+    for code, printed in ((0, ""), (1, "the certificate\n")):
+        docker.write_text(DOCKER_THAT_ANSWERS.format(said=said, code=code))
+        docker.chmod(0o700)
+        found = subprocess.run(
+            ["sh", FOLDER / "renew.sh", role], env=environment, capture_output=True, text=True, check=False
+        )
+        assert (found.returncode, found.stdout, found.stderr) == (code, printed, "")
+    compose, *files, run, remove, no_terminal, service, command = said.read_text().split(
+        maxsplit=7 + 2 * bool(passphrase)
+    )
+    assert (compose, run, remove, no_terminal, service) == ("compose", "run", "--rm", "-T", "admin")
+    assert service in ALONE[f"{role}.yml"]
+    wanted = [f"{role}.yml", *([WITH_PASSPHRASE[f"{role}.yml"]] if passphrase else [])]
+    assert files == [part for name in wanted for part in ("-f", str(FOLDER / name))]
+    assert_command(["rado", *command.split()])
+
+
+def test_the_renewals_of_members_are_spread():
+    script = (FOLDER / "renew.sh").read_text()
+    (spread_s,) = re.findall(r"JITTER_S:-(\d+)", script)
+    timer = (DEPLOY / "systemd/rado-certificate@.timer").read_text()
+    assert f"RandomizedDelaySec={int(spread_s) // 3600}h\n" in timer
+    # A line for cron, in the file and on the page.
+    shown = {re.search(r"17 0 \* \* \* root (.*)", text)[1] for text in (script, PAGE.read_text())}
+    assert shown == {"MEMBER=/srv/north TABLE=/srv/table sh /opt/radofed/deploy/compose/renew.sh party"}

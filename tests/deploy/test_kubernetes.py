@@ -17,6 +17,7 @@ from parties.config import PartyConfig
 from radofed.common.cluster.jobs import ClusterSettings
 from radofed.templates import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
 from tests.deploy.reading import DEPLOY, KUBECTL, PORT, USER, assert_command, documents, laid_out
+from wire.private_keys import ENVIRONMENT
 
 FOLDER = DEPLOY / "kubernetes"
 ROLES = ("coordinator", "party", "learner")
@@ -183,8 +184,16 @@ def built(tmp_path_factory):
         laid_out(copied / role / "member" / f"{role}.toml")
 
     @lru_cache
-    def build(role, *, with_ray=False):
+    def build(role, *, with_ray=False, changes=""):
         file = copied / role / "kustomization.yaml"
+        if changes:
+            # In place of the generator that the page shows with one file more.
+            text = re.sub(r"^secretGenerator:\n(?: .*\n)+", "", file.read_text(), flags=re.MULTILINE)
+            place = copied / f"{role}-changed"
+            shutil.copytree(copied / role, place)
+            (place / "member/passphrase").write_text("x")
+            file = place / "kustomization.yaml"
+            file.write_text(f"{text}\n{changes}")
         if with_ray:
             file.write_text(file.read_text() + "components: [../ray]\n")
         made = subprocess.run([KUBECTL, "kustomize", file.parent], capture_output=True, text=True, check=False)
@@ -236,6 +245,20 @@ def test_a_node_joins_its_cluster(built, role):
     token = {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": "cluster", "key": "auth_token"}}}
     assert token in node["env"]
     assert token in ray["env"]
+
+
+def test_the_page_s_passphrase_is_mounted_and_named(built):
+    page = (FOLDER.parents[1] / "docs/how-to/deploy.md").read_text()
+    shown = page.partition("    # in deploy/kubernetes/party/kustomization.yaml\n    secretGenerator")[2].partition(
+        "\n\n"
+    )[0]
+    changes = "secretGenerator" + re.sub("^    ", "", shown, flags=re.MULTILINE) + "\n"
+    found = {(each["kind"], each["metadata"]["name"]): each for each in built("party", changes=changes)}
+    assert found["Secret", "party-keys"]["data"].keys() == {"signing.key", "tls.key", "passphrase"}
+    (container,) = found["StatefulSet", "party"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": ENVIRONMENT, "value": "/etc/rado/passphrase"} in container["env"]
+    # The rest of the container stays.
+    assert {"name": "member", "mountPath": "/etc/rado", "readOnly": True} in container["volumeMounts"]
 
 
 def ray_starts():

@@ -42,6 +42,23 @@ def test_it_may_be_applied_again(tmp_path, name):
     assert laid_out(file).read_text() == once
 
 
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_metrics_on_a_port_of_the_host(tmp_path, name):
+    """deploy/listen.sed, after it: the port that the units may bind."""
+    file = laid_out(Path(shutil.copy(DEPLOY / "samples" / name, tmp_path)))
+    before = load_node_config(file).model_dump()
+    file.write_text(sed(DEPLOY / "listen.sed", file))
+    found = load_node_config(file).model_dump()
+    if name == "learner.toml":
+        assert found == before
+        return
+    assert found.pop("watch") == {"listen": "127.0.0.1:9464", "socket": None}
+    del before["watch"]
+    assert found == before
+    unit = (DEPLOY / "systemd" / f"rado-{name.removesuffix('.toml')}.service").read_text()
+    assert "SocketBindAllow=ipv4:tcp:9464\n" in unit
+
+
 def test_every_line_of_it_is_needed(tmp_path):
     def results(script: str) -> list[str]:
         (tmp_path / "layout.sed").write_text(script)

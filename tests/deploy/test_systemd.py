@@ -1,15 +1,23 @@
 """The units of systemd: accepted by systemd, hardened, and in agreement with the program."""
 
 import configparser
+import datetime as dt
 import re
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import coordinator.server
 import parties.node
 from dpcore.errors import ConfigurationError
+from radofed.provision import provision
 from tests.deploy.reading import DEPLOY, PORT, SYSTEMD_ANALYZE, assert_command
+from tests.federation import free_port
+from wire.private_keys import ENVIRONMENT
+from wire.roster import Role
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 NODES = {"rado-coordinator.service": coordinator.server.DRAIN_S, "rado-party.service": parties.node.DRAIN_S}
@@ -66,6 +74,67 @@ def test_both_nodes_are_hardened_alike():
     assert "MemoryDenyWriteExecute" not in found[0]
 
 
+# What differs where a unit only connects, writes a certificate, and ends.
+OF_A_NODE = {
+    "ExecReload", "Restart", "RestartSec", "RestartPreventExitStatus", "TimeoutStopSec", "StateDirectory",
+    "StateDirectoryMode", "WorkingDirectory", "SocketBindAllow",
+}  # fmt: skip
+
+
+def test_the_renewal_is_hardened_as_the_nodes_are():
+    node, renewal = (service(DEPLOY / "systemd" / name) for name in ("rado-party.service", "rado-certificate@.service"))
+    assert node.keys() - renewal.keys() == OF_A_NODE
+    assert {key for key in renewal if renewal[key] != node.get(key)} == {
+        "Type", "ExecStart", "ReadWritePaths", "MemoryDenyWriteExecute",
+    }  # fmt: skip
+    assert renewal["ReadWritePaths"] == "-/etc/rado"
+    assert renewal["MemoryDenyWriteExecute"] == "true"
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_can_read_keys_with_a_passphrase(tmp_path, unit):
+    """Two lines to uncomment, the same in each: the timer's unit reads the TLS key, too."""
+    text = unit.read_text()
+    uncommented = re.sub(r"^# (LoadCredentialEncrypted=|Environment=)", r"\1", text, flags=re.MULTILINE)
+    (tmp_path / unit.name).write_text(uncommented)
+    found = service(tmp_path / unit.name)
+    assert found["LoadCredentialEncrypted"] == "passphrase:/etc/rado/passphrase.cred"
+    assert found["Environment"] == f"{ENVIRONMENT}=%d/passphrase"
+    assert found.keys() - service(unit).keys() == {"LoadCredentialEncrypted", "Environment"}
+
+
+PR_SET_MDWE = 65
+WITHOUT_WRITABLE_CODE = """
+import ctypes, sys
+if ctypes.CDLL(None).prctl({option}, 1, 0, 0, 0):
+    sys.exit(77)
+from radofed.cli.entry_point import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def test_the_renewal_runs_without_memory_that_is_written_then_executed(tmp_path):
+    """As MemoryDenyWriteExecute has it, also while it connects. No coordinator runs here: exit code 2."""
+    old = dt.datetime.now(dt.UTC) - dt.timedelta(days=300)
+    made = provision(
+        tmp_path / "f", federation="f", coordinator_address=f"localhost:{free_port()}", parties=["ann", "bob"],
+        roster_days=600, now=old,
+    )  # fmt: skip
+    codes = {}
+    for role in (Role.COORDINATOR, Role.PARTY):
+        config = made.of(role)[0].config
+        program = [sys.executable, "-c", WITHOUT_WRITABLE_CODE.format(option=PR_SET_MDWE)]
+        # The patience for a coordinator that does not answer is half a minute: a party is only asked whether it is due.
+        words = ["renew"] if role is Role.COORDINATOR else ["needs-renewal"]
+        found = subprocess.run(
+            [*program, "certificate", *words, "--config", str(config)], capture_output=True, text=True, check=False
+        )
+        if found.returncode == 77:
+            pytest.skip("this kernel has no PR_SET_MDWE")
+        codes[role] = found.returncode, found.stderr
+    assert {code for code, _ in codes.values()} == {1}, codes
+
+
 @needs_systemd
 @pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").iterdir()), ids=lambda unit: unit.name)
 def test_systemd_accepts_it(tmp_path, unit):
@@ -84,10 +153,12 @@ def test_systemd_accepts_it(tmp_path, unit):
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", NODES)
-def test_its_exposure_is_low(name):
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_its_exposure_is_low(tmp_path, unit):
+    # systemd reads no template without an instance.
+    file = Path(shutil.copy(unit, tmp_path / unit.name.replace("@.", "@x.")))
     level = [SYSTEMD_ANALYZE, "security", "--offline=yes", f"--threshold={int(HIGHEST_EXPOSURE * 10)}", "--no-pager"]
-    found = subprocess.run([*level, DEPLOY / "systemd" / name], capture_output=True, text=True, check=False)
+    found = subprocess.run([*level, file], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout
     (exposure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", found.stdout)
     assert float(exposure) <= HIGHEST_EXPOSURE

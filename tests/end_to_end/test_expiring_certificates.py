@@ -1,7 +1,9 @@
 """A federation of eleven months: every role says that its certificate ends, and takes a new one without a restart."""
 
 import datetime as dt
+import io
 import time
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -11,12 +13,15 @@ from learner.session import Session
 from parties.config import PartyConfig
 from parties.node import PartyNode
 from radofed.certificates import Authority, make_request
+from radofed.cli.entry_point import run
 from radofed.common.files.writing import write_durably
 from radofed.provision import provision
 from tests.coordinator.world import RunningNode
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import free_port, rado, wait_until
 from tests.learner.test_session import REQUEST
+from wire.errors import TimedOutError
+from wire.identity import Certificate
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 
@@ -87,6 +92,43 @@ def test_every_role_says_that_its_certificate_ends_and_goes_on(made, caplog):
     assert (certificate["status"], certificate["mend"]) == ("advice", sentence)
     found = rado("certificate", "needs-renewal", "--config", str(learner.config), code=1)["data"]
     assert found["is_due"]
+
+
+def test_a_learner_that_asks_is_told_once_and_so_is_who_looks_at_a_node(made):
+    """Also if it asks statistics, or trains, which print no plan; `query` says it with its plan."""
+    coordinator, learner = made.of(Role.COORDINATOR)[0], made.of(Role.LEARNER)[0]
+    rado("learner", "keygen", "--config", str(learner.config), "--bits", "2048")
+    schema = learner.directory / "schema.toml"
+    schema.write_text(SCHEMA)
+    shared = ("--config", str(learner.config), "--schema", str(schema), "--epsilon", "1", "--cohort-min", "2")
+    shared = (*shared, "--colluders", "0", "--timeout-s", "0.5")
+    train = ("learner", "train", "--estimator", "newton", "--output", str(made.directory / "model.json"))
+    warning = "Warning: the certificate expires in 24 days, on 20"
+    running = RunningNode(CoordinatorConfig.load(coordinator.config))
+    try:
+        for command in (
+            ("learner", "statistic", "y == 1"),
+            train,
+            ("learner", "query", "--design", "moments"),
+        ):
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as notes:
+                assert run([*command, *shared]) == TimedOutError.exit_code, notes.getvalue()
+            assert notes.getvalue().count(warning) == 1, notes.getvalue()
+        shown = rado("coordinator", "status", "--config", str(coordinator.config))["data"]["certificate"]
+        ends = Certificate.load(coordinator.directory / "certificate.pem").not_after
+        assert shown["not_after_unix_s"] == int(ends.timestamp())
+        assert shown["expires"] == f"{ends:%Y-%m-%d %H:%M} UTC"
+        assert shown["warning"].startswith("the certificate expires in 24 days")
+        ada = made.of(Role.PARTY)[0]
+        with PartyNode(PartyConfig.load(ada.config)):
+            assert rado("party", "status", "--config", str(ada.config))["data"]["certificate"] == shown
+            for role, config in (("party", ada.config), ("coordinator", coordinator.config)):
+                with redirect_stdout(io.StringIO()) as printed:
+                    run([role, "status", "--config", str(config)])
+                said = f"certificate expires {shown['expires']}\nwarning: the certificate expires in 24 days"
+                assert said in printed.getvalue()
+    finally:
+        running.close()
 
 
 @pytest.mark.parametrize("left_s", [None, pytest.param(15, marks=pytest.mark.slow)])

@@ -38,3 +38,19 @@ def test_members_read_the_same_digits(federation):
     }
     assert len({each["digits"] for each in at_learner.values()} - {""}) == len(PARTIES) + 1
     assert (at_learner["bo"]["rows_at_least"], at_learner["ada"]["rows_at_least"]) == (3, None)
+
+
+def test_a_removed_party_says_that_it_is_not_in_the_roster(federation):
+    """It never sees the roster that leaves it out: the coordinator answers none of its calls."""
+    ada, hub = (federation.member(name).config for name in ("ada", "coordinator"))
+    operator = federation.root / "federation" / "federation"
+
+    def status() -> dict:
+        return rado("party", "status", "--config", str(ada))["data"]
+
+    assert "NOT_IN_ROSTER" not in status()["not_ready"]
+    rado("provision", "remove", str(operator), "ada")
+    rado("coordinator", "roster", str(operator / "roster.signed"), "--config", str(hub))
+    found = wait_until(lambda: (s := status())["not_ready"] and "NOT_IN_ROSTER" in s["not_ready"] and s, what="it")
+    assert found["roster_version"] == 1
+    assert "COORDINATOR_UNREACHABLE" not in found["not_ready"]

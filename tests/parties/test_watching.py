@@ -79,6 +79,10 @@ def test_each_state_has_its_reason(config, offline):
         assert set(watch.reasons()) == {Reason.COORDINATOR_UNREACHABLE}
         node._contact_unix_s = now
         assert watch.reasons() == []
+        # The roster that it knows still lists it.
+        node._is_unknown = True
+        assert watch.reasons() == [Reason.NOT_IN_ROSTER]
+        node._is_unknown = False
         own, watch._signing_key = watch._signing_key, bo.signing_key
         assert watch.reasons() == [Reason.NOT_IN_ROSTER]
         watch._signing_key = own

@@ -33,13 +33,24 @@ _ARRAY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.fo
 
 
 @dataclass(frozen=True)
+class Exposed:
+    """A secret in a file that others can read. noun: what it is. mend: what to do if others have read it."""
+
+    noun: str
+    mend: str
+
+
+KEY = Exposed("private key", "if others had access, replace the key")
+
+
+@dataclass(frozen=True)
 class FileKind:
     """A kind of file, and the error for a file that cannot be used.
 
     error: makes the exception from the path and the cause, such as "is a directory". limit_bytes: a larger file is
     refused before it is read; None for streamed files. secret: errors reveal nothing about the content. own: the file
     must belong to this process's user or to root, and must not be a symbolic link. private: no other user may read or
-    change it (`check_private`).
+    change it (`check_private`). exposed: what to say of such a file that they can.
     """
 
     error: Callable[[Path, str], RadofedError]
@@ -47,20 +58,21 @@ class FileKind:
     secret: bool = False
     own: bool = False
     private: bool = False
+    exposed: Exposed = KEY
 
 
 class ExposedKeyError(ConfigurationError):
-    """A private key that other users of the machine can read or change. mode: of its file. fix: a command."""
+    """A secret that other users of the machine can read or change. mode: of its file. fix: a command."""
 
-    def __init__(self, path: Path, mode: int, is_own: bool) -> None:
+    def __init__(self, path: Path, mode: int, is_own: bool, what: Exposed = KEY) -> None:
         self.path, self.mode = path, mode
         fix = f"chmod 600 {shlex.quote(str(path))}"
         if not is_own:
             fix = f"chmod 440 {shlex.quote(str(path))} (as the file's owner, or set this mode where it is mounted)"
         self.fix = fix
         super().__init__(
-            f"{path}: other users can read or change this private key (mode {mode:04o}); if others had access, replace "
-            f"the key; otherwise run: {fix}"
+            f"{path}: other users can read or change this {what.noun} (mode {mode:04o}); {what.mend}; otherwise run: "
+            f"{fix}"
         )
 
 
@@ -106,7 +118,7 @@ def _check(path: Path, kind: FileKind, found: os.stat_result) -> None:
     if kind.own and found.st_uid not in (0, os.geteuid()):
         raise kind.error(path, "belongs to another user")
     if kind.private:
-        _check_mode(path, found)
+        _check_mode(path, found, kind.exposed)
     if kind.limit_bytes is not None and found.st_size > kind.limit_bytes:
         _refuse_size(path, kind, found.st_size)
 
@@ -131,11 +143,11 @@ def check_private(path: Path) -> None:
     _check_mode(path, path.stat())
 
 
-def _check_mode(path: Path, found: os.stat_result) -> None:
+def _check_mode(path: Path, found: os.stat_result, what: Exposed = KEY) -> None:
     is_own = found.st_uid == os.geteuid()
     allowed = 0o700 if is_own else 0o740
     if (mode := stat.S_IMODE(found.st_mode)) & 0o777 & ~allowed:
-        raise ExposedKeyError(path, mode, is_own)
+        raise ExposedKeyError(path, mode, is_own, what)
 
 
 def _refuse_size(path: Path, kind: FileKind, size_bytes: int) -> NoReturn:

@@ -142,3 +142,16 @@ def test_a_directory_without_keys_and_a_file_that_is_none(secret, tmp_path, monk
         from radofed.joining.passphrases import set_passphrases
 
         set_passphrases(tmp_path)
+
+
+def test_a_passphrase_that_others_can_read_is_called_a_passphrase(protected, secret, monkeypatch, tmp_path):
+    file = tmp_path / "passphrase"
+    file.write_bytes(secret.read_bytes())
+    file.chmod(0o644)
+    monkeypatch.setenv(ENVIRONMENT, str(file))
+    with pytest.raises(ConfigurationError) as caught:
+        SigningKey.load(protected[0].directory / "signing.key")
+    assert str(caught.value) == (
+        f"{file}: other users can read or change this passphrase (mode 0644); if others may have it and a copy of the "
+        f"keys, replace the keys; otherwise run: chmod 600 {file}"
+    )
