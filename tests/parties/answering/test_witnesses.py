@@ -761,11 +761,10 @@ def test_every_time_that_it_waits_and_goes_on_is_logged(ada, board, caplog):
     restarted.guard.look(board)
     restarted.answered("bo", "cy")
     restarted.turn(COUNTS_FOR_S + USUAL_WAIT_S)
-    restarted.turn()
     restarted.answered("bo")
-    logged = [(record.levelname, record.message) for record in caplog.records if "witness" in record.message]
     waited, went_on = ("INFO", "waiting for witnesses"), ("INFO", "ledger witnessed")
-    assert logged == [waited, went_on, waited, waited, went_on]
+    logged = [(record.levelname, record.message) for record in caplog.records]
+    assert [line for line in logged if line[1] in (waited[1], went_on[1])] == [waited, went_on, waited, went_on]
     # Of those whose answers count.
     assert [record.fields["by"] for record in caplog.records if record.message == went_on[1]] == [["bo", "cy"], ["bo"]]
 
@@ -823,7 +822,7 @@ def test_a_party_whose_answers_are_too_old_says_so_whatever_the_coordinator_says
     for _ in range(10):
         restarted.turn()
     said = [record.levelname for record in caplog.records if record.message == "waiting for witnesses"]
-    assert said == ["INFO"] * 5 + ["WARNING"] * 5
+    assert said == ["INFO"] * 5 + ["WARNING"] * 6
 
 
 def test_a_member_that_the_policy_accepts_later_counts_once_its_cohorts_are_noted(ada, board):
@@ -833,7 +832,7 @@ def test_a_member_that_the_policy_accepts_later_counts_once_its_cohorts_are_note
     restarted.answered("bo", in_cohorts=tuple(restarted.names))
     restarted.guard.follow(ada.world.policy())
     assert not restarted.guard.may_answer
-    restarted.turn()
+    restarted.turn(1.0)
     assert restarted.guard.may_answer
     ada.lifecycle.end_absent([])
     assert restarted.is_charged(0)
@@ -942,7 +941,6 @@ def test_a_set_back_ledger_that_went_on_is_noticed_at_the_next_question(ada, boa
     # Names prove nothing, and bo's former answer counts.
     assert party.guard.may_answer
     party.turn()
-    party.turn()
     assert len(board.asked) == 3
     party.asked_and_answered()
     assert party.guard.is_set_back
@@ -957,7 +955,6 @@ def test_a_set_back_ledger_that_went_on_is_not_confirmed_at_a_start_before_the_m
     party.guard.look(board)
     party.asked_and_answered("cy")
     assert not party.guard.may_answer
-    party.turn()
     party.turn()
     party.asked_and_answered("cy")
     assert party.guard.is_set_back
@@ -993,7 +990,7 @@ def test_a_member_that_shows_ever_other_names_costs_a_bounded_number_of_question
         assert restarted.guard.may_answer
     assert len(board.asked) - before <= MOST_QUESTIONS_A_DAY + 25
     assert len(restarted.guard.unknown_names()) < 2000
-    for _ in range(24 * 60):
+    for _ in range(2 * 24 * 60):
         board.answers.clear()
         board.say("bo", in_cohorts=(secrets.token_bytes(8),))
         restarted.turn()
@@ -1005,20 +1002,17 @@ def test_a_member_that_answers_otherwise_about_a_name_is_not_asked_for_it_again(
     """It lies, or holds it under a key that was replaced."""
     restarted = Restarted(ada, board)
     restarted.confirmed("cy")
-    for _ in range(2):
-        board.answers.clear()
-        board.say("bo", in_cohorts=(b"s" * 8,))
-        board.say("cy")
-        restarted.turn()
-        assert "bo" not in restarted.guard._challenged
-        restarted.turn(ASK_AGAIN_S)
-        assert len(board.asked) == 2
-        assert board.asked[-1].nonce.startswith(b"s" * 8)
-        break
-    board.answers.clear()
-    board.say("bo", in_cohorts=(b"s" * 8,))
-    restarted.turn()
-    assert "bo" in restarted.guard._challenged
+    restarted.answered("bo", in_cohorts=(b"s" * 8,))
+    assert restarted.guard.accepted_answers() == 1
+    restarted.turn(ASK_AGAIN_S)
+    assert len(board.asked) == 2
+    assert board.asked[-1].nonce.startswith(b"s" * 8)
+    restarted.answered("bo", "cy", in_cohorts=(b"s" * 8,))
+    # Cy has just shown it for the first time, and answered about it.
+    assert restarted.guard.accepted_answers() == 2
+    assert restarted.guard.unknown_names() == frozenset()
+    restarted.turn(ASK_HOURLY_S)
+    assert len(board.asked) == 2
     assert caplog.messages.count("unknown attempts") == 1
 
 
