@@ -4,11 +4,13 @@ import secrets
 import shutil
 import time
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from unittest.mock import Mock
 
 import pytest
 
 from dpcore.randomness.sources import SystemRandom
+from parties.acknowledging import _claims
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
 from parties.answering.unknown_names import MOST_QUESTIONS_A_DAY
@@ -23,6 +25,7 @@ from parties.answering.witnesses import (
     LedgerGuard,
 )
 from parties.database import LedgerBusyError, LedgerOwner
+from parties.ledger.acknowledgement import acknowledge, plan
 from parties.ledger.ledger import Ledger
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, Witnessed
@@ -958,6 +961,32 @@ def test_a_set_back_ledger_that_went_on_is_not_confirmed_at_a_start_before_the_m
     party.turn()
     party.asked_and_answered("cy")
     assert party.guard.is_set_back
+
+
+def test_what_it_lost_is_charged_and_its_name_known_once_it_is_acknowledged(ada, board, tmp_path):
+    """The members' newest acceptances alone say that nothing is missing."""
+    party = SetBack(ada, board, tmp_path)
+    party.turn(ASK_DAILY_S)
+    party.asked_and_answered()
+    party.turn()
+    party.asked_and_answered()
+    key = SumsKey("ada", ada.world.party_keys["ada"])
+    config = Mock(ledger_file=tmp_path / "no ledger")
+    claims = _claims(party.guard, ada.world.roster, key, config)
+    assert {(claim.source, claim.entries) for claim in claims} == {("bo", 2), ("bo", 1)}
+    decided = plan(ada.ledger, claims, witnessed=True)
+    before = reserved(ada)
+    acknowledge(ada.ledger, decided, party.wall.now)
+    # Two are in the ledger, and one of the same cost is not.
+    assert spent(ada) == before * Fraction(3, 2) > 0
+    ada.ledger.database.close()
+    ada.restart()
+    # The name of the lost attempt, which is not another lie.
+    Witnessed(ada.ledger.database).know([name_of(party.lost)])
+    party.guard = guard(ada, party.clock, party.wall)
+    party.guard.look(board)
+    party.asked_and_answered("cy")
+    assert party.guard.may_answer
 
 
 def test_a_coordinator_that_withholds_what_would_show_it_withholds_a_witness(ada, board, tmp_path):
