@@ -1045,6 +1045,17 @@ def test_a_member_that_answers_otherwise_about_a_name_is_not_asked_for_it_again(
     assert caplog.messages.count("unknown attempts") == 1
 
 
+def test_a_name_stays_open_until_the_member_has_answered_about_it(ada, board):
+    """Newer attempts may push it out of what the member shows."""
+    restarted = Restarted(ada, board)
+    restarted.guard.look(board)
+    restarted.answered("bo", in_cohorts=(b"s" * 8,))
+    board.say("bo", in_cohorts_from=2)
+    restarted.turn(1.0)
+    assert restarted.guard.unknown_names() == {b"s" * 8}
+    assert not restarted.guard.may_answer
+
+
 def test_names_of_acceptances_that_were_forgotten_are_known(ada, board):
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=1)
     restarted.confirmed()
