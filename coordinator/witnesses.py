@@ -13,10 +13,13 @@ from coordinator.store import Store
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.features import open_features
+from wire.query import CLOCK_SKEW_S
 from wire.roster import Member, Roster
 from wire.witness import open_challenge, open_witness
 
 SHOW_AGAIN_AFTER_S = 60.0
+# Parties refuse an older challenge.
+SHOWN_FOR_S = float(CLOCK_SKEW_S)
 CHALLENGE_BYTES = 2048
 # One statement of the asking party, and names of more (wire.witness.MOST_IN_COHORTS). The answers of 999 members fit
 # into one response.
@@ -28,6 +31,7 @@ FEATURES_BYTES = 4096
 class _Asked:
     nonce: bytes
     envelope: Envelope
+    taken_at: float
     answers: dict[str, Envelope] = field(default_factory=dict)
     shown_at: dict[str, float] = field(default_factory=dict)
 
@@ -48,7 +52,7 @@ class WitnessExchange:
         check_sender(challenge.party, caller)
         known = self._asked.get(caller.name)
         if known is None or known.nonce != challenge.nonce:
-            self._asked[caller.name] = _Asked(challenge.nonce, envelope)
+            self._asked[caller.name] = _Asked(challenge.nonce, envelope, self._clock())
 
     def answer(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's answer. Raises WireError, QUERY_UNKNOWN if the challenge is not the newest."""
@@ -60,12 +64,13 @@ class WitnessExchange:
         asked.answers.setdefault(caller.name, envelope)
 
     def due(self, caller: Member) -> tuple[str, ...]:
-        """Parties whose challenge this party has not answered and has not been shown lately."""
+        """Parties whose challenge is still valid, and this party has not answered and has not been shown lately."""
         now = self._clock()
         return tuple(
             party
             for party, asked in self._asked.items()
             if party != caller.name
+            and now - asked.taken_at <= SHOWN_FOR_S
             and caller.name not in asked.answers
             and now - asked.shown_at.get(caller.name, float("-inf")) >= SHOW_AGAIN_AFTER_S
         )

@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from parties.ledger.anchor import head_path, read_or_none
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import Ledger
 from parties.ledger.sums import SumsKey
+from parties.ledger.witnessed import Witnessed
 from parties.locks import lock_party
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
 from wire.envelopes import Envelope, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError, WireError
+from wire.ledger_head import LedgerHead
 from wire.roster import Roster
 from wire.witness import witnessed_head
 
@@ -45,7 +47,8 @@ class Found:
 
     cause: why it is set back, empty if nothing says so. accepted: accepted members that answered; silent: the others.
     claims: this party's own heads, by who holds them. plan: what is to be charged, None if nothing is. is_done: whether
-    it was charged, or nothing had to be. advice: what to do next.
+    it was charged, or nothing had to be. advice: what to do next. unknown_names: of attempts that accepted members
+    showed and the ledger does not have.
     """
 
     own_entries: int
@@ -56,6 +59,7 @@ class Found:
     plan: Plan | None = None
     is_done: bool = False
     advice: str = ""
+    unknown_names: frozenset[bytes] = frozenset()
 
     def sentences(self) -> list[str]:
         """All of it in words."""
@@ -126,6 +130,8 @@ def acknowledge(config: PartyConfig, *, wait_s: float, yes: bool, without_witnes
         assert found.plan is not None
         with _opened(config, config.ledger_file, create=True) as ledger:
             charge_plan(ledger, found.plan, time.time())
+            # The chain continues above them. The party need not ask for them one by one.
+            Witnessed(ledger.database).know(found.unknown_names)
         return replace(found, is_done=True, advice="the party can be started")
 
 
@@ -177,6 +183,7 @@ def _find(config: PartyConfig, ledger: Ledger, *, wait_s: float, offline_allowed
         tuple(name for name in accepted if name in guard.answered),
         tuple(name for name in accepted if name not in guard.answered),
         claims,
+        unknown_names=guard.unknown_names(),
     )
 
 
@@ -199,16 +206,27 @@ def _accepted(policy: Policy, roster: Roster, own: str) -> tuple[str, ...]:
 
 
 def _claims(guard: LedgerGuard, roster: Roster | None, key: SumsKey, config: PartyConfig) -> tuple[Claim, ...]:
-    held: dict[str, Envelope | None] = {**guard.answered, "the coordinator": guard.newest}
+    held = [*guard.answered.items(), ("the coordinator", guard.newest)]
     claims = []
     head_file = read_or_none(head_path(config.ledger_file))
-    for source, statement in held.items():
-        head = None if statement is None or roster is None else witnessed_head(statement, key.party, roster)
+    if guard.evidence is not None:
+        # What a member showed once, and is not its newest.
+        held.append((guard.evidence.source, guard.evidence.statement))
+    for source, statement in held:
+        head = None if statement is None or roster is None else _head(statement, key.party, roster)
         if head is not None:
-            claims.append(Claim(source, head.entries, key.open(head)))
+            claim = Claim(source, head.entries, key.open(head))
+            claims += [claim] if claim not in claims else []
     if head_file is not None:
         claims.append(Claim("the .head file", head_file.head.entries, head_file.account))
     return tuple(sorted(claims, key=lambda claim: -claim.entries))
+
+
+def _head(statement: Envelope, party: str, roster: Roster) -> LedgerHead | None:
+    """Of a statement of this party; None if it is under a key that the roster does not list any more."""
+    with suppress(WireError):
+        return witnessed_head(statement, party, roster)
+    return None
 
 
 def _cause(config: PartyConfig, ledger: Ledger, guard: LedgerGuard) -> str:

@@ -1,6 +1,8 @@
-"""Witnesses of a party's ledger: others keep the newest head that they saw, and show it when the party starts.
+"""Witnesses of a party's ledger: others keep the heads that they saw, and show them when the party asks.
 
-A party that was set back to an older copy of itself holds fewer ledger entries than its own signed statements show.
+A party that was set back to an older copy of itself holds fewer ledger entries than its own signed statements show. If
+it went on, it may hold as many, but not the same. So others also show names of all that they saw, and the party asks
+for those that it does not know, one at a time: the challenge's nonce begins with the name.
 """
 
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ _NAME_BYTES = 8
 
 @dataclass(frozen=True)
 class Challenge:
-    """A party asks the others for the newest statement of it that they hold."""
+    """A party asks the others for the newest statement of it that they hold, or for one by name (`nonce_about`)."""
 
     KIND: ClassVar[Kind] = Kind.CHALLENGE
     federation: str
@@ -54,8 +56,9 @@ class Challenge:
 class Witness:
     """A party's answer.
 
-    newest: the subject's signed Acceptance with the most ledger entries; None if it has none. in_cohorts: names
-    (`name_of`) of the subject's Acceptances in the answering party's cohorts, sorted, at most MOST_IN_COHORTS.
+    newest: the subject's signed Acceptance that the challenge asks for, if the party has it, otherwise the one with the
+    most ledger entries; None if it has none. in_cohorts: names (`name_of`) of the subject's Acceptances in the
+    answering party's cohorts, sorted, at most MOST_IN_COHORTS.
     in_cohorts_from: all of heads with at least so many entries are among them.
     """
 
@@ -102,6 +105,16 @@ class Witness:
 def name_of(acceptance: Envelope) -> bytes:
     """What Witness.in_cohorts has of an acceptance. Only who has seen it can tell it, except with probability 2^-64."""
     return sha256(acceptance.signature)[:_NAME_BYTES]
+
+
+def nonce_about(name: bytes, random: bytes) -> bytes:
+    """A nonce that asks for one acceptance. random: NONCE_BYTES, of which 24 remain: enough for a fresh nonce."""
+    return name + random[len(name) :]
+
+
+def name_asked_for(nonce: bytes) -> bytes:
+    """The name that a nonce begins with. One that asks for no name begins with random bytes, which name nothing."""
+    return nonce[:_NAME_BYTES]
 
 
 def open_challenge(envelope: Envelope, roster: Roster) -> tuple[Challenge, Member]:

@@ -167,6 +167,8 @@ class Attempts:
             if sums_key is not None:
                 acceptance = replace(acceptance, ledger_head=self._ledger.signed_head(sums_key))
             answer = sign(acceptance)
+            if acceptance.ledger_head is not None:
+                Witnessed(self._database).know([name_of(answer)])
             connection.execute(
                 "INSERT INTO attempts VALUES (?, ?, ?, ?, 0, ?, NULL, ?, ?)",
                 (query_id, attempt, _S.ACCEPTED.value, answer.to_bytes(), acceptance.rows, not_after_unix_s, mask_key),
@@ -263,7 +265,7 @@ class Attempts:
             self._move(held, _S.BURNT)
 
     def seen_in_cohorts(self, witness: Witness) -> None:
-        """Record, durably, which of the reserved attempts a member was in a cohort with, or may have been."""
+        """Record, durably, which of the held attempts a member was in a cohort with, or may have been."""
         seen = frozenset(witness.in_cohorts)
         with self._database.transaction() as connection:
             for row in connection.execute(_RESERVED).fetchall():

@@ -1,14 +1,20 @@
 """Witnesses of ledgers: a party answers no query before others confirm that its ledger was not set back.
 
 A copy of a whole machine has its ledger and the head beside it, and both agree. The others remember more: each keeps
-the acceptance with the most ledger entries that it verified in a cohort. At every start the party sends a challenge
-with a fresh nonce through the coordinator, and waits until as many accepted members as its policy requires have signed
-what they hold. Signatures and nonce are checked here, so the coordinator can withhold answers, but can neither make nor
-replay one. The party asks again every day, and an answer counts for two days, by the clock and by the time that passed.
+the acceptances of this party that it verified in a cohort. At every start the party sends a challenge with a fresh
+nonce through the coordinator, and waits until as many accepted members as its policy requires have signed what they
+hold. Signatures and nonce are checked here, so the coordinator can withhold answers, but can neither make nor replay
+one. The party asks again every day, every hour while an accepted member has not answered the last question, and an
+answer counts for two days, by the clock and by the time that passed.
 
-Noticed, if one of those who answer was in a cohort of an attempt that this ledger lacks. A member that sees the cohort
-after it answered shows it the next day. A machine that continues from a snapshot of its memory does not start, and is
-noticed then, too; what it answers until then is not prevented.
+An answer shows the acceptance with the most entries, and names of the others. The head of one that this ledger lacks
+says that it was set back. It may have gone on since, and have as many entries: then names show that it lacks some. The
+party asks the member for those, one at a time, and its answers do not count until it has answered about all of them
+(parties.answering.unknown_names).
+
+Noticed, if one of those whose answers count was in a cohort of an attempt that this ledger lacks. A member that sees
+the cohort after it answered shows it the next day. A machine that continues from a snapshot of its memory does not
+start, and is noticed then, too; what it answers until then is not prevented.
 
 A copy from between an attempt's acceptance and its charge lacks the charge alone, and its head contradicts nothing. So
 reservations from before the start are held. If an accepted member shows that it was in a cohort with such an attempt,
@@ -20,9 +26,12 @@ attempt. A party that cannot ask goes on for nearly a day, and then answers no q
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 
 from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.answering.unknown_names import UnknownNames
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import KEPT_FOR_S, Evidence, Witnessed
 from parties.policy import Policy
@@ -33,14 +42,24 @@ from wire.envelopes import Envelope, Kind, SigningKey, sha256, signed_bytes
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
 from wire.roster import Roster
-from wire.witness import Challenge, Witness, open_challenge, open_witness, witnessed_head
+from wire.witness import (
+    NONCE_BYTES,
+    Challenge,
+    Witness,
+    name_asked_for,
+    name_of,
+    nonce_about,
+    open_challenge,
+    open_witness,
+    witnessed_head,
+)
 
 # A challenge is valid for CLOCK_SKEW_S.
 ASK_AGAIN_S = 120.0
-# Once enough members answered. Those who saw a cohort after they answered show it then.
+# Once all accepted members answered. Those who saw a cohort after they answered show it then.
 ASK_DAILY_S = 86_400.0
-# After that, while too few have answered anew and the former answers count.
-_ASK_HOURLY_S = 3600.0
+# While enough answers count, and an accepted member has not answered the last question: it may have been offline.
+ASK_HOURLY_S = 3600.0
 COUNTS_FOR_S = 2 * ASK_DAILY_S
 # After enough members answered, those of the others are waited for, or looked at, for this long.
 LOOK_FOR_S = 600.0
@@ -80,22 +99,31 @@ class LedgerGuard:
         self._witnessed, self._attempts = Witnessed(ledger.database), Attempts(ledger)
         self._random, self._log, self._clock, self._monotonic = random, log, clock, monotonic
         self._keeps = keeps
+        self._accepted_by: tuple[Roster | None, Policy, frozenset[str]] = None, policy, frozenset()
         self._nonce: bytes | None = None
-        self._asked_at = self._looked_at = self._said_at = self._asked_unix_s = float("-inf")
-        self._begun_at = monotonic()
+        self._asked_for: bytes | None = None
+        """The name of an acceptance that the last challenge asks for."""
+        self._asked_at = self._looked_at = self._said_at = self._asked_unix_s = self._lost_at = float("-inf")
+        self._look_until = monotonic() + LOOK_FOR_S
         self._waits_since: float | None = None
         self._refused: set[bytes] = set()
         self.answered: dict[str, Envelope | None] = {}
-        """Members that answered since this start, and the statement of this party that each showed last."""
+        """Members that answered since this start, and the newest statement of this party that each showed last."""
         self._challenged: dict[str, tuple[float, float]] = {}
-        """When the challenge was made that each answered last: by the monotonic clock, and Unix seconds."""
+        """When the challenge was made of each one's last answer that counts: by the monotonic clock, and Unix seconds.
+
+        Other threads read it. So it is replaced, never changed. Only members that were accepted when they answered.
+        """
+        self._unknown = UnknownNames(self._witnessed.unknown, monotonic)
         self.newest: Envelope | None = None
         """The coordinator's newest statement of this party, if it is one."""
         self.answered_last: set[str] = set()
-        """Members that answered to the last challenge."""
-        self._taken: set[bytes] = set()
+        """Members that answered to the last challenge, and were accepted then."""
+        self._taken: dict[bytes, tuple[str, bool]] = {}
+        """Signatures of answers to the last challenge: of whom, and whether it was accepted then."""
         self._said_enough = self._is_overdue = False
-        self.is_set_back = False
+        self.evidence: Evidence | None = None
+        """The statement of this party with the most entries that its ledger lacks."""
         if (evidence := self._witnessed.evidence()) is not None:
             self._set_back(evidence)
 
@@ -108,6 +136,11 @@ class LedgerGuard:
             self._log.info("reservations held", count=held, reason=reason)
 
     @property
+    def is_set_back(self) -> bool:
+        """Whether this party signed entries that its ledger does not have."""
+        return self.evidence is not None
+
+    @property
     def may_answer(self) -> bool:
         """Whether the ledger is confirmed, and no reservation has been held for too long after its query expired."""
         return self._is_confirmed and not self._is_overdue
@@ -118,9 +151,14 @@ class LedgerGuard:
         return not self.is_set_back and self.accepted_answers() >= self._policy.required_witnesses
 
     def accepted_answers(self) -> int:
-        """How many of the members whose answers count the policy accepts."""
-        return self._accepted_among(
-            name for name, challenged in self._challenged.items() if self._elapsed_s(*challenged) <= COUNTS_FOR_S
+        """How many accepted members have an answer that counts."""
+        return len(self._counted())
+
+    def _counted(self, within_s: float = COUNTS_FOR_S) -> list[str]:
+        """Accepted members whose last answer that counts is not older."""
+        accepted, challenged = self._accepted, self._challenged
+        return sorted(
+            name for name, asked in challenged.items() if name in accepted and self._elapsed_s(*asked) <= within_s
         )
 
     def _elapsed_s(self, monotonic_s: float, unix_s: float) -> float:
@@ -128,36 +166,51 @@ class LedgerGuard:
         return max(self._monotonic() - monotonic_s, abs(self._clock() - unix_s))
 
     def _accepted_among(self, names: Iterable[str]) -> int:
-        roster = self._rosters.known
-        return 0 if roster is None else self._policy.count_accepted(roster, self._party, names)
+        return len(self._accepted.intersection(names))
+
+    @property
+    def _accepted(self) -> frozenset[str]:
+        """The other parties of the roster that the policy accepts."""
+        roster, policy, found = self._accepted_by
+        if roster is not self._rosters.known or policy is not self._policy:
+            roster, policy = self._rosters.known, self._policy
+            others = [] if roster is None else [party.name for party in roster.parties if party.name != self._party]
+            found = frozenset(name for name in others if roster and policy.count_accepted(roster, self._party, (name,)))
+            self._accepted_by = roster, policy, found
+        return found
 
     def follow(self, policy: Policy) -> None:
-        """Apply another policy."""
+        """Apply another policy. A member that it newly accepts counts once its answer was taken again."""
         self._policy = policy
 
     def look(self, coordinator: CoordinatorCalls) -> None:
         """Ask, if it is time to, and evaluate the answers that are there. Raises what the calls raise."""
-        now = self._monotonic()
         enough = self._is_confirmed
-        if enough and now - self._looked_at < LOOK_EVERY_S:
-            return
+        if not enough or self._monotonic() - self._looked_at >= LOOK_EVERY_S:
+            self._look(coordinator, enough=enough)
+        self._report()
+
+    def _look(self, coordinator: CoordinatorCalls, *, enough: bool) -> None:
+        now = self._monotonic()
         held_until = self._look_at_held()
         asks_anew = enough and held_until is not None and held_until < self._clock()
-        is_due = asks_anew or (enough and self._is_time_to_repeat())
-        if enough and not is_due and now - max(self._begun_at, self._asked_at) > LOOK_FOR_S:
-            return
-        self._looked_at = now
         if asks_anew and self._policy.required_witnesses == 0:
             self._let_go(self._clock())
             asks_anew = False
+        is_due = self._is_time_to_ask(now, held_until if asks_anew else None)
+        if enough and not asks_anew and not is_due and now > self._look_until:
+            return
+        self._looked_at = now
         try:
-            if self._nonce is None or self._is_time_to_ask(now, held_until if asks_anew else None):
+            if is_due or self._nonce is None:
                 self._ask(coordinator)
+            if is_due:
+                self._look_until = now + LOOK_FOR_S
             assert self._nonce is not None
             answers, newest = coordinator.fetch_witnesses(self._nonce)
         except WireError as error:
             if error.code is Code.QUERY_UNKNOWN:
-                self._nonce = None  # the coordinator was restarted
+                self._lose_nonce(now)
                 return
             self._say(self._log.warning, "no witnesses", code=error.code, detail=error.public_sentence)
             return
@@ -167,7 +220,11 @@ class LedgerGuard:
             self._take_newest(newest)
         if asks_anew and self._is_confirmed and self._has_final_answers():
             self._let_go(self._asked_unix_s)
-        self._report()
+
+    def _lose_nonce(self, now: float) -> None:
+        """The coordinator was restarted, or says so: ask again at the next look, but not at every look."""
+        if now - self._lost_at >= ASK_AGAIN_S:
+            self._nonce, self._lost_at = None, now
 
     def _look_at_held(self) -> float | None:
         """When the first held reservation has lapsed by every clock. Notes if others may soon forget its attempt."""
@@ -185,24 +242,24 @@ class LedgerGuard:
     def _is_time_to_ask(self, now: float, held_until: float | None) -> bool:
         """held_until: given to ask about held reservations."""
         if held_until is None:
-            return self._is_time_to_repeat() or (not self._is_confirmed and now - self._asked_at >= ASK_AGAIN_S)
+            waits = not self._is_confirmed or self._unknown.may_ask(self._accepted)
+            return self._is_time_to_repeat() or (waits and now - self._asked_at >= ASK_AGAIN_S)
         was_early = self._asked_unix_s <= held_until
         return was_early or (not self._enough_answered_last() and now - self._asked_at >= ASK_AGAIN_S)
 
     def _is_time_to_repeat(self) -> bool:
-        """Whether the last challenge is a day old, or an hour if too few answered it."""
+        """Whether the last challenge is a day old, or an hour if too few answered it, or one did not for a day."""
         elapsed_s = self._elapsed_s(self._asked_at, self._asked_unix_s)
-        return elapsed_s >= (ASK_DAILY_S if self._enough_answered_last() else _ASK_HOURLY_S)
+        is_settled = self._enough_answered_last() and self._accepted.issubset(self._counted(ASK_DAILY_S))
+        return elapsed_s >= (ASK_DAILY_S if is_settled else ASK_HOURLY_S)
 
     def _enough_answered_last(self) -> bool:
         return self._accepted_among(self.answered_last) >= self._policy.required_witnesses
 
     def _has_final_answers(self) -> bool:
         """Whether all accepted members answered the last challenge, or enough did and the others had time for it."""
-        known = self._rosters.known
-        others = () if known is None else (member.name for member in known.parties if member.name != self._party)
-        has_all = self._accepted_among(self.answered_last) == self._accepted_among(others)
-        return self._enough_answered_last() and (has_all or self._monotonic() - self._asked_at > LOOK_FOR_S)
+        is_over = self._accepted.issubset(self.answered_last) or self._monotonic() - self._asked_at > LOOK_FOR_S
+        return self._enough_answered_last() and is_over
 
     def _learn_of_newcomers(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
         """Fetch the roster, once, if a party asks that it does not list, or with another key: it may have changed."""
@@ -227,35 +284,48 @@ class LedgerGuard:
                     continue
                 seen.add(challenge.party)
                 if abs(self._clock() - challenge.signed_at_unix_s) > CLOCK_SKEW_S:
-                    self._log.warning("challenge refused", party=challenge.party, reason="it is old")
+                    reason = "it is old, or from the future"
+                    self._log.refused("challenge refused", peer=challenge.party, code="OLD", reason=reason)
                     continue
-                newest = self._newest(challenge.party, roster)
+                held = self._shown(challenge, roster)
                 names, first = self._witnessed.in_cohorts(challenge.party)
                 nonce = challenge.nonce
-                witness = Witness(self._federation, self._party, challenge.party, nonce, newest, names, first)
+                witness = Witness(self._federation, self._party, challenge.party, nonce, held, names, first)
                 coordinator.witness(witness.sign(self._signing_key))
             except WireError as error:
-                self._log.warning("challenge not answered", code=error.code, detail=error.public_sentence)
+                detail = error.public_sentence
+                self._log.refused("challenge not answered", peer="coordinator", code=error.code, detail=detail)
 
-    def _newest(self, party: str, roster: Roster) -> Envelope | None:
-        """What this party holds of another, if it still verifies: the other's key may have changed since."""
-        try:
-            newest = self._witnessed.newest(party)
-            return None if newest is None or witnessed_head(newest, party, roster) is None else newest
-        except WireError:
-            return None
+    def _shown(self, challenge: Challenge, roster: Roster) -> Envelope | None:
+        """What another party asks for, or the newest that this one holds of it, if that still verifies.
+
+        The other's key may have changed since.
+        """
+        party = challenge.party
+        asked_for = partial(self._witnessed.named, party, name_asked_for(challenge.nonce))
+        for find in (asked_for, partial(self._witnessed.newest, party)):
+            with suppress(WireError):
+                held = find()
+                if held is not None and witnessed_head(held, party, roster) is not None:
+                    return held
+        return None
 
     def _ask(self, coordinator: CoordinatorCalls) -> None:
-        nonce, asked_unix_s = self._random(32), self._clock()
+        nonce, asked_unix_s = self._random(NONCE_BYTES), self._clock()
+        asked_for = self._unknown.choose(self._accepted)
+        if asked_for is not None:
+            nonce = nonce_about(asked_for, nonce)
         challenge = Challenge(self._federation, self._party, nonce, int(asked_unix_s))
         coordinator.ask_witnesses(challenge.sign(self._signing_key))
-        self._nonce, self._asked_at, self._asked_unix_s = nonce, self._monotonic(), asked_unix_s
+        self._nonce, self._asked_for = nonce, asked_for
+        self._asked_at, self._asked_unix_s = self._monotonic(), asked_unix_s
         self.answered_last.clear()
         self._taken.clear()
 
     def _take(self, answer: Envelope) -> None:
         """Count a member's answer, once. One to another challenge, or with another party's statement, is refused."""
-        if answer.signature in self._taken:
+        taken = self._taken.get(answer.signature)
+        if taken is not None and (taken[0] in self._accepted) == taken[1]:
             return
         roster = self._rosters.current
         try:
@@ -265,15 +335,33 @@ class LedgerGuard:
             if witness.newest is not None:
                 self._check(witness.newest, member.name, roster)
             # Durable before the member counts. A member that is not accepted may have got it outside of a cohort.
-            if self._keeps and self._accepted_among([member.name]):
+            is_accepted = member.name in self._accepted
+            if self._keeps and is_accepted:
                 self._note_cohorts(witness, roster)
         except WireError as error:
             self._refuse(answer, error)
             return
-        self._taken.add(answer.signature)
-        self.answered[member.name] = witness.newest
-        self._challenged[member.name] = self._asked_at, self._asked_unix_s
-        self.answered_last.add(member.name)
+        if witness.newest is None or name_of(witness.newest) != self._asked_for:
+            self.answered[member.name] = witness.newest
+        self.answered.setdefault(member.name, witness.newest)
+        if is_accepted:
+            self._count(member.name, witness)
+        self._taken[answer.signature] = member.name, is_accepted
+
+    def _count(self, name: str, witness: Witness) -> None:
+        """Count an accepted member's answer, unless it names attempts that this ledger does not know."""
+        before = self._unknown.of([name])
+        left = self._unknown.take(name, witness.in_cohorts, self._asked_for)
+        if left and not before:
+            reason = "it shows attempts that this ledger does not have; it is asked for them"
+            self._log.refused("unknown attempts", peer=name, code="UNKNOWN", count=len(left), reason=reason)
+        self.answered_last.add(name)
+        if not left:
+            self._challenged = {**self._challenged, name: (self._asked_at, self._asked_unix_s)}
+
+    def unknown_names(self) -> frozenset[bytes]:
+        """Names of attempts that accepted members showed, and that this ledger does not know."""
+        return self._unknown.of(self._accepted)
 
     def _take_newest(self, newest: Envelope) -> None:
         try:
@@ -288,11 +376,18 @@ class LedgerGuard:
         head = witnessed_head(statement, self._party, roster)
         if head is None:
             raise WireError(Code.MESSAGE_MALFORMED, f"The statement that {source} showed has no ledger head.")
-        if not self.is_set_back and self._ledger.contradicts(head):
+        if self._ledger.contradicts(head) and head.entries > self._entries_of_evidence(roster):
             evidence = Evidence(statement, source)
             if self._keeps:
                 self._witnessed.note_evidence(evidence)
             self._set_back(evidence)
+
+    def _entries_of_evidence(self, roster: Roster) -> int:
+        """Of what says already that the ledger was set back; -1 if nothing does, or under another key."""
+        with suppress(WireError):
+            head = None if self.evidence is None else witnessed_head(self.evidence.statement, self._party, roster)
+            return -1 if head is None else head.entries
+        return -1
 
     def _note_cohorts(self, witness: Witness, roster: Roster) -> None:
         """A member was in cohorts with these attempts. In a copy from before their charge they are only reserved."""
@@ -304,7 +399,9 @@ class LedgerGuard:
             self._attempts.seen_in_cohorts(witness)
 
     def _set_back(self, evidence: Evidence) -> None:
-        self.is_set_back = True
+        was_known, self.evidence = self.is_set_back, evidence
+        if was_known:
+            return
         self._log.error(
             "ledger set back",
             shown_by=evidence.source,
@@ -323,7 +420,7 @@ class LedgerGuard:
     def _report(self) -> None:
         if self.may_answer:
             if not self._said_enough:
-                self._log.info("ledger witnessed", by=sorted(self.answered), required=self._policy.required_witnesses)
+                self._log.info("ledger witnessed", by=self._counted(), required=self._policy.required_witnesses)
             self._said_enough, self._waits_since = True, None
         elif not self.is_set_back:
             now, self._said_enough = self._monotonic(), False

@@ -78,8 +78,12 @@ CREATE TABLE in_cohorts (
     name BLOB NOT NULL,              -- of its acceptance, verified in a cohort (wire.witness.name_of)
     entries INTEGER NOT NULL,        -- of its ledger, in that acceptance
     not_after_unix_s INTEGER NOT NULL, -- of the query
+    acceptance BLOB,                 -- as signed
     PRIMARY KEY (party, name)
 ) STRICT;
+CREATE TABLE known_names (
+    name BLOB PRIMARY KEY            -- of this party's own acceptances, and of those that it acknowledged
+) STRICT, WITHOUT ROWID;
 CREATE TABLE computed_late (
     query_id BLOB NOT NULL,          -- accepted, and not computed, when a process started: perhaps a copy's
     attempt INTEGER NOT NULL,

@@ -258,10 +258,13 @@ class Ledger:
                 self._make_charged(query_id, attempt, NO_BYTES, NO_BYTES, now_unix_s)
 
     def seen_in_cohort(self, query_id: bytes, attempt: int) -> None:
-        """Record that another party was in a cohort with this attempt, durably.
+        """Record that another party was in a cohort with a held attempt, durably. Ignores one that is not held.
 
-        This ledger may then be a copy from before the charge: the reservation is never released any more.
+        This ledger may then be a copy from before the charge: the reservation is never released any more. A reservation
+        that this process made is not from before any charge, whatever another party says.
         """
+        if (query_id, attempt) not in self._from_before:
+            return
         with self.database.transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO seen_in_cohorts VALUES (?, ?)", (query_id, attempt))
 

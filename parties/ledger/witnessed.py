@@ -1,5 +1,6 @@
-"""What a ledger's file keeps about heads that travel: others' acceptances, and evidence against itself."""
+"""What a ledger's file keeps about heads that travel: others' acceptances, own names, and evidence against itself."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parties.database import PartyDatabase
@@ -8,10 +9,13 @@ from wire.query import CLOCK_SKEW_S, Query
 from wire.witness import MOST_IN_COHORTS, name_of
 
 KEPT_FOR_S = 86_400
+"""A party that has held a reservation since its start accepts no query so long after that lapsed (LedgerGuard)."""
+FORGOTTEN_AFTER_S = 2 * 86_400
 """An attempt may be forgotten if its query had expired by every clock so long before a newer attempt's was made.
 
-A party that has held a reservation since its start accepts no query so long after that lapsed (LedgerGuard). So a copy
-that has not asked about the older attempt has not accepted the newer one, and the newer one's head contradicts it.
+More than KEPT_FOR_S: a copy that has not asked about the older attempt has not accepted the newer one. And as long as
+an answer counts (parties.answering.witnesses): a party that names of its attempts were shown to, and that got no answer
+about them for so long, has not accepted the newer one either.
 """
 
 
@@ -45,16 +49,16 @@ class Witnessed:
     def remember_in_cohort(self, party: str, entries: int, acceptance: Envelope, query: Query) -> None:
         """Keep that this party is in a cohort with an acceptance. The arguments are as of `remember`.
 
-        Forgets those of queries that had expired long before this one was made (KEPT_FOR_S).
+        Forgets those of queries that had expired long before this one was made (FORGOTTEN_AFTER_S).
         """
         with self._database.transaction() as connection:
             connection.execute(
                 "DELETE FROM in_cohorts WHERE party = ? AND entries < ? AND not_after_unix_s < ?",
-                (party, entries, query.created_at_unix_s - 2 * CLOCK_SKEW_S - KEPT_FOR_S),
+                (party, entries, query.created_at_unix_s - 2 * CLOCK_SKEW_S - FORGOTTEN_AFTER_S),
             )
             connection.execute(
-                "INSERT OR IGNORE INTO in_cohorts VALUES (?, ?, ?, ?)",
-                (party, name_of(acceptance), entries, query.not_after_unix_s),
+                "INSERT OR IGNORE INTO in_cohorts VALUES (?, ?, ?, ?, ?)",
+                (party, name_of(acceptance), entries, query.not_after_unix_s, acceptance.to_bytes()),
             )
 
     def in_cohorts(self, party: str) -> tuple[tuple[bytes, ...], int]:
@@ -72,6 +76,28 @@ class Witnessed:
         with self._database.transaction() as connection:
             row = connection.execute("SELECT acceptance FROM witnessed WHERE party = ?", (party,)).fetchone()
         return None if row is None else Envelope.from_bytes(row[0])
+
+    def named(self, party: str, name: bytes) -> Envelope | None:
+        """A party's acceptance that it asks for by name. Raises WireError if the file was damaged there."""
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                "SELECT acceptance FROM in_cohorts WHERE party = ? AND name = ?", (party, name)
+            ).fetchone()
+        return None if row is None or row[0] is None else Envelope.from_bytes(row[0])
+
+    def know(self, names: Iterable[bytes]) -> None:
+        """Keep names of this party's own acceptances, for as long as the ledger: others may show them at any time."""
+        with self._database.transaction() as connection:
+            connection.executemany("INSERT OR IGNORE INTO known_names VALUES (?)", ((name,) for name in names))
+
+    def unknown(self, names: Iterable[bytes]) -> frozenset[bytes]:
+        """Those that are not names of this party's acceptances, as far as this ledger knows."""
+        with self._database.transaction() as connection:
+            return frozenset(
+                name
+                for name in names
+                if connection.execute("SELECT 1 FROM known_names WHERE name = ?", (name,)).fetchone() is None
+            )
 
     def evidence(self) -> Evidence | None:
         """The evidence that this ledger was set back, until it is acknowledged."""

@@ -11,6 +11,7 @@ from wire.cohort import Acceptance, sign
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.ledger_head import MAX_ENTRIES, LedgerHead
+from wire.query import CLOCK_SKEW_S
 from wire.witness import Challenge, Witness
 
 NONCE, OTHER = b"n" * 32, b"o" * 32
@@ -55,6 +56,19 @@ async def test_an_older_node_that_does_not_answer_is_shown_it_once_a_minute(benc
     assert relay.show(member(bench, "bob")) == ()
     bench.now += 2
     assert len(relay.show(member(bench, "bob"))) == 1
+
+
+@on_bench
+async def test_a_challenge_is_not_shown_once_parties_refuse_it_as_too_old(bench):
+    relay = bench.witnesses
+    relay.ask(challenge(bench), member(bench, "ann"))
+    bench.now += CLOCK_SKEW_S
+    assert len(relay.show(member(bench, "bob"))) == 1
+    bench.now += 1
+    assert relay.due(member(bench, "cat")) == relay.show(member(bench, "cat")) == ()
+    # Its answers stay.
+    relay.answer(witness(bench), member(bench, "bob"))
+    assert relay.answers(NONCE, member(bench, "ann")) == (witness(bench),)
 
 
 @on_bench

@@ -12,6 +12,7 @@ from parties.config import PartyConfig
 from parties.data import held_data
 from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
+from parties.ledger.witnessed import Evidence
 from parties.node import PartyNode
 from radofed.common.failure import Failure
 from radofed.common.watching import exposition
@@ -100,9 +101,9 @@ def test_each_state_has_its_reason(config, offline):
         node._own.certificate = replace(node._own.certificate, not_after=renewed)
         expiries = [sample.value for sample in watch.samples() if sample.metric is CERTIFICATE_EXPIRY]
         assert expiries == [renewed.timestamp()]
-        node._guard.is_set_back = True
+        node._guard.evidence = Evidence(Envelope(b"", b"", b""), "bo")
         assert watch.reasons() == [Reason.LEDGER_SET_BACK]
-        node._guard.is_set_back = False
+        node._guard.evidence = None
         watch._config = config.model_copy(update={"spool_bytes": 500_000})
         assert watch.reasons() == [Reason.SPOOL_FULL]
         watch._config = config

@@ -19,7 +19,7 @@ import numpy as np
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import Ciphertext, ObfuscatorSource, PublicKey
 from learner.requests import StatisticRequest
-from parties.answering.witnesses import ASK_DAILY_S, LOOK_EVERY_S
+from parties.answering.witnesses import ASK_AGAIN_S, ASK_DAILY_S, LOOK_EVERY_S
 from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
 from parties.policy import Policy
 from tests.parties.party_world import SCHEMA, make_records
@@ -69,6 +69,7 @@ class Federation:
     """All nodes, what they did, and the promises that no run may break.
 
     limit: epsilon of each party's lifetime limit, for whole records. asks: the party that asks people, if any.
+    shows_heads: whether the coordinator shows parties their own newest heads.
     """
 
     def __init__(
@@ -82,7 +83,9 @@ class Federation:
         parties: int,
         limit: Fraction,
         asks: str = "",
+        shows_heads: bool = True,
     ) -> None:
+        self.shows_heads = shows_heads
         self.directory, self.keys, self.machines, self.clock = directory, keys, machines, clock
         self.obfuscators, self.limit, self.asks = obfuscators, limit, asks
         self.names = tuple(sorted(keys.parties))[:parties]
@@ -420,8 +423,11 @@ class Federation:
         raise ViolationError("nothing waits beyond its deadline", "a reservation is held for ever")
 
     def _ask_next_day(self) -> None:
-        """A day passes, and every party asks again: a member that saw a cohort after it had answered shows it now."""
-        for seconds in (ASK_DAILY_S, LOOK_EVERY_S + 1):
+        """A day passes, and every party asks again: a member that saw a cohort after it had answered shows it now.
+
+        If the ledger went on without it, the member shows its name first, and is then asked for it.
+        """
+        for seconds in (ASK_DAILY_S, LOOK_EVERY_S + 1, *[ASK_AGAIN_S + 1, LOOK_EVERY_S + 1] * 4):
             self.pass_time(seconds)
             for party in self.parties.values():
                 party.poll()

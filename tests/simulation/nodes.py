@@ -285,7 +285,8 @@ class PartyCalls:
 
     def fetch_witnesses(self, nonce: bytes):
         async def fetch(caller):
-            return self._hub().witnesses.answers(nonce, caller), self._hub().witnesses.newest(caller)
+            witnesses, shows_heads = self._hub().witnesses, self.federation.shows_heads
+            return witnesses.answers(nonce, caller), witnesses.newest(caller) if shows_heads else None
 
         return self._call(fetch)
 

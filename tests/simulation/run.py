@@ -47,20 +47,25 @@ Operation = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Options:
-    """What one run derives from its seed besides its operations. asks: the party that asks people, if any."""
+    """What one run derives from its seed besides its operations. asks: the party that asks people, if any.
+
+    shows_heads: whether the coordinator shows a party its own newest head, or leaves that to the members.
+    """
 
     seed: int
     parties: int
     limit: str
     pair: tuple[str, str]
     asks: str = ""
+    shows_heads: bool = True
 
     @classmethod
     def of(cls, seed: int) -> "Options":
         order = random.Random(f"options {seed}")
         pairs = list(itertools.combinations(sorted(faults.FAULTS), 2))
         parties, limit = order.choice([3, 4, 5, 5, 5]), order.choice(["0.45", "1", "10"])
-        return cls(seed, parties, limit, pairs[seed % len(pairs)], order.choice(["", "", NAMES[0]]))
+        asks, shows_heads = order.choice(["", "", NAMES[0]]), order.choice([True, False])
+        return cls(seed, parties, limit, pairs[seed % len(pairs)], asks, shows_heads)
 
 
 @dataclass
@@ -172,6 +177,7 @@ class Bench:
                 parties=options.parties,
                 limit=Fraction(options.limit),
                 asks=options.asks,
+                shows_heads=options.shows_heads,
             )
             self.patch.setattr(parties.answering.lifecycle, "integer_vector", one_hot(federation))
             for number, operation in enumerate(operations):

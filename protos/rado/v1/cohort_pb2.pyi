@@ -276,7 +276,9 @@ class Challenge(google.protobuf.message.Message):
     party: builtins.str
     """The party's member name."""
     nonce: builtins.bytes
-    """32 random bytes, fresh in every challenge."""
+    """32 bytes, fresh in every challenge: random, or a name as in Witness.in_cohorts and 24 random bytes. Then the party
+    asks for that Acceptance.
+    """
     signed_at_unix_s: builtins.int
     """When it was signed, Unix seconds."""
     def __init__(
@@ -316,15 +318,15 @@ class Witness(google.protobuf.message.Message):
     """in_cohorts has all of heads with at least so many ledger entries; 0 if it has all."""
     @property
     def newest(self) -> rado.v1.envelope_pb2.Signed:
-        """The Signed Acceptance of the subject with the most ledger entries that this party has verified in a cohort; absent if
-        it has none.
+        """The Signed Acceptance of the subject that the nonce begins with the name of, if this party has it, otherwise the one
+        with the most ledger entries that this party has verified in a cohort; absent if it has none.
         """
 
     @property
     def in_cohorts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
         """The first 8 bytes of the SHA-256 of the signature of every Acceptance of the subject that this party has verified in
         a cohort, of queries with the feature "witnessed-attempts"; at most 200, in ascending order. Those of queries that
-        had expired a day before a newer one was made may be left out.
+        had expired two days before a newer one was made may be left out.
         """
 
     def __init__(

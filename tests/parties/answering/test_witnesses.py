@@ -4,34 +4,42 @@ import secrets
 import shutil
 import time
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from unittest.mock import Mock
 
 import pytest
 
 from dpcore.randomness.sources import SystemRandom
+from parties.acknowledging import _claims
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
+from parties.answering.unknown_names import MOST_QUESTIONS_A_DAY
 from parties.answering.witnesses import (
     ASK_AGAIN_S,
     ASK_DAILY_S,
+    ASK_HOURLY_S,
     COUNTS_FOR_S,
     LOOK_EVERY_S,
     LOOK_FOR_S,
     USUAL_WAIT_S,
     LedgerGuard,
 )
-from parties.database import LedgerBusyError
+from parties.database import LedgerBusyError, LedgerOwner
+from parties.ledger.acknowledgement import acknowledge, plan
+from parties.ledger.ledger import Ledger
 from parties.ledger.sums import SumsKey
-from parties.ledger.witnessed import KEPT_FOR_S, Witnessed
+from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, Witnessed
+from parties.rosters import Rosters
 from radofed.common.logs import Log
-from tests.parties.party_world import FEDERATION, Ada, World, ready, reserved, spent
+from tests.parties.party_world import FEDERATION, Ada, World, limits, ready, reserved, spent
 from wire.cohort import Acceptance, Cohort, Receipt, open_statement, sign
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S
-from wire.witness import MOST_IN_COHORTS, Challenge, Witness, name_of, open_challenge, open_witness
+from wire.witness import MOST_IN_COHORTS, Challenge, Witness, name_of, nonce_about, open_challenge, open_witness
 
+LIMITS = limits("1000", "1e-3")
 HEADS = {"features": ("ledger-heads",)}
 ATTEMPTS = {"features": ("ledger-heads", "witnessed-attempts")}
 
@@ -417,6 +425,7 @@ def test_a_reservation_that_others_saw_in_a_cohort_is_charged_when_it_ends(ada, 
     envelope = ada.world.ask(ada.world.query(**HEADS))
     ada.lifecycle.advance(ada.work(envelope))
     waiting = guard(ada)
+    waiting.hold_reservations()
     waiting.look(board)
     board.say("bo", ada.hub.answers[-1])
     waiting.look(board)
@@ -431,6 +440,7 @@ def test_a_reservation_that_others_saw_in_a_cohort_is_charged_when_it_ends(ada, 
 def test_it_is_charged_when_it_lapses_too(ada, board):
     envelope = ada.world.ask(ada.world.query(**HEADS))
     ada.lifecycle.advance(ada.work(envelope))
+    ada.ledger.hold_reservations()
     ada.ledger.seen_in_cohort(envelope.payload_hash, 1)
     assert ada.ledger.lapse(1e15) == 0
     assert ada.ledger.is_charged(envelope.payload_hash, 1)
@@ -463,9 +473,9 @@ class Restarted:
             self.board.say(name, **shown)
         self.turn()
 
-    def confirmed(self) -> None:
+    def confirmed(self, *names: str) -> None:
         self.guard.look(self.board)
-        self.answered("bo")
+        self.answered(*(names or ("bo", "cy")))
         assert self.guard.may_answer
 
     def is_charged(self, number: int) -> bool:
@@ -576,7 +586,7 @@ def test_a_copy_from_before_its_contribution_was_computed_computes_no_other(ada,
 def test_a_copy_that_has_computed_another_sends_none_of_it_once_a_member_showed_the_cohort(ada, board, again):
     """The first answer showed nothing: that member had not seen the cohort, or was not in it."""
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=1)
-    restarted.confirmed()
+    restarted.confirmed("bo")
     (envelope,) = restarted.envelopes
     assert ada.go(envelope)
     if again:
@@ -648,7 +658,6 @@ def test_a_party_that_cannot_ask_for_a_day_accepts_no_query_until_it_could(ada, 
     again = guard(ada, restarted.clock, restarted.wall, required_witnesses=0)
     again.hold_reservations()
     assert not again.may_answer
-    restarted.turn()
     restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))
     assert restarted.guard.may_answer
     assert restarted.is_charged(0)
@@ -672,20 +681,32 @@ def test_a_member_that_saw_the_cohort_after_it_had_answered_shows_it_the_next_da
     assert not restarted.guard.may_answer
 
 
-def test_a_day_is_asked_about_once_and_every_hour_while_too_few_answer(ada, board):
+@pytest.mark.parametrize("answers", [(), ("bo",)], ids=["none", "one of two"])
+def test_a_day_is_asked_about_once_and_every_hour_while_a_member_has_not_answered_for_a_day(ada, board, answers):
     restarted = Restarted(ada, board)
     restarted.confirmed()
     restarted.turn(ASK_DAILY_S)
-    restarted.turn(3600 - LOOK_EVERY_S)
+    restarted.answered(*answers)
+    restarted.turn(ASK_HOURLY_S - 2 * LOOK_EVERY_S)
     assert len(board.asked) == 2
     restarted.turn()
     assert len(board.asked) == 3
-    restarted.answered("bo")
+    # The other was offline at the daily question.
+    restarted.answered("bo", "cy")
     for _ in range(23):
-        restarted.turn(3600)
+        restarted.turn(ASK_HOURLY_S)
     assert len(board.asked) == 3
-    restarted.turn(3600)
+    restarted.turn(ASK_HOURLY_S)
     assert len(board.asked) == 4
+
+
+def test_a_member_that_has_never_answered_is_asked_every_hour(ada, board):
+    restarted = Restarted(ada, board)
+    restarted.confirmed("bo")
+    for hours in range(24):
+        assert len(board.asked) == 1 + hours
+        restarted.turn(ASK_HOURLY_S)
+        restarted.answered("bo")
 
 
 def test_a_party_that_no_member_answers_for_two_days_answers_no_query(ada, board):
@@ -711,6 +732,354 @@ def test_a_machine_that_was_suspended_asks_first(ada, board, days):
     assert len(board.asked) == 2
     restarted.answered("bo")
     assert restarted.guard.may_answer
+
+
+@pytest.mark.parametrize("stands", ["wall", "clock"])
+def test_an_answer_counts_for_two_days_by_the_clock_that_went_further(ada, board, stands):
+    """A clock that stands still keeps no answer alive."""
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    before = getattr(restarted, stands).now
+    restarted.clock.now += COUNTS_FOR_S
+    restarted.wall.now += COUNTS_FOR_S
+    getattr(restarted, stands).now = before
+    assert not restarted.guard.may_answer
+
+
+def test_an_answer_counts_from_its_challenge_on(ada, board):
+    """A coordinator that passes it on late extends nothing."""
+    restarted = Restarted(ada, board)
+    restarted.confirmed("bo")
+    restarted.turn(LOOK_FOR_S - 2 * LOOK_EVERY_S)
+    restarted.answered("cy")
+    restarted.turn(COUNTS_FOR_S - LOOK_FOR_S - LOOK_EVERY_S)
+    assert restarted.guard.accepted_answers() == 2
+    restarted.turn(2 * LOOK_EVERY_S)
+    assert restarted.guard.accepted_answers() == 0
+
+
+def test_every_time_that_it_waits_and_goes_on_is_logged(ada, board, caplog):
+    caplog.set_level("INFO")
+    restarted = Restarted(ada, board)
+    restarted.guard.look(board)
+    restarted.answered("bo", "cy")
+    restarted.turn(COUNTS_FOR_S + USUAL_WAIT_S)
+    restarted.answered("bo")
+    waited, went_on = ("INFO", "waiting for witnesses"), ("INFO", "ledger witnessed")
+    logged = [(record.levelname, record.message) for record in caplog.records]
+    assert [line for line in logged if line[1] in (waited[1], went_on[1])] == [waited, went_on, waited, went_on]
+    # Of those whose answers count.
+    assert [record.fields["by"] for record in caplog.records if record.message == went_on[1]] == [["bo", "cy"], ["bo"]]
+
+
+def test_what_was_taken_is_forgotten_with_its_challenge(ada, board):
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    for _ in range(3):
+        board.answers.clear()
+        restarted.turn(ASK_DAILY_S)
+        restarted.answered("bo", "cy")
+    assert len(restarted.guard._taken) == 2
+
+
+def test_answers_may_be_counted_while_others_are_taken(ada, board):
+    """The polling thread takes them, others ask whether the party may answer."""
+    restarted = Restarted(ada, board)
+    restarted.confirmed("bo")
+    challenged = restarted.guard._challenged
+    restarted.answered("cy")
+    assert list(challenged) == ["bo"]
+    assert restarted.guard.accepted_answers() == 2
+
+
+def test_a_coordinator_that_knows_no_challenge_is_asked_at_most_twice_in_two_minutes(ada, board, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    restarted = Restarted(ada, board)
+    monkeypatch.setattr(board, "fetch_witnesses", Mock(side_effect=WireError(Code.QUERY_UNKNOWN)))
+    for _ in range(1200):
+        restarted.turn(1.0)
+    assert 10 <= len(board.asked) <= 20
+    # A party that waits says so.
+    assert caplog.messages.count("waiting for witnesses") == 20
+
+
+def test_a_confirmed_party_looks_for_ten_minutes_whatever_the_coordinator_says(ada, board, monkeypatch):
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    fetch = Mock(side_effect=WireError(Code.QUERY_UNKNOWN))
+    monkeypatch.setattr(board, "fetch_witnesses", fetch)
+    for _ in range(59):
+        restarted.turn()
+    assert restarted.guard.may_answer
+    assert fetch.call_count <= LOOK_FOR_S / LOOK_EVERY_S
+    assert len(board.asked) <= 1 + LOOK_FOR_S / ASK_AGAIN_S
+
+
+def test_a_party_whose_answers_are_too_old_says_so_whatever_the_coordinator_says(ada, board, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    monkeypatch.setattr(board, "fetch_witnesses", Mock(side_effect=WireError(Code.QUERY_UNKNOWN)))
+    caplog.clear()
+    restarted.turn(COUNTS_FOR_S)
+    for _ in range(10):
+        restarted.turn()
+    said = [record.levelname for record in caplog.records if record.message == "waiting for witnesses"]
+    assert said == ["INFO"] * 5 + ["WARNING"] * 6
+
+
+def test_a_member_that_the_policy_accepts_later_counts_once_its_cohorts_are_noted(ada, board):
+    """Its answer came before, and what it showed charged nothing."""
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), accepted_members=[])
+    restarted.guard.look(board)
+    restarted.answered("bo", in_cohorts=tuple(restarted.names))
+    restarted.guard.follow(ada.world.policy())
+    assert not restarted.guard.may_answer
+    restarted.turn(1.0)
+    assert restarted.guard.may_answer
+    ada.lifecycle.end_absent([])
+    assert restarted.is_charged(0)
+
+
+def test_a_member_that_the_policy_does_not_accept_any_more_does_not_count(ada, board):
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    restarted.guard.follow(ada.world.policy(accepted_members=[]))
+    assert not restarted.guard.may_answer
+
+
+def test_what_a_member_says_of_a_reservation_made_since_the_start_charges_nothing(ada, board):
+    """It may lie, or have got the acceptance from the coordinator: a sound party would pay for attempts that end."""
+    restarted = Restarted(ada, board)
+    restarted.guard.look(board)
+    envelopes = [ada.world.ask(ada.world.query(**ATTEMPTS)) for _ in range(3)]
+    for envelope in envelopes:
+        ada.lifecycle.advance(ada.work(envelope))
+    first, second, third = (held.answer for held in ada.attempts.unfinished())
+    assert head(third).entries == 3
+    restarted.answered("bo", newest=third, in_cohorts=tuple(sorted(map(name_of, (first, second)))), in_cohorts_from=2)
+    ada.lifecycle.end_absent([])
+    assert (reserved(ada), spent(ada)) == (0, 0)
+
+
+# A copy that went on.
+
+
+class Member:
+    """Bo, with a real ledger file and guard, in a federation where a coordinator decides what it sees."""
+
+    def __init__(self, world: World, directory, wall: Clock, name: str = "bo"):
+        self.world, self.name, self.wall = world, name, wall
+        self.ledger = Ledger.open(directory / "ledger.sqlite", LedgerOwner(FEDERATION, name, "data.csv"), LIMITS)
+        self.witnessed = Witnessed(self.ledger.database)
+        rosters = Rosters(
+            directory, federation=FEDERATION, federation_key=world.federation_key.public_bytes, log=Log("bo.test")
+        )
+        rosters.offer(world.roster_envelope)
+        self.guard = LedgerGuard(
+            federation=FEDERATION,
+            party=name,
+            signing_key=world.party_keys[name],
+            policy=world.policy(),
+            ledger=self.ledger,
+            rosters=rosters,
+            random=SystemRandom().bytes,
+            log=Log("bo.test"),
+            clock=wall,
+        )
+
+    def sees(self, acceptance: Envelope, query) -> None:
+        """It charges for a cohort with this acceptance of ada."""
+        self.witnessed.remember("ada", head(acceptance).entries, acceptance)
+        self.witnessed.remember_in_cohort("ada", head(acceptance).entries, acceptance, query)
+
+    def answers(self, challenge: Challenge) -> Envelope:
+        heard = Board(self.world)
+        self.guard.answer((challenge.sign(self.world.party_keys["ada"]),), heard)
+        return heard.sent[0]
+
+
+class SetBack(Restarted):
+    """Ada accepts a query, is set back to before it, starts, is confirmed, and accepts two others."""
+
+    def __init__(self, ada: Ada, board: Board, tmp_path, *, is_first: bool = True, newest: bool = False):
+        shutil.copytree(ada.directory, tmp_path / "copy")
+        query = ada.world.query(**ATTEMPTS)
+        self.lost = self.accept(ada, query)
+        restored(ada, tmp_path / "copy")
+        super().__init__(ada, board)
+        self.bo = Member(ada.world, tmp_path / "bo", self.wall)
+        self.confirmed()
+        if is_first:
+            self.bo.sees(self.lost, query)
+        self.queries = [ada.world.query(**ATTEMPTS) for _ in range(2)]
+        self.others = [self.accept(ada, query) for query in self.queries]
+        for other, asked in zip(self.others, self.queries, strict=True):
+            self.bo.sees(other, asked)
+        if not is_first:
+            self.bo.sees(self.lost, query)
+        board.newest = self.others[-1] if newest else None
+
+    def accept(self, ada: Ada, query) -> Envelope:
+        assert ada.lifecycle.advance(ada.work(ada.world.ask(query)))
+        return ada.hub.answers[-1]
+
+    def asked_and_answered(self, *silent: str, seconds: float = LOOK_EVERY_S) -> None:
+        """Bo answers the newest challenge with what it holds, and cy, which colludes, with nothing."""
+        self.board.answers.clear()
+        if "bo" not in silent:
+            self.board.answers.append(self.bo.answers(self.board.asked[-1]))
+        if "cy" not in silent:
+            self.board.say("cy")
+        self.turn(seconds)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["the lost cohort first", "the lost cohort last"])
+def test_a_set_back_ledger_that_went_on_is_noticed_at_the_next_question(ada, board, tmp_path, is_first):
+    """The coordinator shows none of it, and the acceptances with the most entries are in the ledger."""
+    party = SetBack(ada, board, tmp_path, is_first=is_first, newest=True)
+    assert party.bo.witnessed.newest("ada") == party.others[-1]
+    party.turn(ASK_DAILY_S)
+    party.asked_and_answered()
+    # Names prove nothing, and bo's former answer counts.
+    assert party.guard.may_answer
+    party.turn()
+    assert len(board.asked) == 3
+    party.asked_and_answered()
+    assert party.guard.is_set_back
+    assert party.guard.evidence is not None
+    assert (party.guard.evidence.statement, party.guard.evidence.source) == (party.lost, "bo")
+    assert not party.guard.may_answer
+
+
+def test_a_set_back_ledger_that_went_on_is_not_confirmed_at_a_start_before_the_member_was_asked(ada, board, tmp_path):
+    party = SetBack(ada, board, tmp_path)
+    party.guard = guard(ada, party.clock, party.wall)
+    party.guard.look(board)
+    party.asked_and_answered("cy")
+    assert not party.guard.may_answer
+    party.turn()
+    party.asked_and_answered("cy")
+    assert party.guard.is_set_back
+
+
+def test_what_it_lost_is_charged_and_its_name_known_once_it_is_acknowledged(ada, board, tmp_path):
+    """The members' newest acceptances alone say that nothing is missing."""
+    party = SetBack(ada, board, tmp_path)
+    party.turn(ASK_DAILY_S)
+    party.asked_and_answered()
+    party.turn()
+    party.asked_and_answered()
+    key = SumsKey("ada", ada.world.party_keys["ada"])
+    config = Mock(ledger_file=tmp_path / "no ledger")
+    claims = _claims(party.guard, ada.world.roster, key, config)
+    assert {(claim.source, claim.entries) for claim in claims} == {("bo", 2), ("bo", 1)}
+    decided = plan(ada.ledger, claims, witnessed=True)
+    before = reserved(ada)
+    acknowledge(ada.ledger, decided, party.wall.now)
+    # Two are in the ledger, and one of the same cost is not.
+    assert spent(ada) == before * Fraction(3, 2) > 0
+    ada.ledger.database.close()
+    ada.restart()
+    # The name of the lost attempt, which is not another lie.
+    Witnessed(ada.ledger.database).know([name_of(party.lost)])
+    party.guard = guard(ada, party.clock, party.wall)
+    party.guard.look(board)
+    party.asked_and_answered("cy")
+    assert party.guard.may_answer
+
+
+def test_a_coordinator_that_withholds_what_would_show_it_withholds_a_witness(ada, board, tmp_path):
+    """It passes on bo's answer to every question but those about the lost attempt, and cy does not answer."""
+    party = SetBack(ada, board, tmp_path)
+    party.turn(ASK_DAILY_S)
+    for _ in range(2 * 24 * 60):
+        is_about_it = board.asked[-1].nonce.startswith(name_of(party.lost))
+        party.asked_and_answered("cy", *(["bo"] if is_about_it else []))
+    assert not party.guard.is_set_back
+    assert not party.guard.may_answer
+    # Bo does not forget it meanwhile: no query is answered that would let it.
+    party.asked_and_answered("cy")
+    while not party.guard.is_set_back:
+        assert len(board.asked) < 10_000
+        party.asked_and_answered("cy")
+
+
+def test_a_member_that_shows_ever_other_names_costs_a_bounded_number_of_questions_and_its_own_answer(ada, board):
+    restarted = Restarted(ada, board)
+    restarted.confirmed()
+    board.answers.clear()
+    restarted.turn(ASK_DAILY_S)
+    before = len(board.asked)
+    for _ in range(24 * 60):
+        board.answers.clear()
+        board.say("bo", in_cohorts=tuple(sorted(secrets.token_bytes(8) for _ in range(MOST_IN_COHORTS))))
+        board.say("cy")
+        restarted.turn()
+        assert restarted.guard.may_answer
+    assert len(board.asked) - before <= MOST_QUESTIONS_A_DAY + 25
+    assert len(restarted.guard.unknown_names()) < 2000
+    for _ in range(2 * 24 * 60):
+        board.answers.clear()
+        board.say("bo", in_cohorts=(secrets.token_bytes(8),))
+        restarted.turn()
+    # Alone it is as if it were silent.
+    assert restarted.guard.accepted_answers() == 0
+
+
+def test_a_member_that_answers_otherwise_about_a_name_is_not_asked_for_it_again(ada, board, caplog):
+    """It lies, or holds it under a key that was replaced."""
+    restarted = Restarted(ada, board)
+    restarted.confirmed("cy")
+    restarted.answered("bo", in_cohorts=(b"s" * 8,))
+    assert restarted.guard.accepted_answers() == 1
+    restarted.turn(ASK_AGAIN_S)
+    assert len(board.asked) == 2
+    assert board.asked[-1].nonce.startswith(b"s" * 8)
+    restarted.answered("bo", "cy", in_cohorts=(b"s" * 8,))
+    # Cy has just shown it for the first time, and answered about it.
+    assert restarted.guard.accepted_answers() == 2
+    assert restarted.guard.unknown_names() == frozenset()
+    restarted.turn(ASK_HOURLY_S)
+    assert len(board.asked) == 2
+    assert caplog.messages.count("unknown attempts") == 1
+
+
+def test_a_name_stays_open_until_the_member_has_answered_about_it(ada, board):
+    """Newer attempts may push it out of what the member shows."""
+    restarted = Restarted(ada, board)
+    restarted.guard.look(board)
+    restarted.answered("bo", in_cohorts=(b"s" * 8,))
+    board.say("bo", in_cohorts_from=2)
+    restarted.turn(1.0)
+    assert restarted.guard.unknown_names() == {b"s" * 8}
+    assert not restarted.guard.may_answer
+
+
+def test_names_of_acceptances_that_were_forgotten_are_known(ada, board):
+    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=1)
+    restarted.confirmed()
+    restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
+    restarted.answered("bo", "cy")
+    ada.lifecycle.end_absent([])
+    assert ada.attempts.forget(restarted.wall.now + 3 * CLOCK_SKEW_S) == 1
+    restarted.turn(ASK_DAILY_S)
+    restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))
+    assert restarted.guard.unknown_names() == frozenset()
+    assert restarted.guard.accepted_answers() == 2
+
+
+def test_the_evidence_with_the_most_entries_is_kept(ada, board, tmp_path, caplog):
+    shutil.copytree(ada.directory, tmp_path / "copy")
+    lost = [accepted(ada) for _ in range(3)]
+    restored(ada, tmp_path / "copy")
+    restarted = Restarted(ada, board)
+    restarted.guard.look(board)
+    for shown, kept in ((1, 1), (2, 2), (0, 2)):
+        board.say("bo", lost[shown])
+        restarted.turn(1.0)
+        assert Witnessed(ada.ledger.database).evidence().statement == lost[kept]
+    assert caplog.messages.count("ledger set back") == 1
 
 
 # Answering others.
@@ -768,22 +1137,62 @@ def test_what_a_newer_acceptance_covers_is_not_shown_any_more(ada):
     def shown() -> list[int]:
         return sorted(number_of[name] for name in witnessed.in_cohorts("bo")[0])
 
-    day = KEPT_FOR_S + 2 * CLOCK_SKEW_S
+    later = FORGOTTEN_AFTER_S + 2 * CLOCK_SKEW_S
     remember(2, 1000)
     remember(1, 1000)
-    # Its query may have been made less than a day after the others had expired.
-    remember(3, 1100 + day)
+    # Its query may have been made less than two days after the others had expired.
+    remember(3, 1100 + later)
     assert shown() == [1, 2, 3]
     # One with more entries stays.
-    remember(5, 1101 + day)
+    remember(5, 1101 + later)
     assert shown() == [3, 5]
-    remember(4, 10 * day)
+    remember(4, 10 * later)
     assert (shown(), witnessed.in_cohorts("bo")[1]) == ([4, 5], 0)
     for entries in range(6, 6 + MOST_IN_COHORTS):
-        remember(entries, 10 * day)
+        remember(entries, 10 * later)
     assert shown() == list(range(6, 6 + MOST_IN_COHORTS))
     # Of heads with fewer entries it says nothing.
     assert witnessed.in_cohorts("bo")[1] == 5
+
+
+def test_it_shows_what_it_is_asked_for_by_name_and_otherwise_the_newest(ada, board):
+    answering, witnessed = guard(ada), Witnessed(ada.ledger.database)
+    acceptance = Acceptance.from_bytes(ada.world.acceptance(b"q" * 32, "bo").payload)
+    query, held = ada.world.query(**ATTEMPTS), []
+    for entries in (3, 5):
+        complete = replace(acceptance, ledger_head=LedgerHead(entries, b"d" * 32, b""))
+        held.append(sign(complete, ada.world.party_keys["bo"]))
+        witnessed.remember("bo", entries, held[-1])
+        witnessed.remember_in_cohort("bo", entries, held[-1], query)
+
+    def shown(nonce: bytes) -> Envelope | None:
+        asked = Challenge(FEDERATION, "bo", nonce, int(time.time())).sign(ada.world.party_keys["bo"])
+        answering.answer((asked,), board)
+        return open_witness(board.sent[-1], ada.world.roster)[0].newest
+
+    # The same nonce has the same answer, in any order.
+    about = nonce_about(name_of(held[0]), secrets.token_bytes(32))
+    for _ in range(2):
+        assert shown(about) == held[0]
+        assert shown(secrets.token_bytes(32)) == held[1]
+    assert len(about) == len(secrets.token_bytes(32))
+    # A row that was written without its acceptance has a name only.
+    with ada.ledger.database.transaction() as connection:
+        connection.execute("UPDATE in_cohorts SET acceptance = NULL")
+    assert shown(about) == held[1]
+    assert len(open_witness(board.sent[-1], ada.world.roster)[0].in_cohorts) == 2
+    # Nor is one shown that is under a former key.
+    ada.world.party_keys["bo"] = SigningKey.generate()
+    ada.world.version += 1
+    ada.rosters.offer(ada.world.roster_envelope)
+    assert shown(about) is None
+
+
+def test_a_coordinator_that_shows_an_old_challenge_again_and_again_fills_no_log(ada, board, caplog):
+    answering = guard(ada)
+    for _ in range(100):
+        answering.answer((challenge(ada.world, age_s=400),), board)
+    assert caplog.messages.count("challenge refused") == 10
 
 
 def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):

@@ -402,7 +402,8 @@ def without_chain(path) -> None:
     """Make a ledger of format 2 of it."""
     head_path(path).unlink()
     with sqlite3.connect(path) as file:
-        for table in ("chain", "witnessed", "receipts", "seen_in_cohorts", "evidence", "in_cohorts", "computed_late"):
+        later = ("chain", "witnessed", "receipts", "seen_in_cohorts", "evidence")
+        for table in (*later, "in_cohorts", "computed_late", "known_names"):
             file.execute(f"DROP TABLE {table}")
         file.execute("DELETE FROM identity WHERE key = 'nonce'")
         file.execute("PRAGMA user_version = 2")

@@ -53,6 +53,7 @@ def old(tmp_path):
             "evidence",
             "in_cohorts",
             "computed_late",
+            "known_names",
         ):
             file.execute(f"DROP TABLE {table}")
         file.execute("DELETE FROM identity WHERE key = 'nonce'")
@@ -137,8 +138,8 @@ def test_a_ledger_of_format_3_keeps_its_chain(tmp_path):
     head = ledger.head()
     ledger.database.close()
     with sqlite3.connect(path) as file:
-        file.execute("DROP TABLE in_cohorts")
-        file.execute("DROP TABLE computed_late")
+        for table in ("in_cohorts", "computed_late", "known_names"):
+            file.execute(f"DROP TABLE {table}")
         file.execute("PRAGMA user_version = 3")
     file.close()
     ledger = Ledger.open(path, OWNER, allowed)
