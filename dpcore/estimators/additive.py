@@ -420,9 +420,9 @@ def _too_wide(names: list[str]) -> list[str]:
     if not names:
         return []
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    named = ", ".join(map(repr, names[:_MOST_NAMES])) + more
     return [
-        f"most values of {', '.join(map(repr, names[:_MOST_NAMES]))}{more} are in one cell of the histogram, so their "
-        "knots are not known well: give the schema narrower bounds"
+        f"most values of {named} are in one cell of the histogram, so knots are not known well: give narrower bounds"
     ]
 
 
