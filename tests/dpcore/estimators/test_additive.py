@@ -109,6 +109,16 @@ def test_a_column_that_is_zero_in_nine_rows_of_ten_has_its_point_mass():
     assert error(fitted, oracle) < 0.02
 
 
+def test_columns_whose_bounds_are_too_wide_for_their_knots_are_named():
+    """Far from zero, where cells are not divided."""
+    x = uniform(2)
+    # RowOracle takes the ends as bounds.
+    x[2:, 1], x[:2, 1] = 0.3 + 1e-4 * x[2:, 1], (-1.0, 1.0)
+    fitted = PrivateAdditive(pairs=False, rounds=3).fit_queries(RowOracle(edges(x, x[:, 0] > 0)))
+    assert "most values of 'x1' are in one cell" in fitted.warning_
+    assert "give narrower bounds" in fitted.warning_
+
+
 def test_where_noise_rules_a_line_stays_a_line():
     x = uniform(4)
     noisy = Recorded(RowOracle(edges(x, x[:, 0] + 0.5 * np.random.default_rng(3).logistic(size=ROWS) > 0)), noise=0.02)
