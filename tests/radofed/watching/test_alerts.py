@@ -11,6 +11,7 @@ from coordinator.config import CoordinatorConfig
 from dpcore.accounting.filters import Loss
 from parties.config import PartyConfig
 from parties.ledger.charges import RECORD, Charge
+from parties.ledger.witnessed import Evidence
 from parties.node import PartyNode
 from radofed.common.logs import Log
 from radofed.common.watching.exposition import exposition
@@ -23,6 +24,7 @@ from tests.federation import ProcessFederation, free_port
 from tests.radofed.watching.rules import Moment, rules
 from tests.radofed.watching.scraping import read_page, scrape
 from tests.schemas import STAYS
+from wire.envelopes import Envelope
 
 DAY_S = 86_400
 ROWS = "age,smoker,stayed\n61,yes,yes\n20,no,no\n30,yes,no\n"
@@ -79,9 +81,9 @@ def not_ready(nodes):
 def ledger_set_back(nodes):
     before = Moment(page(nodes.watch))
     guard = nodes.party._guard
-    guard.is_set_back = True
+    guard.evidence = Evidence(Envelope(b"", b"", b""), "bo")
     yield before, Moment(page(nodes.watch))
-    guard.is_set_back = False
+    guard.evidence = None
 
 
 @contextlib.contextmanager
