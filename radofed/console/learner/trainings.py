@@ -197,18 +197,17 @@ class Trainings:
 
     def go_on(self, visit: Visit) -> Answer:
         """As the same command again, with its journal."""
-        name = visit.path["training"]
-        self._read(name)
-        if not self._model(name).exists():
-            self._begin(name)
-        return Goto(f"trainings/{name}")
+        return self._again(visit, asks_again=False)
 
     def ask_again(self, visit: Visit) -> Answer:
         """As the same command with `--ask-again`."""
+        return self._again(visit, asks_again=True)
+
+    def _again(self, visit: Visit, *, asks_again: bool) -> Answer:
         name = visit.path["training"]
         self._read(name)
         if not self._model(name).exists():
-            self._begin(name, asks_again=True)
+            self._begin(name, asks_again=asks_again)
         return Goto(f"trainings/{name}")
 
     def unfinished(self) -> list[tuple[str, bool]]:
