@@ -2,8 +2,9 @@
 
 Each feature has equal cells between its bounds, and the values that columns often repeat apart: both bounds, to which
 cells are clipped, zero, and what stands for missing cells. Bounds of a domain are often far wider than the values. So
-the cells beside zero, or the bound that is nearest to it, are divided again, each part half as wide as the next: values
-that crowd there are told apart. A record is in one of a feature's cells, so F features have a squared sensitivity of
+the cells beside zero, or the bound that is nearest to it, are divided again, each part a third of the next: values
+that crowd there are told apart. Halves would tell more apart, but a cell that is not crowded is the sum of its parts,
+and has the noise of all of them. A record is in one of a feature's cells, so F features have a squared sensitivity of
 2 F (dpcore.predicates.disjoint), whatever the number of cells. What is computed from the release costs nothing more.
 """
 
@@ -30,8 +31,8 @@ LEAST_POINT_MASS = 0.05
 _OUT_OF_NOISE = 3.0
 """Nor is one whose share is less than this many standard deviations of its noise."""
 
-_HALVINGS = 8
-"""Of a cell that is divided: its narrowest part is 2^-8 of it."""
+_DIVISIONS = 5
+"""Of a cell that is divided: its narrowest part is 3^-5 of it."""
 
 _CROWDED = 0.1
 """A divided cell with less of the records is taken as a whole: the noise on its parts says more than they do."""
@@ -111,7 +112,7 @@ class Cells:
         at = equal.points[-1] if feature.lower < 0.0 < feature.upper else -ONE if feature.lower >= 0.0 else ONE
         place = equal.bounds.index(at)
         beside = (*equal.bounds[max(place - 1, 0) : place], *equal.bounds[place + 1 : place + 2])
-        parts = [at + (other - at) // 2**halving for other in beside for halving in range(1, _HALVINGS + 1)]
+        parts = [at + (other - at) // 3**times for other in beside for times in range(1, _DIVISIONS + 1)]
         imputed = [] if feature.impute is None else [stored(feature, feature.impute)]
         points = dict.fromkeys([*equal.points, *(at for at in imputed if -ONE < at < ONE)])
         return cls(feature.name, tuple(sorted({*equal.bounds, *parts, *points})), tuple(points), equal.bounds)

@@ -145,6 +145,6 @@ def test_noise_beside_zero_makes_no_records_where_there_are_few():
     """The parts of a cell are added up there, and only then is what is below zero raised."""
     x = np.random.default_rng(1).uniform(0.6, 0.9, (3000, 2))
     for found in histograms(Answers(x, deviation=0.004), SCHEMA.features, part=Fraction(1), cells=32):
-        # Two cells of nine parts and a value each.
-        assert found.shares[0] + found.shares[-1] < 2 * 3 * math.sqrt(10) * 0.004
+        # Two cells of six parts and a value each.
+        assert found.shares[0] + found.shares[-1] < 2 * 3 * math.sqrt(7) * 0.004
         assert len(found.shares) <= 33
