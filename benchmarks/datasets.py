@@ -15,6 +15,9 @@ SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 # Without --all the largest are left out.
 LARGE = ("magic", "eeg_eye_state", "adult")
 
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""The least and the largest value of each column that holds numbers, (p,) each."""
+
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
@@ -25,15 +28,14 @@ class DataSet:
     categories: NDArray[np.str_]
     positive: NDArray[np.bool_]
 
-    def encode(self, training: NDArray[np.intp]) -> NDArray[np.float64]:
+    def encode(self, training: NDArray[np.intp], bounds: Bounds | None = None) -> NDArray[np.float64]:
         """All rows as features in [-1, 1], (m, d): numbers, one-hot categories, bias.
 
-        Numbers are scaled by the 0.5 % and 99.5 % quantiles of the training rows and clipped, missing ones are set to
-        those rows' median. A missing category is all zeros. The last column is the bias.
+        Numbers are scaled by bounds, by default the 0.5 % and 99.5 % quantiles of the training rows, and clipped;
+        missing ones are set to those rows' median. A missing category is all zeros. The last column is the bias.
         """
         seen = self.numeric[training]
-        # NumPy has no quantiles of no columns.
-        low, high = np.nanquantile(seen, [0.005, 0.995], axis=0) if seen.size else np.empty((2, 0))
+        low, high = bounds or quantiles(seen)
         filled = np.where(np.isnan(self.numeric), np.nanmedian(seen, axis=0), self.numeric)
         width = np.where(high > low, high - low, 1.0)
         scaled = np.where(high > low, np.clip(2 * (filled - low) / width - 1, -1, 1), 0.0)
@@ -43,6 +45,13 @@ class DataSet:
             for column in self.categories.T
         ]
         return np.hstack([scaled, *columns, np.ones((len(scaled), 1))])
+
+
+def quantiles(numeric: NDArray[np.float64]) -> Bounds:
+    """The 0.5 % and 99.5 % quantiles of each column that holds numbers. numeric: (m, columns)."""
+    # NumPy has no quantiles of no columns.
+    low, high = np.nanquantile(numeric, [0.005, 0.995], axis=0) if numeric.size else np.empty((2, 0))
+    return low, high
 
 
 def packaged() -> list[DataSet]:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.datasets import make_classification
 
-from benchmarks.datasets import RULES, SHARED, DataSet, read
+from benchmarks.datasets import RULES, SHARED, Bounds, DataSet, read
 from benchmarks.environments import UnavailableError
 from benchmarks.measuring import Measure, Report, Table, ratio, require
 from benchmarks.private_peers import (
@@ -178,9 +178,13 @@ def parties_of(split: Split) -> list[Records]:
     ]
 
 
-def schema_of(data: DataSet) -> Schema:
-    """The schema that encodes the rows: scaled numbers, and categories by their levels."""
-    reals = tuple(RealFeature(name=f"number {j}", lower=-1.0, upper=1.0) for j in range(data.numeric.shape[1]))
+def schema_of(data: DataSet, bounds: Bounds | None = None) -> Schema:
+    """The schema that encodes the rows: numbers within bounds, by default scaled ones, and categories by levels."""
+    ends = np.ones(data.numeric.shape[1])
+    reals = tuple(
+        RealFeature(name=f"number {j}", lower=float(lower), upper=float(upper))
+        for j, (lower, upper) in enumerate(zip(*(bounds or (-ends, ends)), strict=True))
+    )
     categories = tuple(
         CategoryFeature(name=f"category {j}", values=tuple(map(str, np.unique(column[column != ""]))))
         for j, column in enumerate(data.categories.T)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from benchmarks.datasets import RULES, SHARED, DataSet, read
+from benchmarks.datasets import RULES, SHARED, Bounds, DataSet, read
 from benchmarks.environments import UnavailableError
 from benchmarks.measuring import Measure, Report, Table, ratio, require
 from benchmarks.private_peers import (
@@ -106,13 +106,13 @@ def party_sums(split: Split, query: MomentsQuery) -> NDArray[np.int64]:
     return total
 
 
-def splits_of(data: DataSet, folds: int) -> list[Split]:
-    """Stratified folds, encoded by their training rows, with the norm bound that the schema's rule gives."""
+def splits_of(data: DataSet, folds: int, bounds: Bounds | None = None) -> list[Split]:
+    """Stratified folds, encoded as `DataSet.encode` does, with the norm bound that the schema's rule gives."""
     signs = np.where(data.positive, 1.0, -1.0)
     norm = float(norm_bound(data))
     found = []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=0).split(data.numeric, data.positive):
-        rows = data.encode(train)
+        rows = data.encode(train, bounds)
         found.append(Split(rows[train], signs[train], rows[test], signs[test], norm))
     return found
 

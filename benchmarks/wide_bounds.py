@@ -11,17 +11,12 @@ import time
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.additive import DRAWS, NEWTON, OURS, STATED_EPSILON, federated
-from benchmarks.datasets import RULES, SHARED, DataSet, read
+from benchmarks.datasets import RULES, SHARED, Bounds, DataSet, quantiles, read
 from benchmarks.measuring import Measure, Report, Table
 from benchmarks.private_erm import made, schema_of
-from benchmarks.private_peers import Split
-from benchmarks.record_level import DELTA, norm_bound, splits_of
-from dpcore.records.features import RealFeature
-from dpcore.records.schema import Schema
+from benchmarks.record_level import DELTA, splits_of
 
 SETS = ("abalone", "wine_white", "magic", "banknote")
 QUICK_SETS = ("abalone",)
@@ -30,35 +25,11 @@ TIMES = 10.0
 USUAL, WIDE = "quantiles", "ten times as wide"
 
 
-def bounds_of(data: DataSet) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The least and the largest value of each number, as a domain would have them, (numbers,) each."""
-    low, high = np.nanquantile(data.numeric, [0.005, 0.995], axis=0)
+def bounds_of(data: DataSet) -> Bounds:
+    """Of each number, as a domain would have them."""
+    low, high = quantiles(data.numeric)
     far = TIMES * np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-9)
     return np.where(np.nanmin(data.numeric, axis=0) >= 0.0, 0.0, -far), far
-
-
-def wide_splits(data: DataSet, folds: int) -> list[Split]:
-    """As `splits_of`, within the bounds of the domain."""
-    lower, upper = bounds_of(data)
-    signs, norm = np.where(data.positive, 1.0, -1.0), float(norm_bound(data))
-    found = []
-    for train, test in StratifiedKFold(folds, shuffle=True, random_state=0).split(data.numeric, data.positive):
-        filled = np.where(np.isnan(data.numeric), np.nanmedian(data.numeric[train], axis=0), data.numeric)
-        scaled = np.clip(2 * (filled - lower) / (upper - lower) - 1, -1, 1)
-        rows = np.hstack([scaled, data.encode(train)[:, len(lower) :]])
-        found.append(Split(rows[train], signs[train], rows[test], signs[test], norm))
-    return found
-
-
-def wide_schema(data: DataSet) -> Schema:
-    """As `schema_of`, with the bounds of the domain."""
-    given, (lower, upper) = schema_of(data), bounds_of(data)
-    reals = (
-        RealFeature(name=f"number {j}", lower=float(low), upper=float(high))
-        for j, (low, high) in enumerate(zip(lower, upper, strict=True))
-    )
-    others = (feature for feature in given.features if not isinstance(feature, RealFeature))
-    return Schema(name=given.name, label=given.label, features=(*reals, *others))
 
 
 def run(*, everything: bool = False) -> Report:
@@ -71,8 +42,8 @@ def run(*, everything: bool = False) -> Report:
     for data in tables:
         start = time.perf_counter()
         both = {
-            USUAL: (splits_of(data, folds), schema_of(data)),
-            WIDE: (wide_splits(data, folds), wide_schema(data)),
+            where: (splits_of(data, folds, bounds), schema_of(data, bounds))
+            for where, bounds in ((USUAL, None), (WIDE, bounds_of(data)))
         }
         errors = {
             f"{way}, {bounds}": federated(way, splits, schema, (STATED_EPSILON,))[0][0]

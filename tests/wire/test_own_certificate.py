@@ -144,8 +144,10 @@ def test_it_warns_once_a_day_until_it_is_renewed(files, caplog):
     soon = (own.certificate.not_after - dt.timedelta(days=9)).timestamp()
     for hours in (0, 1, 23, 25):
         own.warn(soon + 3600 * hours)
-    assert [record.getMessage() for record in caplog.records] == ["certificate expiry"] * 2
+    # A level that another test has set may let "certificate read" pass, too.
+    warned = ["certificate expiry"] * 2
+    assert [record.getMessage() for record in caplog.records] == warned
     issue_again(files, tls, name="a", role=Role.PARTY)
     own.look()
     own.warn((own.certificate.not_after - dt.timedelta(days=40)).timestamp())
-    assert len(caplog.records) == 2
+    assert [said for said in caplog.messages if said == "certificate expiry"] == warned
