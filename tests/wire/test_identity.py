@@ -59,8 +59,8 @@ def test_each_wrong_file_is_named_with_its_fix(files, tmp_path):
         (a, "b", NOW, "use its own certificate"),
         (TlsFiles(a.ca, a.certificate, b.key), "a", NOW, "is not the key of"),
         (TlsFiles(other.ca, a.certificate, a.key), "a", NOW, "was not issued by"),
-        (a, "a", late, "expired"),
-        (a, "a", early, "check the clock"),
+        (a, "a", late, "the certificate expired"),
+        (a, "a", early, "the certificate is valid from"),
         (TlsFiles(a.ca, a.ca.parent / "x", a.key), "a", NOW, "x"),
         (TlsFiles(a.ca, a.ca, a.key), "a", NOW, "certificate"),
     ):
