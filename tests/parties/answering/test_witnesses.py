@@ -105,6 +105,11 @@ def guard(ada: Ada, clock=None, wall_clock=None, **policy) -> LedgerGuard:
     )
 
 
+def fields_of(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
+    """What is logged beside an event, each time."""
+    return [record.fields for record in caplog.records if record.message == event]
+
+
 def accepted(ada: Ada) -> Envelope:
     """Ada's acceptance of a new query, as a cohort's members hold it."""
     assert ada.lifecycle.advance(ada.work(ada.world.ask(ada.world.query(**HEADS))))
@@ -502,8 +507,12 @@ def test_names_that_are_not_of_its_attempts_change_nothing(ada, board):
     assert not restarted.is_charged(0)
 
 
-def test_a_reservation_from_before_the_start_is_released_once_members_were_asked_after_its_query_expired(ada, board):
+def test_a_reservation_from_before_the_start_is_released_once_members_were_asked_after_its_query_expired(
+    ada, board, caplog
+):
+    caplog.set_level("INFO")
     restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    assert [logged["count"] for logged in fields_of(caplog, "reservations held")] == [1]
     restarted.confirmed()
     ada.lifecycle.end_absent([])
     restarted.turn(3600)
@@ -516,6 +525,7 @@ def test_a_reservation_from_before_the_start_is_released_once_members_were_asked
     assert reserved(ada) > 0
     restarted.answered("cy")
     assert reserved(ada) == spent(ada) == 0
+    assert fields_of(caplog, "reservations confirmed") == [{"charged": 0, "released": 1, "by": ["bo", "cy"]}]
     # It is not asked about again.
     restarted.turn(LOOK_FOR_S)
     restarted.turn(3600)
@@ -769,7 +779,8 @@ def test_every_time_that_it_waits_and_goes_on_is_logged(ada, board, caplog):
     logged = [(record.levelname, record.message) for record in caplog.records]
     assert [line for line in logged if line[1] in (waited[1], went_on[1])] == [waited, went_on, waited, went_on]
     # Of those whose answers count.
-    assert [record.fields["by"] for record in caplog.records if record.message == went_on[1]] == [["bo", "cy"], ["bo"]]
+    required = restarted.guard._policy.required_witnesses
+    assert fields_of(caplog, went_on[1]) == [{"by": by, "required": required} for by in (["bo", "cy"], ["bo"])]
 
 
 def test_what_was_taken_is_forgotten_with_its_challenge(ada, board):
@@ -1082,6 +1093,25 @@ def test_the_evidence_with_the_most_entries_is_kept(ada, board, tmp_path, caplog
     assert caplog.messages.count("ledger set back") == 1
 
 
+def test_evidence_under_a_former_key_gives_way_to_any_other(ada, board, tmp_path):
+    shutil.copytree(ada.directory, tmp_path / "copy")
+    lost = [accepted(ada) for _ in range(2)][-1]
+    restored(ada, tmp_path / "copy")
+    restarted = Restarted(ada, board)
+    restarted.guard.look(board)
+    restarted.answered("bo", newest=lost)
+    ada.world.party_keys["ada"] = SigningKey.generate()
+    ada.world.version += 1
+    ada.rosters.offer(ada.world.roster_envelope)
+    again = Restarted(ada, board)
+    assert again.guard.evidence is not None
+    again.guard.look(board)
+    first = replace(Acceptance.from_bytes(lost.payload), ledger_head=LedgerHead(1, b"d" * 32, b""))
+    shown = sign(first, ada.world.party_keys["ada"])
+    again.answered("bo", newest=shown)
+    assert Witnessed(ada.ledger.database).evidence().statement == shown
+
+
 # Answering others.
 
 
@@ -1192,7 +1222,16 @@ def test_a_coordinator_that_shows_an_old_challenge_again_and_again_fills_no_log(
     answering = guard(ada)
     for _ in range(100):
         answering.answer((challenge(ada.world, age_s=400),), board)
-    assert caplog.messages.count("challenge refused") == 10
+    assert [logged["code"] for logged in fields_of(caplog, "challenge refused")] == ["OLD"] * 10
+
+
+def test_a_challenge_that_does_not_verify_is_logged_with_the_reason(ada, board, caplog):
+    guard(ada).answer((challenge(ada.world, key=SigningKey.generate()),), board)
+    (logged,) = fields_of(caplog, "challenge not answered")
+    with pytest.raises(WireError) as raised:
+        open_challenge(challenge(ada.world, key=SigningKey.generate()), ada.world.roster)
+    assert logged["code"] == Code.SIGNATURE_INVALID
+    assert logged["detail"] == raised.value.public_sentence
 
 
 def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):
