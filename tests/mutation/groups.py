@@ -12,7 +12,7 @@ GROUPS = {
     "policy": ("parties/policy.py",),
     "paillier": ("dpcore/paillier/",),
     "validation": ("wire/", "parties/answering/decisions.py", "parties/rosters.py"),
-    "accounting": ("dpcore/accounting/",),
+    "accounting": ("dpcore/accounting/", "dpcore/numbers/normal.py"),
 }
 
 
