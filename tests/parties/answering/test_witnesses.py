@@ -779,7 +779,7 @@ def test_every_time_that_it_waits_and_goes_on_is_logged(ada, board, caplog):
     logged = [(record.levelname, record.message) for record in caplog.records]
     assert [line for line in logged if line[1] in (waited[1], went_on[1])] == [waited, went_on, waited, went_on]
     # Of those whose answers count.
-    required = restarted.guard._policy.required_witnesses
+    required = ada.world.policy().required_witnesses
     assert fields_of(caplog, went_on[1]) == [{"by": by, "required": required} for by in (["bo", "cy"], ["bo"])]
 
 
@@ -1226,10 +1226,11 @@ def test_a_coordinator_that_shows_an_old_challenge_again_and_again_fills_no_log(
 
 
 def test_a_challenge_that_does_not_verify_is_logged_with_the_reason(ada, board, caplog):
-    guard(ada).answer((challenge(ada.world, key=SigningKey.generate()),), board)
+    forged = challenge(ada.world, key=SigningKey.generate())
+    guard(ada).answer((forged,), board)
     (logged,) = fields_of(caplog, "challenge not answered")
     with pytest.raises(WireError) as raised:
-        open_challenge(challenge(ada.world, key=SigningKey.generate()), ada.world.roster)
+        open_challenge(forged, ada.world.roster)
     assert logged["code"] == Code.SIGNATURE_INVALID
     assert logged["detail"] == raised.value.public_sentence
 
