@@ -36,6 +36,7 @@ from dpcore.estimators.additive_pairs import (
     Sizes,
     count,
     real_features,
+    usual_knots,
 )
 from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
@@ -86,8 +87,8 @@ of 100 values on average in every setting, and they cover 96 to 98 (tests/statis
 class PrivateAdditive(LinearClassifier):
     """An additive model with pairs from `rounds` answers: histograms, moments, gradients; see the module's docstring.
 
-    knots: inner knots of each real feature; fewer if there would be more than `MOST_TERMS` terms. rounds: at least 3,
-    and 4 to choose pairs.
+    knots: inner knots of each real feature; None: as many as `usual_knots`; fewer if there would be more than
+    `MOST_TERMS` terms. rounds: at least 3, and 4 to choose pairs.
 
     pairs: which pairs have products. True: all pairs of real features, if they fit into `MOST_TERMS` terms, perhaps
     with fewer knots. Otherwise one of the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs
@@ -120,7 +121,7 @@ class PrivateAdditive(LinearClassifier):
     def __init__(
         self,
         *,
-        knots: int = 4,
+        knots: int | None = None,
         pairs: bool | str | None = None,
         rounds: int = 10,
         knots_part: float = 0.03,
@@ -152,7 +153,7 @@ class PrivateAdditive(LinearClassifier):
         """
         self._check()
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
-        sizes = Sizes(oracle, self.knots, self.rounds, self.information, _exact(self.pairs_part))
+        sizes = Sizes(oracle, self._wanted(oracle.schema), self.rounds, self.information, _exact(self.pairs_part))
         planned = sizes.planned(self.pairs, directions)
         reason = self._too_many(oracle, planned) or self._too_little(sizes, planned)
         if reason is None:
@@ -268,16 +269,20 @@ class PrivateAdditive(LinearClassifier):
         knots = self._knots(schema, pairs, points)
         return additive_terms(schema, found, knots=knots, pairs=pairs, directions=directions)
 
+    def _wanted(self, schema: Schema) -> int:
+        """How many knots each real feature has if all fit."""
+        return usual_knots(schema) if self.knots is None else self.knots
+
     def _knots(self, schema: Schema, pairs: Pairs, points: int = 0) -> int:
         """How many knots fit beside pairs and point masses."""
-        knots = self.knots
+        knots = self._wanted(schema)
         while knots and points + count(schema, knots, pairs) > MOST_TERMS:
             knots -= 1
         return knots
 
     def _check(self) -> None:
-        if not (_is_integer(self.knots) and 0 <= self.knots <= 32):
-            raise ConfigurationError(f"knots is {self.knots!r}: give 0 to 32")
+        if not (self.knots is None or (_is_integer(self.knots) and 0 <= self.knots <= 32)):
+            raise ConfigurationError(f"knots is {self.knots!r}: give 0 to 32, or null for the usual number")
         if not (_is_integer(self.rounds) and self.rounds >= 3):
             raise ConfigurationError(f"rounds is {self.rounds!r}: histograms and moments are two, give at least 3")
         if not (self.pairs is None or isinstance(self.pairs, bool | np.bool_ | str)):

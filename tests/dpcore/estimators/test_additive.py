@@ -438,6 +438,24 @@ def test_columns_that_have_no_shape():
     assert sum(part for _, part in without.asked) == 1
 
 
+def test_a_number_beside_many_other_coordinates_has_more_knots():
+    """A fifth with eight others for each number, a sixth with 16, at most eight."""
+
+    def hats(numbers: int, flags: int, **options) -> list[int]:
+        x = np.hstack([uniform(numbers), np.where(uniform(flags, 2) > 0, 1.0, -1.0)])
+        fitted = PrivateAdditive(rounds=3, pairs=False, **options).fit_queries(RowOracle(edges(x, x[:, 0] > 0)))
+        functions = [term.function for term in fitted.feature_map_.terms]
+        return [
+            sum(isinstance(each, Hat) and each.coordinate == number for each in functions) for number in range(numbers)
+        ]
+
+    assert hats(1, 7) == [4]
+    assert hats(1, 16) == [6]
+    assert hats(2, 16) == [5, 5]
+    assert hats(1, 48) == [8]
+    assert hats(1, 16, knots=3) == [3]
+
+
 @pytest.mark.slow
 def test_many_columns_have_fewer_terms_each():
     """So that its basis fits a query, and few rows are not spread over many terms."""
@@ -445,9 +463,9 @@ def test_many_columns_have_fewer_terms_each():
     def sizes(columns, **options):
         schema = many_columns(columns)
         settings = PrivateAdditive(**options)
-        planned = Sizes(SimpleNamespace(schema=schema, rows=0), settings.knots, 10, 15.0, Fraction(1, 20)).planned(
-            settings.pairs, {}
-        )
+        planned = Sizes(
+            SimpleNamespace(schema=schema, rows=0), settings._wanted(schema), 10, 15.0, Fraction(1, 20)
+        ).planned(settings.pairs, {})
         return settings._knots(schema, planned.given), len(planned.given), planned.most
 
     assert [sizes(columns) for columns in (8, 16, 30, 60, 90)] == [
