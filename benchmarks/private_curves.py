@@ -113,10 +113,9 @@ def _numbers(rows: NDArray[np.float64], schema: Schema) -> NDArray[np.float64]:
 
 def ours(split: Split, schema: Schema, epsilon: float, fold: int, draw: int) -> tuple[dict[str, float], Split]:
     """Test errors in % of both federated estimators, and the split with the functions that the first chose."""
-    # Both have the same draws, so that they differ by nothing where the model is straight.
     oracles: list[Any] = [
-        PartiesOracle(parties_of(split), schema, epsilon, SeededRandom(f"{OURS} {epsilon} {fold} {draw}".encode()))
-        for _ in range(2)
+        PartiesOracle(parties_of(split), schema, epsilon, SeededRandom(f"{way} {epsilon} {fold} {draw}".encode()))
+        for way in (OURS, NEWTON)
     ]
     additive = PrivateAdditive().fit_queries(oracles[0])
     errors = {
