@@ -38,7 +38,7 @@ from dpcore.estimators.additive_pairs import (
     real_features,
     usual_knots,
 )
-from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
+from dpcore.estimators.additive_terms import PAIRS, AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.chosen_pairs import Pairs, choose
 from dpcore.estimators.empirical_bayes import Prior, posterior
@@ -381,9 +381,26 @@ class _Rounds:
         """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is."""
         if not self._seen:
             return None
-        noise = root_covariance(self._seen) + self._sampling * np.eye(self._kept.count)
-        errors = posterior(self._expected, CURVATURES * noise)
-        return covariance_of(self._kept.covariance(errors), self._whitening)
+        noise = CURVATURES * (root_covariance(self._seen) + self._sampling * np.eye(self._kept.count))
+        errors = posterior(self._expected, noise)
+        found = covariance_of(self._kept.covariance(errors), self._whitening)
+        for group, root_of, size in zip(self._terms.groups, self._prior.groups, self.groups.values(), strict=True):
+            if group.kind == PAIRS:
+                places = list(group.places)
+                found[places, places] += self._of_one_pair(np.sqrt(size) * root_of, places, noise)
+        return found
+
+    def _of_one_pair(self, spread: Matrix, places: list[int], noise: Matrix) -> Vector:
+        """What the variance of each pair's weight grows by if that pair has the variance of all, (pairs,).
+
+        spread: the root of the pairs' prior covariance, (d, pairs); places: of their weights; noise: of phi's part.
+        Pairs share one variance, so one pair that matters beside many that do not is shrunk as they are.
+        """
+        axes = self._kept.axes
+        kept = axes.T @ spread
+        shrunk = kept - self._expected @ np.linalg.solve(self._expected + noise, kept)
+        bias = self._whitening.basis.matrix.T @ (spread - axes @ (kept - shrunk))
+        return (len(places) - 1) * np.square(bias[places, range(len(places))])
 
 
 def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:

@@ -24,7 +24,7 @@ from dpcore.records.schema import Schema
 
 RAMP_LEVELS = (0.05, 0.95)
 
-SLOPE, OTHER_COLUMNS = "slope", "categories and flags"
+SLOPE, OTHER_COLUMNS, PAIRS = "slope", "categories and flags", "pairs"
 """Kinds of the groups that are the columns themselves."""
 
 _CLOSEST = ONE >> 12
@@ -165,7 +165,7 @@ def _add_pairs(building: _Building, pairs: Collection[tuple[int, int]]) -> None:
             ramps.append(places[coordinate])
     building.group("ramps", ramps)
     crossed = [sorted((places[first], places[second])) for first, second in pairs if {first, second} <= places.keys()]
-    building.group("pairs", [building.add_product(first, second) for first, second in crossed])
+    building.group(PAIRS, [building.add_product(first, second) for first, second in crossed])
 
 
 def _levels(found: Histogram) -> Vector:

@@ -20,6 +20,10 @@ BANDS = (
         "a whole curve is within its bands."
     ),
     (
+        "All cells of a pair are within their bands or none, as a pair has one weight. Of pairs, 95 to 98 of 100 were, "
+        "on average, and fewer where one pair has a weak effect: 72 to 78 of 100, as noise made it look smaller."
+    ),
+    (
         "The knots, point masses and pairs were chosen anew in every run of that measurement, so what their choice "
         "does to the curve is covered. Bands do not cover: how far what the chosen functions can say is from what "
         "other knots, point masses and pairs could say; that the true shape may bend between knots; parties that send "

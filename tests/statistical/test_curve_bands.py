@@ -236,3 +236,31 @@ def test_bands_cover_what_they_say(fitted, estimator, world, rows, epsilon, runs
     assert narrower < stated - TOLERANCE
     assert wider > stated + TOLERANCE
     assert found[1].min() > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("estimator", "world", "epsilon", "all_pairs", "crossed"),
+    [
+        (PrivateAdditive(), PLAIN, 1, 0.96, 0.97),
+        (PrivateAdditive(), World(even, product=0.3), 1, 0.98, 0.78),
+        (PrivateAdditive(), World(even, product=1.5), 1, 0.96, 0.88),
+        (PrivateAdditive(), UNEVEN, 3, 0.95, 1.0),
+        (PrivateAdditive(), World(uneven, product=1.5), 3, 0.98, 0.95),
+        (PrivateAdditive(pairs="x2*x3"), World(even, product=0.3), 1, 0.72, 0.72),
+    ],
+)
+def test_bands_of_pairs(fitted, estimator, world, epsilon, all_pairs, crossed):
+    """On average over pairs they cover; that of one weak pair less often, as it is shrunk like those without effect."""
+    found: dict[str, list[bool]] = {}
+    for seed in range(60):
+        model, theta = fitted(estimator, world, 20_000, epsilon, np.random.default_rng(seed))
+        terms = [term.function for term in model.feature_map_.terms]
+        places = [place for place, function in enumerate(terms) if isinstance(function, Product)]
+        widths = 1.96 * np.sqrt(np.diag(model.covariance_)[places])
+        holds = np.abs((model.theta_ - theta)[places]) <= widths
+        for name, hold in zip(model.pairs_, holds, strict=True):
+            found.setdefault(name, []).append(bool(hold))
+    assert np.mean([np.mean(holds) for holds in found.values()]) == pytest.approx(all_pairs, abs=0.03)
+    assert np.mean(found["x2*x3"]) == pytest.approx(crossed, abs=0.1)
