@@ -83,10 +83,13 @@ class _Building:
         """Add a product of two terms, as if they were independent."""
         return self._append(Term(Product(first, second)), self.squares[first] * self.squares[second])
 
-    def group(self, kind: str, places: Sequence[int], covariance: Matrix | None = None, *, column: str = "") -> None:
-        """Terms that share a variance, by default independently."""
+    def group(
+        self, kind: str, places: Sequence[int], covariance: Matrix | None = None, *, column: str = "", number: int = 1
+    ) -> None:
+        """Terms that share a variance, by default independently. number: among the column's groups of this kind."""
         if places:
             name = f"{column}, {kind}" if column else kind
+            name += f" {number}" if number > 1 else ""
             self.groups.append(
                 Group(name, kind, tuple(places), np.eye(len(places)) if covariance is None else covariance)
             )
@@ -148,10 +151,10 @@ def _add_bends(building: _Building, name: str, coordinate: int, knots: int, *, o
     row = [-ONE, *inner, ONE]
     hats = [building.add(Hat(coordinate, *row[at - 1 : at + 2]), coordinate) for at in range(1, len(row) - 1)]
     building.group("bends", hats, _smooth(len(hats)), column=name)
-    for at in found.points:
-        if ordered and at not in (-ONE, ONE):
-            continue
-        building.group("point mass", [building.add(PointMass(coordinate, at), coordinate)], column=name)
+    points = [at for at in found.points if not ordered or at in (-ONE, ONE)]
+    for number, at in enumerate(points, start=1):
+        place = building.add(PointMass(coordinate, at), coordinate)
+        building.group("point mass", [place], column=name, number=number)
 
 
 def _add_pairs(building: _Building, pairs: Collection[tuple[int, int]]) -> None:

@@ -438,6 +438,14 @@ def test_columns_that_have_no_shape():
     assert sum(part for _, part in without.asked) == 1
 
 
+def test_every_point_mass_is_a_group_of_its_own():
+    x = uniform(2)
+    x[:1000, 0], x[1000:2200, 0] = -1.0, 1.0
+    fitted = PrivateAdditive(pairs=True).fit_queries(RowOracle(edges(x, (x[:, 0] == 1.0) | (x[:, 1] > 0.3))))
+    assert {"x0, point mass", "x0, point mass 2"} <= set(fitted.groups_)
+    assert fitted.covariance_ is not None
+
+
 def test_a_number_beside_many_other_coordinates_has_more_knots():
     """A fifth with eight others for each number, a sixth with 16, at most eight."""
 
