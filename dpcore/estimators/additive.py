@@ -109,13 +109,14 @@ class PrivateAdditive(LinearClassifier):
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), None
     without an answer to a gradient: of the errors of theta_, for noise, sampling and shrinkage, which is the posterior
-    covariance under the prior that shrinks (`posterior`), and in directions that were left out the prior's; for a pair
-    also that it may have the variance of all; conditions on `increasing` and `decreasing` columns are not used for it;
-    `groups_`, the names of groups of terms with the variance that each was given; `directions_`, how many directions
-    each gradient was about; `pairs_`, the names of the pairs that have products, such as "age*dose", chosen ones from
-    the largest score on; `rounds_done_`, `warning_` as in `PrivateNewton`, but that warning_ also says why pairs were
-    left out, and which columns have bounds that are too wide for their knots. For a straight model theta_ and
-    covariance_ are those of `PrivateNewton` over the schema's coordinates, feature_map_ is None, warning_ says why.
+    covariance under the prior that shrinks (`posterior`), and in directions that were left out the prior's; that of a
+    pair is larger, as it may have the variance of all, and at least what it is without shrinking; conditions on
+    `increasing` and `decreasing` columns are not used for it; `groups_`, the names of groups of terms with the variance
+    that each was given; `directions_`, how many directions each gradient was about; `pairs_`, the names of the pairs
+    that have products, such as "age*dose", chosen ones from the largest score on; `rounds_done_`, `warning_` as in
+    `PrivateNewton`, but that warning_ also says why pairs were left out, and which columns have bounds that are too
+    wide for their knots. For a straight model theta_ and covariance_ are those of `PrivateNewton` over the schema's
+    coordinates, feature_map_ is None, and warning_ says why.
     """
 
     def __init__(
@@ -387,7 +388,14 @@ class _Rounds:
         for group, root_of, size in zip(self._terms.groups, self._prior.groups, self.groups.values(), strict=True):
             if group.kind == PAIRS:
                 places = list(group.places)
-                found[places, places] += self._of_one_pair(np.sqrt(size) * root_of, places, noise)
+                widened = np.diag(found)[places] + self._of_one_pair(np.sqrt(size) * root_of, places, noise)
+                found[places, places] = np.maximum(widened, self._unshrunk(places))
+        return found
+
+    def _unshrunk(self, places: list[int]) -> Vector:
+        """The variance of these weights, (places,), if no direction was left out and nothing shrunk."""
+        variance = CURVATURES * (noise_of(self._seen) + self._sampling)
+        found: Vector = variance * np.square(self._whitening.basis.matrix[:, places]).sum(axis=0)
         return found
 
     def _of_one_pair(self, spread: Matrix, places: list[int], noise: Matrix) -> Vector:

@@ -20,8 +20,8 @@ BANDS = (
         "a whole curve is within its bands."
     ),
     (
-        "All cells of a pair are within their bands or none, as a pair has one weight. Of pairs, 95 to 98 of 100 were, "
-        "on average, and fewer where one pair has a weak effect: 72 to 78 of 100, as noise made it look smaller."
+        "All cells of a pair are within their bands or none, as a pair has one weight. Of pairs, at least 96 of 100 "
+        "were, on average, but fewer where a single one has a weak effect, which is shrunk most: 75 to 78 of 100."
     ),
     (
         "The knots, point masses and pairs were chosen anew in every run of that measurement, so what their choice "

@@ -438,6 +438,18 @@ def test_columns_that_have_no_shape():
     assert sum(part for _, part in without.asked) == 1
 
 
+@pytest.mark.parametrize("columns", [2, 5])
+def test_pairs_without_effect_have_bands_that_are_as_wide_as_the_noise(columns):
+    """A single pair's variance, or that of all, is found to be 0: that is no proof that it is."""
+    x = uniform(columns)
+    oracle = Recorded(RowOracle(edges(x, x[:, 0] + np.sin(3 * x[:, 1]) > 0)), noise=0.001)
+    fitted = PrivateAdditive(pairs=True, knots=1).fit_queries(oracle)
+    pairs = [place for place, term in enumerate(fitted.feature_map_.terms) if isinstance(term.function, Product)]
+    assert max(abs(fitted.theta_[pairs])) < 0.01
+    # Shrunk, they would have 0 with one pair, and 0.23 with ten.
+    assert np.sqrt(np.diag(fitted.covariance_)[pairs]).min() > 0.5
+
+
 def test_every_point_mass_is_a_group_of_its_own():
     x = uniform(2)
     x[:1000, 0], x[1000:2200, 0] = -1.0, 1.0
