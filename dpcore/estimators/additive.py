@@ -405,9 +405,8 @@ class _Rounds:
         Pairs share one variance, so one pair that matters beside many that do not is shrunk as they are.
         """
         axes = self._kept.axes
-        kept = axes.T @ spread
-        shrunk = kept - self._expected @ np.linalg.solve(self._expected + noise, kept)
-        bias = self._whitening.basis.matrix.T @ (spread - axes @ (kept - shrunk))
+        found = axes @ self._expected @ np.linalg.solve(self._expected + noise, axes.T @ spread)
+        bias = self._whitening.basis.matrix.T @ (spread - found)
         return (len(places) - 1) * np.square(bias[places, range(len(places))])
 
 

@@ -44,7 +44,6 @@ FEWEST_PAIRS = 5
 KNOTS_BESIDE_PAIRS = 2
 """Room for chosen pairs is counted with so many knots in each column, or fewer if the estimator has fewer."""
 
-
 USUAL_KNOTS, FOR_A_KNOT, MOST_FURTHER_KNOTS = 4, 8, 4
 """On the measured tables of numbers, 6 knots cost eeg_eye_state up to 0.9 points, and others change little, to both
 sides. Where six numbers are beside 99 coordinates of categories (adult), 6 gain 0.05 points (ten draws), 8 no more."""

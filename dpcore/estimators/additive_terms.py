@@ -24,8 +24,11 @@ from dpcore.records.schema import Schema
 
 RAMP_LEVELS = (0.05, 0.95)
 
-SLOPE, OTHER_COLUMNS, PAIRS = "slope", "categories and flags", "pairs"
+SLOPE, OTHER_COLUMNS = "slope", "categories and flags"
 """Kinds of the groups that are the columns themselves."""
+
+PAIRS = "pairs"
+"""The kind of the group of all products."""
 
 _CLOSEST = ONE >> 12
 """Knots closer than this are one: hats between them would be steeper than noisy quantiles can say."""

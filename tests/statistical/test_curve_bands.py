@@ -172,14 +172,16 @@ def best(z, positive, clip, phi):
     raise AssertionError("the best model was not found")
 
 
+def products_of(model):
+    """The places of the weights of pairs."""
+    terms = getattr(getattr(model, "feature_map_", None), "terms", ())
+    return [place for place, term in enumerate(terms) if isinstance(term.function, Product)]
+
+
 def covered(model, theta, points):
     """The share of points at which bands hold the curve of `theta`: (widths, columns), for `WIDTHS` times the band."""
     shares = []
-    products = [
-        place
-        for place, term in enumerate(getattr(getattr(model, "feature_map_", None), "terms", ()))
-        if isinstance(term.function, Product)
-    ]
+    products = products_of(model)
     for column in range(COLUMNS):
         x = np.zeros((len(points), COLUMNS + 1))
         x[:, -1], x[:, column] = 1.0, points[:, column]
@@ -256,8 +258,7 @@ def test_bands_of_pairs(fitted, estimator, world, epsilon, all_pairs, crossed):
     found: dict[str, list[bool]] = {}
     for seed in range(60):
         model, theta = fitted(estimator, world, 20_000, epsilon, np.random.default_rng(seed))
-        terms = [term.function for term in model.feature_map_.terms]
-        places = [place for place, function in enumerate(terms) if isinstance(function, Product)]
+        places = products_of(model)
         widths = 1.96 * np.sqrt(np.diag(model.covariance_)[places])
         holds = np.abs((model.theta_ - theta)[places]) <= widths
         for name, hold in zip(model.pairs_, holds, strict=True):
