@@ -24,8 +24,11 @@ from dpcore.records.schema import Schema
 
 RISING, FALLING = 1, -1
 
+Directions = Mapping[int, int]
+"""RISING or FALLING for coordinates of the schema."""
 
-def directions_of(schema: Schema, increasing: str, decreasing: str) -> dict[int, int]:
+
+def directions_of(schema: Schema, increasing: str, decreasing: str) -> Directions:
     """RISING or FALLING for each coordinate whose direction is given.
 
     increasing, decreasing: names of real and boolean features, separated by commas. Raises ConfigurationError for
@@ -49,7 +52,7 @@ def ordered_features(schema: Schema) -> list[RealFeature | BooleanFeature]:
     return [feature for feature in schema.features if isinstance(feature, RealFeature | BooleanFeature)]
 
 
-def conditions(directions: Mapping[int, int], feature_map: FeatureMap | None, width: int) -> Matrix:
+def conditions(directions: Directions, feature_map: FeatureMap | None, width: int) -> Matrix:
     """Rows a such that the score has its directions if a . theta >= 0 for each: (conditions, width).
 
     feature_map: of theta; None if theta is over the schema's coordinates. width: the length of theta. The terms of a

@@ -42,6 +42,7 @@ from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import MomentsAndGradients
 from dpcore.estimators.row_oracle import RowOracle
+from dpcore.numbers.cleaned_eigenvalues import cleaned_eigenvalues
 from dpcore.queries.norms import norm_bound_of
 from dpcore.records.basis import Basis
 from dpcore.records.schema import RealFeature, Schema
@@ -199,11 +200,28 @@ class Whitening:
     def of(cls, moments: Moments, shrinkage: float) -> "Whitening":
         """From noisy moments; shrinkage: as for `raise_eigenvalues`; without noise a small amount is applied too."""
         values, vectors = np.linalg.eigh(moments.product_sum)
+        return cls._of_spreads(vectors, values, raise_eigenvalues(values, moments.product_noise, shrinkage), moments)
+
+    @classmethod
+    def cleaned(cls, moments: Moments, shrinkage: float) -> "Whitening":
+        """From noisy moments by `cleaned_eigenvalues`, so that records have about one spread in all directions.
+
+        shrinkage: the least eigenvalue is sqrt(shrinkage d) times the noise of an entry.
+        """
+        values, vectors = np.linalg.eigh(moments.product_sum)
+        noise = float(np.linalg.norm(moments.product_noise)) / moments.d
+        spreads = cleaned_eigenvalues(values, noise)
+        least = float(np.sqrt(shrinkage * moments.d)) * noise
+        return cls._of_spreads(vectors, spreads, np.maximum(spreads, least), moments)
+
+    @classmethod
+    def _of_spreads(cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments) -> "Whitening":
+        """From estimates of the second moments along eigenvectors, (d,), and the same raised, by which to divide."""
         least = _LEAST_EIGENVALUE * max(float(np.trace(moments.product_sum)) / moments.d, 1.0)
-        raised = np.maximum(raise_eigenvalues(values, moments.product_noise, shrinkage), least)
+        raised = np.maximum(raised, least)
         matrix = (vectors * np.sqrt(moments.rows / raised)) @ vectors.T
         # Directions with a negative estimate have little spread: they count as none.
-        return cls(Basis.of(matrix), np.asarray((vectors * (np.maximum(values, 0.0) / raised)) @ vectors.T))
+        return cls(Basis.of(matrix), np.asarray((vectors * (np.maximum(spreads, 0.0) / raised)) @ vectors.T))
 
     @property
     def size(self) -> float:

@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.sensitivity import moments_squared
-from dpcore.estimators import additive, private_newton
+from dpcore.estimators import additive_rounds, private_newton
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton, Whitening
@@ -126,17 +126,21 @@ def fitted(monkeypatch):
     """A function that fits rows; returns the estimator, and the weights of the population's best model of its class."""
     kept = {}
 
-    def whitening_of(moments, shrinkage, of=Whitening.of):
-        kept["whitening"] = of(moments, shrinkage)
-        return kept["whitening"]
+    def whitening_by(made):
+        def kept_one(moments, shrinkage):
+            kept["whitening"] = made(moments, shrinkage)
+            return kept["whitening"]
+
+        return kept_one
 
     def clip_of(relative, size, of=private_newton.clip_of):
         # That of all directions; an estimator may ask about fewer later.
         kept["clip"] = of(relative, kept["whitening"].size)
         return of(relative, size)
 
-    monkeypatch.setattr(Whitening, "of", whitening_of)
-    for module in (additive, private_newton):
+    for name in ("of", "cleaned"):
+        monkeypatch.setattr(Whitening, name, whitening_by(getattr(Whitening, name)))
+    for module in (additive_rounds, private_newton):
         monkeypatch.setattr(module, "clip_of", clip_of)
 
     def fit(estimator, world, rows, epsilon, random):

@@ -339,6 +339,26 @@ def test_whitening_does_not_stretch_directions_lost_in_noise():
     assert flat.basis.matrix.max() < 2000
 
 
+@pytest.mark.parametrize("noise", [4.0, 12.0])
+def test_cleaned_whitening_gives_more_even_spreads(noise):
+    """The true second moments of z are nearer to one in all directions, and its length is known better."""
+    d, m = 60, 1000
+    random = np.random.default_rng(5)
+    rotation = np.linalg.qr(random.normal(size=(d, d)))[0]
+    true = m * (rotation * np.geomspace(1.0, 0.02, d)) @ rotation.T
+    above = np.triu(random.normal(scale=noise, size=(d, d)))
+    noisy = np.triu(true) + above
+    moments = exact_moments(noisy + np.triu(noisy, 1).T, m, noise)
+
+    def uneven(found):
+        spreads = np.linalg.eigvalsh(found.basis.matrix @ (true / m) @ found.basis.matrix.T)
+        return spreads.std(), abs(found.size / np.sqrt(spreads.sum()) - 1.0)
+
+    plain, cleaned = uneven(Whitening.of(moments, 0.15)), uneven(Whitening.cleaned(moments, 0.03))
+    assert cleaned[0] < 0.8 * plain[0]
+    assert cleaned[1] < 0.5 * plain[1]
+
+
 def test_the_norm_leaves_room_for_real_features_alone():
     label, real = Label(column="y", positive=("1",)), RealFeature(name="a", lower=0.0, upper=9.0)
     flags = (BooleanFeature(name="f", true=("1",), false=("0",)),)
