@@ -25,8 +25,8 @@ from dpcore.estimators.private_newton import (
 from dpcore.statistics.moments import Moments
 
 CURVATURES = 1.8
-"""By how much curvatures other than `CURVATURE` raise the variance of weights. Fitted on made tables, so that bands cover
-at least 95 of 100 values on average in every setting; they cover 96 to 98 (tests/statistical/test_curve_bands.py)."""
+"""By how much curvatures other than `CURVATURE` raise the variance of weights. Fitted on made tables: bands cover at
+least 95 of 100 values on average in every setting, and 96 to 98 are covered (tests/statistical/test_curve_bands.py)."""
 
 
 class GradientRounds:
