@@ -139,8 +139,8 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Three more than there are processors: some tests wait for nodes, and each process imports what it tests."""
-    return processors() + 3
+    """Two more than there are processors: some tests wait for nodes, and each process imports what it tests."""
+    return processors() + 2
 
 
 @pytest.hookimpl(optionalhook=True)

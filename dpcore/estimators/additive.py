@@ -3,7 +3,7 @@
     histograms of the real features (private_histograms)   -> knots, point masses, centres
     signs of pairs of them, if not all fit (chosen_pairs)  -> which pairs have products
     moments of the mapped records (additive_terms)         -> a basis in which they are white
-    gradients of the mapped records, round by round        -> weights, shrunk group by group (empirical_bayes)
+    gradients of the mapped records (additive_rounds)      -> weights, shrunk group by group (empirical_bayes)
 
 The rounds are those of dpcore.estimators.private_newton, which says why they converge; the terms, and the shrinking
 after each round, are added. A curve is straight where noise rules, because its bends share one variance that is
