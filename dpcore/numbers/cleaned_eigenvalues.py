@@ -1,4 +1,4 @@
-"""Estimates of a symmetric matrix's eigenvalues from a noisy copy of the matrix.
+"""How much spread a symmetric matrix has along the eigenvectors of a noisy copy of it.
 
 If M = S + W, with noise of standard deviation s in each entry of W, the eigenvalues of M are too far apart: noise
 alone spreads them over 4 s sqrt(d). And an eigenvector v_i of M is not one of S, so the direction v_i has the spread
@@ -29,7 +29,7 @@ def cleaned_eigenvalues(values: Vector, noise: float) -> Vector:
     """
     if noise == 0.0:
         return values
-    # In units of the noise nothing overflows or vanishes.
+    # In units of the noise: squares of very small or large differences would vanish or overflow.
     apart = np.subtract.outer(values, values) / noise
     repulsion = (apart / (np.square(apart) + _WIDTH**2)).sum(axis=1)
     found: Vector = np.maximum.accumulate(values - 2.0 * noise * repulsion)
