@@ -127,11 +127,16 @@ class PartiesOracle:
         return Estimates(values, self.rows, 0.95, sampling=0.0, quantisation=0.0, noise=0.0, deviation=deviation)
 
     def moments(
-        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+        self,
+        *,
+        part: Fraction = WHOLE,
+        norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> Moments:
         """See dpcore.estimators.oracle.Oracle."""
         bound = norm_bound or usual_norm(self.schema, feature_map)
-        clip, multiplier = Clip(bound, bias=True), edge_multiplier(bound, FRACTION_BITS)
+        clip, multiplier = Clip(bound, bias=True), edge_multiplier(bound, FRACTION_BITS, edge_weight)
         parties = self._mapped(feature_map)
         d = parties[0].d
         share = self.share(moments_squared(clip, FRACTION_BITS, multiplier), part, d * (d + 3) // 2)

@@ -349,12 +349,13 @@ class BudgetedOracle:
         *,
         part: Fraction = WHOLE,
         norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,
         feature_map: FeatureMap | None = None,
     ) -> Moments:
         """See dpcore.estimators.oracle.Oracle. norm_bound: R, by default `usual_norm` of the schema and the map."""
         self._check_not_pure("moments")
-        options = self._options(part)
-        request = MomentsRequest(self.schema, norm_bound=norm_bound, feature_map=feature_map, **options)
+        options = {**self._options(part), "feature_map": feature_map}
+        request = MomentsRequest(self.schema, norm_bound=norm_bound, edge_weight=edge_weight, **options)
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, MomentsQuery), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())

@@ -56,6 +56,10 @@ NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
 tables, clipping longer records costs less than the noise of a larger R."""
 
+EDGE_WEIGHT = Fraction(1, 3)
+"""The weight of edges in the moments over R. They only give the first weights, so noise is kept off the products: with
+1/sqrt(2), the usual weight, models of curves err 0.11 points more on average, on six sets at epsilon 0.5 and 1."""
+
 _MOST_NAMES = 5
 
 LARGEST_FACTOR = 1024
@@ -166,7 +170,9 @@ class PrivateAdditive(LinearClassifier):
         self.feature_map_ = terms.feature_map
         self.pairs_ = _products(oracle.schema, terms.feature_map)
         norm = Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
-        moments = oracle.moments(part=second, norm_bound=norm, feature_map=terms.feature_map)
+        moments = oracle.moments(
+            part=second, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=terms.feature_map
+        )
         whitening = Whitening.cleaned(moments, self.shrinkage)
         rounds = GradientRounds(self.clip, oracle, terms, moments, whitening, directions)
         for left in reversed(range(self.rounds - before)):

@@ -33,7 +33,8 @@ class GradientRounds:
     """The gradients of one fit. phi: (d,), the weights so far in whitened coordinates.
 
     asked: how many directions each gradient was about. groups: the variance of each group of terms. _expected: the
-    prior covariance of phi in the directions that are kept.
+    prior covariance of phi in the directions that are kept. _left_out: what the answers said of phi, (d,), in those
+    that are not, unshrunk, with this variance, (d, d).
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class GradientRounds:
         self._seen: list[Seen] = []
         self._kept = KeptDirections.every(moments.d)
         self._expected = np.zeros((moments.d, moments.d))
+        self._left_out, self._left_out_variance = np.zeros(moments.d), np.zeros((moments.d, moments.d))
         self.phi = nearest(_first(self._prior, moments, whitening), self._ordered)
         self.asked: list[int] = []
         self.groups: dict[str, float] = {}
@@ -71,7 +73,8 @@ class GradientRounds:
         self.asked.append(self._kept.count)
         noise = noise_of(self._seen)
         prior = self._prior.moved(axes.T)
-        found = prior.shrunk(root(self._seen), noise + self._sampling)
+        unshrunk = root(self._seen)
+        found = prior.shrunk(unshrunk, noise + self._sampling)
         self._expected = found.prior
         step = nearest(bounded_step(axes.T @ self.phi, found.mean), self._ordered @ axes)
         self.phi = axes @ step
@@ -80,6 +83,9 @@ class GradientRounds:
             later = (answer.deviation / CURVATURE) ** 2 / self._kept.count / left
             kept = worth_keeping(found.prior, prior.columns, Outlook(noise, later, self._sampling))
             if kept.shape[1] < self._kept.count:
+                others = axes - axes @ kept @ kept.T
+                self._left_out += others @ unshrunk
+                self._left_out_variance += (noise + self._sampling) * others @ others.T
                 self._kept = self._kept.narrowed(kept, found.prior)
                 self._expected = kept.T @ found.prior @ kept
                 self._seen = narrowed_answers(self._seen, kept)
@@ -90,31 +96,26 @@ class GradientRounds:
         if not self._seen:
             return None
         noise = CURVATURES * (root_covariance(self._seen) + self._sampling * np.eye(self._kept.count))
-        errors = posterior(self._expected, noise)
-        found = covariance_of(self._kept.covariance(errors), self._whitening)
-        for group, root_of, size in zip(self._terms.groups, self._prior.groups, self.groups.values(), strict=True):
-            if group.kind == PAIRS:
-                places = list(group.places)
-                widened = np.diag(found)[places] + self._of_one_pair(np.sqrt(size) * root_of, places, noise)
-                found[places, places] = np.maximum(widened, self._unshrunk(places))
+        errors = self._kept.covariance(posterior(self._expected, noise))
+        found = covariance_of(errors, self._whitening)
+        pairs = [place for group in self._terms.groups if group.kind == PAIRS for place in group.places]
+        found[pairs, pairs] = np.maximum(found[pairs, pairs], self._squared_errors(pairs))
         return found
 
-    def _unshrunk(self, places: list[int]) -> Vector:
-        """The variance of these weights, (places,), if no direction was left out and nothing shrunk."""
-        variance = CURVATURES * (noise_of(self._seen) + self._sampling)
-        found: Vector = variance * np.square(self._whitening.basis.matrix[:, places]).sum(axis=0)
-        return found
+    def _squared_errors(self, places: list[int]) -> Vector:
+        """Of these weights, (places,), from what each would be if it was not shrunk: its variance, and how far off.
 
-    def _of_one_pair(self, spread: Matrix, places: list[int], noise: Matrix) -> Vector:
-        """What the variance of each pair's weight grows by if that pair has the variance of all, (pairs,).
-
-        spread: the root of the pairs' prior covariance, (d, pairs); places: of their weights; noise: of phi's part.
-        Pairs share one variance, so one pair that matters beside many that do not is shrunk as they are.
+        Pairs share one variance, so one that matters beside many that do not is shrunk as they are. However far: if the
+        weight is w, and w + e without shrinking, with e normal of variance v, the square of a weight's distance a - e
+        from w is beyond c (v + a^2) for some shift a only if e^2 > (c - 1) v. So two standard deviations hold w in at
+        least 90 of 100 runs even with the worst shift, and in 95 if it is unrelated to e, or towards zero from far.
         """
-        axes = self._kept.axes
-        found = axes @ self._expected @ np.linalg.solve(self._expected + noise, axes.T @ spread)
-        bias = self._whitening.basis.matrix.T @ (spread - found)
-        return (len(places) - 1) * np.square(bias[places, range(len(places))])
+        basis, axes = self._whitening.basis.matrix[:, places], self._kept.axes
+        unshrunk = axes @ root(self._seen) + self._left_out
+        variance = (noise_of(self._seen) + self._sampling) * axes @ axes.T + self._left_out_variance
+        shift = basis.T @ (unshrunk - self.phi)
+        found: Vector = CURVATURES * np.einsum("ij,ik,kj->j", basis, variance, basis) + np.square(shift)
+        return found
 
 
 def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:

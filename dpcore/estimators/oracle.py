@@ -121,12 +121,14 @@ class MomentsOracle(Asked, Protocol):
         *,
         part: Fraction = WHOLE,
         norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,
         feature_map: FeatureMap | None = None,
     ) -> Moments:
         """Noisy sums of edges and of products, of records clipped to length `norm_bound`.
 
-        norm_bound: the clipping norm R; None leaves the choice to the oracle. feature_map: what records are mapped by
-        before they are clipped; sums are then of its coordinates.
+        norm_bound: the clipping norm R; None leaves the choice to the oracle. edge_weight: a, as for
+        `dpcore.queries.norms.edge_multiplier`: the smaller, the less noise on products. feature_map: what records are
+        mapped by before they are clipped; sums are then of its coordinates.
         """
         ...
 

@@ -100,6 +100,7 @@ class RowOracle:
         *,
         part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
         norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,  # noqa: ARG002  (there is no noise)
         feature_map: FeatureMap | None = None,
     ) -> Moments:
         """Exact sums of edges and of products; norm_bound, above 1: None clips nothing."""

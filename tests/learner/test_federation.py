@@ -121,6 +121,19 @@ def test_gradients_and_moments_within_one_budget(memory):
     assert (statement.epsilon, statement.delta) == (cost.epsilon, 1e-6)
 
 
+def test_a_smaller_weight_of_edges_takes_noise_off_products_at_the_same_cost(memory):
+    costs, found = [], []
+    for weight in (None, Fraction(2, 3)):
+        oracle = Federation(memory, SCHEMA).within(EPSILON, DELTA)
+        found.append(oracle.moments(norm_bound=Fraction(2), edge_weight=weight))
+        costs.append(oracle.cost().epsilon_if_others_collude)
+    usual, light = found
+    # The sensitivity is R^2 + a^2 / 2 up to a factor: 1 + 1/4 for a = R / sqrt(2), and 1 + 1/18 for a third of R.
+    assert light.product_noise.max() / usual.product_noise.max() == pytest.approx((1 + 1 / 18) / (1 + 1 / 4), rel=1e-3)
+    assert light.edge_noise > 1.5 * usual.edge_noise
+    assert costs == pytest.approx([float(EPSILON)] * 2, rel=1e-3)
+
+
 def test_one_answer_has_its_own_statement(memory):
     oracle = Federation(memory, SCHEMA).within(EPSILON, Fraction(0))
     with pytest.raises(ConfigurationError, match="nothing was answered"):

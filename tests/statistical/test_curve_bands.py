@@ -95,9 +95,9 @@ class NoisyRows(RowOracle):
         values = found.values + self.random.normal(scale=deviation, size=len(found.values))
         return Estimates(values, self.rows, 0.95, 0.0, 0.0, 0.0, deviation)
 
-    def moments(self, *, part, norm_bound, feature_map=None):
+    def moments(self, *, part, norm_bound, edge_weight=None, feature_map=None):
         found = super().moments(norm_bound=norm_bound, feature_map=feature_map)
-        k = edge_multiplier(norm_bound, BITS)
+        k = edge_multiplier(norm_bound, BITS, edge_weight)
         deviation = self._deviation(moments_squared(Clip(norm_bound, bias=True), BITS, k), part)
         edge_noise, d = deviation / 2**BITS / k, found.d
         product_noise = np.full((d, d), deviation / 4**BITS / 7)

@@ -55,6 +55,7 @@ class Recorded:
     noise: float = 0.0
     asked: list[tuple[str, Fraction]] = field(default_factory=list)
     clips: list[Fraction] = field(default_factory=list)
+    edge_weights: list[Fraction] = field(default_factory=list)
     bases: list[Basis] = field(default_factory=list)
 
     def __getattr__(self, name):
@@ -71,6 +72,8 @@ class Recorded:
 
     def moments(self, **given):
         self._note("moments", given["part"])
+        if "edge_weight" in given:
+            self.edge_weights.append(given["edge_weight"] / given["norm_bound"])
         return self.rows_oracle.moments(**given)
 
     def gradient(self, theta, **given):
@@ -270,6 +273,8 @@ def test_pairs_that_do_not_all_fit_are_chosen_at_a_stated_cost():
     # One of the ten answers is the choice, and it is in place of a gradient.
     assert [kind for kind, _ in oracle.asked] == ["statistic", "statistic", "moments", *["gradient"] * 7]
     assert [part for _, part in oracle.asked[:3]] == [Fraction(3, 100), Fraction(1, 20), Fraction(1, 4)]
+    # Less noise on the moments' products, more on their edges, of which only the first weights are made.
+    assert oracle.edge_weights == [Fraction(1, 3)]
     assert sum(part for _, part in oracle.asked) == 1
     assert (fitted.rounds_done_, fitted.warning_) == (10, None)
     # The label, each column, each with the label, and each pair without and with it: none exclude another.
