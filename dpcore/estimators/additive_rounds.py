@@ -85,7 +85,7 @@ class GradientRounds:
             if kept.shape[1] < self._kept.count:
                 others = axes - axes @ kept @ kept.T
                 self._left_out += others @ unshrunk
-                self._left_out_variance += (noise + self._sampling) * others @ others.T
+                self._left_out_variance += others @ self._root_variance() @ others.T
                 self._kept = self._kept.narrowed(kept, found.prior)
                 self._expected = kept.T @ found.prior @ kept
                 self._seen = narrowed_answers(self._seen, kept)
@@ -95,12 +95,15 @@ class GradientRounds:
         """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is."""
         if not self._seen:
             return None
-        noise = CURVATURES * (root_covariance(self._seen) + self._sampling * np.eye(self._kept.count))
-        errors = self._kept.covariance(posterior(self._expected, noise))
+        errors = self._kept.covariance(posterior(self._expected, CURVATURES * self._root_variance()))
         found = covariance_of(errors, self._whitening)
         pairs = [place for group in self._terms.groups if group.kind == PAIRS for place in group.places]
         found[pairs, pairs] = np.maximum(found[pairs, pairs], self._squared_errors(pairs))
         return found
+
+    def _root_variance(self) -> Matrix:
+        """Of the root of the answers so far, (k, k), for noise, sampling and unknown curvature on the way to it."""
+        return root_covariance(self._seen) + self._sampling * np.eye(self._kept.count)
 
     def _squared_errors(self, places: list[int]) -> Vector:
         """Of these weights, (places,), from what each would be if it was not shrunk: its variance, and how far off.
@@ -112,7 +115,7 @@ class GradientRounds:
         """
         basis, axes = self._whitening.basis.matrix[:, places], self._kept.axes
         unshrunk = axes @ root(self._seen) + self._left_out
-        variance = (noise_of(self._seen) + self._sampling) * axes @ axes.T + self._left_out_variance
+        variance = axes @ self._root_variance() @ axes.T + self._left_out_variance
         shift = basis.T @ (unshrunk - self.phi)
         found: Vector = CURVATURES * np.einsum("ij,ik,kj->j", basis, variance, basis) + np.square(shift)
         return found
