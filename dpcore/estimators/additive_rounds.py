@@ -17,6 +17,8 @@ from dpcore.estimators.private_newton import (
     bounded_step,
     clip_of,
     covariance_of,
+    largest_sampling_of,
+    left_to_go,
     noise_of,
     root,
     root_covariance,
@@ -47,12 +49,13 @@ class GradientRounds:
         directions: Directions,
     ) -> None:
         self._clip, self._oracle, self._terms, self._whitening = clip, oracle, terms, whitening
-        self._sampling = sampling_of(clip, moments.rows)
+        self._rows, self._sampling = moments.rows, sampling_of(clip, moments.rows)
         self._prior = Prior.of(terms.groups, whitening.basis.matrix)
         self._ordered = conditions(directions, terms.feature_map, moments.d) @ whitening.basis.matrix.T
         self._seen: list[Seen] = []
         self._kept = KeptDirections.every(moments.d)
         self._expected = np.zeros((moments.d, moments.d))
+        self._last_step = np.zeros(moments.d)
         self._left_out, self._left_out_variance = np.zeros(moments.d), np.zeros((moments.d, moments.d))
         self.phi = nearest(_first(self._prior, moments, whitening), self._ordered)
         self.asked: list[int] = []
@@ -76,6 +79,7 @@ class GradientRounds:
         unshrunk = root(self._seen)
         found = prior.shrunk(unshrunk, noise + self._sampling)
         self._expected = found.prior
+        self._last_step = axes @ (found.mean - self._seen[-1].phi)
         step = nearest(bounded_step(axes.T @ self.phi, found.mean), self._ordered @ axes)
         self.phi = axes @ step
         self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
@@ -96,6 +100,7 @@ class GradientRounds:
         if not self._seen:
             return None
         errors = self._kept.covariance(posterior(self._expected, CURVATURES * self._root_variance()))
+        errors += left_to_go(self._last_step)
         found = covariance_of(errors, self._whitening)
         pairs = [place for group in self._terms.groups if group.kind == PAIRS for place in group.places]
         found[pairs, pairs] = np.maximum(found[pairs, pairs], self._squared_errors(pairs))
@@ -103,7 +108,8 @@ class GradientRounds:
 
     def _root_variance(self) -> Matrix:
         """Of the root of the answers so far, (k, k), for noise, sampling and unknown curvature on the way to it."""
-        return root_covariance(self._seen) + self._sampling * np.eye(self._kept.count)
+        sampling = largest_sampling_of(self._clip, self._rows, self.phi)
+        return root_covariance(self._seen) + sampling * np.eye(self._kept.count)
 
     def _squared_errors(self, places: list[int]) -> Vector:
         """Of these weights, (places,), from what each would be if it was not shrunk: its variance, and how far off.

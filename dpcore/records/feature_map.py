@@ -30,6 +30,8 @@ from dpcore.records.schema import BIAS, Schema
 MOST_TERMS = 4096
 MOST_HALVINGS = 8
 
+_MOST_DESCRIBED = 8
+
 
 @dataclass(frozen=True)
 class Column:
@@ -215,10 +217,7 @@ class FeatureMap:
         return (*names, BIAS) if self.bias else tuple(names)
 
     def columns(self, place: int, schema: Schema) -> tuple[str, ...]:
-        """The source columns that a mapped record's coordinate is a function of.
-
-        None for the bias, two for a product.
-        """
+        """The source columns that a mapped record's coordinate is a function of: () for the bias, two for a product."""
         if place == len(self.terms) and self.bias:
             return ()
         function = self.terms[place].function
@@ -228,9 +227,13 @@ class FeatureMap:
         return () if column is None else (column,)
 
     def words(self, schema: Schema) -> str:
-        """The map in words, such as "12 hats and 2 point masses of 3 features, 5 products"."""
+        """The map in words, such as "12 hats, 2 point masses, 5 products (features age, dose)".
+
+        At most `_MOST_DESCRIBED` functions are described one by one, with their knots in the columns' units: hats that
+        are 1 for everybody up to 40, or for nobody but those who are 40, look the same otherwise.
+        """
         functions = [term.function for term in self.terms]
-        of = {schema.coordinates[f.coordinate] for f in functions if isinstance(f, Hat | PointMass)}
+        of = {schema.coordinates[f.coordinate] for f in functions if not isinstance(f, Product)}
         parts = [
             f"{count} {one if count == 1 else many}"
             for kind, one, many in (
@@ -242,7 +245,34 @@ class FeatureMap:
             if (count := sum(isinstance(function, kind) for function in functions))
         ]
         shaped = f" ({'feature' if len(of) == 1 else 'features'} {', '.join(sorted(of))})" if 0 < len(of) <= 4 else ""
-        return f"{', '.join(parts)}{shaped}"
+        shapes = [place for place, function in enumerate(functions) if not isinstance(function, Column)]
+        told = [self._described(place, schema) for place in shapes] if len(shapes) <= _MOST_DESCRIBED else []
+        return f"{', '.join(parts)}{shaped}{': ' * bool(told)}{'; '.join(told)}"
+
+    def _described(self, place: int, schema: Schema) -> str:
+        """The term at `place` in words, such as "age rising from 20 to 40, falling to 95, less 0.3, over 2"."""
+        halvings = self.terms[place].halvings
+        return f"{self._centred(place, schema)}{f', over {1 << halvings}' if halvings else ''}"
+
+    def _centred(self, place: int, schema: Schema) -> str:
+        """The same before halving, which is what products are of."""
+        term = self.terms[place]
+        said = ""
+        match term.function:
+            case Column(coordinate):
+                said = schema.coordinates[coordinate]
+            case Hat(coordinate, left, peak, right):
+                low, top, high = (
+                    None if knot is None else f"{in_units(schema, coordinate, knot):.10g}"
+                    for knot in (left, peak, right)
+                )
+                rise = f"rising from {low} to {top}" if low else f"1 up to {top}"
+                said = f"{schema.coordinates[coordinate]} {rise}{f', falling to {high}' if high else ''}"
+            case PointMass(coordinate, value):
+                said = f"{schema.coordinates[coordinate]} = {in_units(schema, coordinate, value):.10g}"
+            case Product(first, second):
+                said = f"({self._centred(first, schema)}) * ({self._centred(second, schema)})"
+        return f"{said}{f', less {term.centre / ONE:.6g}' if term.centre else ''}"
 
     def to_list(self) -> list[dict[str, Any]]:
         """The terms as JSON values, in units of 2^-30 of the coordinates. See `from_list`."""
@@ -312,7 +342,8 @@ def in_steps(schema: Schema, coordinate: int, value: float) -> int:
 def stored(feature: RealFeature, value: float) -> int:
     """A value in a real feature's units as records store it, in units of 2^-30 (dpcore.records.encoding.store)."""
     within = min(max(value, feature.lower), feature.upper)
-    return int((2 * (within - feature.lower) / (feature.upper - feature.lower) - 1) * ONE)
+    # In the order of dpcore.records.encoding, in which no step is beyond a double.
+    return int((2 * ((within - feature.lower) / (feature.upper - feature.lower)) - 1) * ONE)
 
 
 def _real(schema: Schema, coordinate: int) -> RealFeature:

@@ -63,7 +63,7 @@ def test_a_map_survives_a_round_trip_and_is_signed(world, request_):
     other = FeatureMap((*MAP.terms[:-1], replace(MAP.terms[-1], halvings=3)), SCHEMA.bias)
     kind = replace(query.kind, feature_map=other) if isinstance(query.kind, StatisticQuery) else query.kind
     assert replace(query, feature_map=other, kind=kind).to_bytes() != query.to_bytes()
-    assert "of records mapped to 2 coordinates, 3 hats, 1 point mass, 1 product (feature age)" in query.words
+    assert "of records mapped to 2 coordinates, 3 hats, 1 point mass, 1 product (features age, smoker): " in query.words
 
 
 def test_a_map_and_its_feature_come_together(world):

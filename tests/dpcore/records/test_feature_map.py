@@ -256,7 +256,25 @@ def test_a_map_that_does_not_fit_the_schema(feature_map, sentence):
 def test_names_and_words_are_in_the_columns_units():
     assert MAP.names(SCHEMA)[:3] == ("age", "age~20", "age~33.3333")
     assert MAP.names(SCHEMA)[6:] == ("dose=0", "smokes", "dose~1", "age~20*dose~1", "dose=0*smokes", "bias")
-    assert MAP.words(SCHEMA) == "2 coordinates, 6 hats, 1 point mass, 2 products (features age, dose)"
+    assert MAP.words(SCHEMA) == "2 coordinates, 6 hats, 1 point mass, 2 products (features age, dose, smokes)"
+
+
+def test_few_functions_are_described_one_by_one():
+    """Otherwise a needle at 40, and steps at 40 in both directions, would look the same to who approves a query."""
+
+    def words(*terms: Term) -> str:
+        return FeatureMap(terms, bias=True).words(SCHEMA)
+
+    up, needle = Hat(0, None, 0, ONE // 2), Hat(0, -1, 0, 1)
+    assert words(Term(up)) == "1 hat (feature age): age 1 up to 40, falling to 50"
+    assert words(Term(Hat(0, -ONE, 0, None))) == "1 hat (feature age): age rising from 20 to 40"
+    assert words(Term(needle, ONE // 4, 4)) == (
+        "1 hat (feature age): age rising from 39.99999998 to 40, falling to 40.00000002, less 0.25, over 16"
+    )
+    assert words(Term(Column(2)), Term(PointMass(1, -ONE), ONE // 2, 1), Term(Product(0, 1))) == (
+        "1 coordinate, 1 point mass, 1 product (features dose, smokes): dose = 0, less 0.5, over 2; "
+        "(smokes) * (dose = 0, less 0.5)"
+    )
 
 
 def test_it_is_plain_data():
