@@ -217,7 +217,7 @@ class FeatureMap:
         return (*names, BIAS) if self.bias else tuple(names)
 
     def columns(self, place: int, schema: Schema) -> tuple[str, ...]:
-        """The source columns that a mapped record's coordinate is a function of: () for the bias, two for a product."""
+        """The source columns that a mapped record's coordinate depends on: () for the bias, two for a product."""
         if place == len(self.terms) and self.bias:
             return ()
         function = self.terms[place].function
