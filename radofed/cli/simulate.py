@@ -19,7 +19,7 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
-from radofed.common.options import exact, named_option
+from radofed.common.options import exact, named_options
 
 if TYPE_CHECKING:
     from radofed.simulation.results import SimulationResult
@@ -168,7 +168,7 @@ def simulate(
         feature_map=map_file,
         estimators=estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR,
         rounds=rounds,
-        options=dict(named_option(text) for text in option or ()),
+        options=named_options(option or ()),
         folds=folds,
         seed=seed,
         encrypt=encrypt,

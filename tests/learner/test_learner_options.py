@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, make_estimator
-from radofed.common.options import named_option
+from radofed.common.options import named_option, named_options
 
 NEEDED = {"point": {"feature": "ward"}, "threshold": {"feature": "age"}}
 EVERY = [
@@ -81,3 +81,10 @@ def test_other_types_are_refused(name, text):
 def test_an_option_without_a_default_must_be_given(name):
     with pytest.raises(ConfigurationError, match="needs the option feature"):
         make_estimator(name)
+
+
+def test_an_option_that_is_given_twice_is_refused():
+    assert named_options(["increasing=age,dose", "min-rows=3"]) == {"increasing": "age,dose", "min_rows": 3}
+    for twice in (["increasing=smoker", "increasing=age"], ["moments-part=0.2", "rounds=4", "moments_part=0.3"]):
+        with pytest.raises(ConfigurationError, match="is given twice: give it once"):
+            named_options(twice)

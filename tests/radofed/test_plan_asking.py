@@ -273,6 +273,10 @@ def test_what_a_schema_says_is_not_said_twice(capsys, patients_toml):
         (("--estimator", "newton", "--rounds", "1"), "give at least 2"),
         (("--estimator", "newton", "--honest", "9"), "9 honest parties of 4"),
         (("--estimator", "newton", "--option", "depth=3"), "has no option 'depth'"),
+        (
+            ("--estimator", "additive", "--option", "increasing=smoker", "--option", "increasing=age"),
+            "option increasing is given twice: give it once (for names: separated by commas)",
+        ),
         (("--estimator", "threshold"), "needs the option feature"),
         (("--statistic", 'x["agee"] >= 3'), "did you mean 'age'"),
         (

@@ -73,6 +73,7 @@ def test_an_epsilon_that_is_not_possible_is_left_out_but_not_the_one_that_is_pri
     ("options", "says"),
     [
         (("--epsilon", "1", "--picture", "errors.jpg"), ".png or .svg"),
+        (("--epsilon", "1", "--option", "clip=1", "--option", "clip=2"), "option clip is given twice"),
         (("--epsilon", "1", "--picture", "absent/errors.png"), "not a directory"),
         (("--picture", "errors.png"), "give the --epsilon"),
         (("--epsilon", "1", "--epsilons", "1,2"), "give its file"),
