@@ -7,16 +7,18 @@ dpcore.estimators.chosen_pairs.
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 
-from dpcore.accounting.gaussian import gaussian_mu
-from dpcore.errors import ConfigurationError
+from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
+from dpcore.errors import ConfigurationError, PlanError
 from dpcore.estimators.chosen_pairs import Pairs, asked, least_score
 from dpcore.estimators.monotone import ordered_features
 from dpcore.estimators.oracle import StatisticOracle
+from dpcore.numbers.decimals import least_decimal
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
@@ -44,6 +46,9 @@ FEWEST_PAIRS = 5
 KNOTS_BESIDE_PAIRS = 2
 """Room for chosen pairs is counted with so many knots in each column, or fewer if the estimator has fewer."""
 
+_FAR = 10**12
+"""More rows than these are not named as what would be enough."""
+
 USUAL_KNOTS, FOR_A_KNOT, MOST_FURTHER_KNOTS = 4, 8, 4
 """On the measured tables of numbers, 6 knots cost eeg_eye_state up to 0.9 points, and others change little, to both
 sides. Where six numbers are beside 99 coordinates of categories (adult), 6 gain 0.05 points (ten draws), 8 no more."""
@@ -53,7 +58,7 @@ sides. Where six numbers are beside 99 coordinates of categories (adult), 6 gain
 class PlannedPairs:
     """given: pairs that have products in any case. most: how many are chosen from answers at most; 0: nothing is asked.
 
-    compared: the coordinates among which they are chosen. left_out: why none is chosen, though all do not fit.
+    compared: the coordinates among which they are chosen. left_out: why no pair has a product, though none was refused.
     """
 
     given: Pairs = ()
@@ -77,6 +82,20 @@ class Sizes:
         oracle = self.oracle
         return self._mu is None or self._mu * oracle.rows >= information * math.sqrt(oracle.schema.d * terms)
 
+    def enough(self, terms: int, information: float) -> list[str]:
+        """From how many rows on, and from which epsilon on, `affords` is true: the other of the two as it is."""
+        assert self._mu is not None, "without rows everything is afforded"
+        oracle, needed = self.oracle, information * math.sqrt(self.oracle.schema.d * terms)
+        found = []
+        if needed / self._mu <= _FAR:
+            rows = math.ceil(needed / self._mu)
+            rows += int(self._mu * rows < needed) - int(self._mu * (rows - 1) >= needed)
+            found.append(f"from {rows:,} rows on")
+        with suppress(PlanError):  # so little noise has no epsilon that bounds anything
+            epsilon = gaussian_epsilon(needed / oracle.rows, oracle.delta).upper
+            found.append(f"from epsilon {float(least_decimal(epsilon, math.floor(math.log10(epsilon)) - 1)):g} on")
+        return found
+
     @cached_property
     def _mu(self) -> float | None:
         """Of the budget; None if it or the rows are not known."""
@@ -97,8 +116,15 @@ class Sizes:
         if count(schema, 0 if pairs else beside, every) > MOST_TERMS:
             return self._demanded(free) if pairs else self._worthwhile(free)
         terms = min(MOST_TERMS, count(schema, self.knots, every))
-        pays = pairs or self.affords(terms, PAIRS_INFORMATION * self.information)
-        return PlannedPairs(every if pays else ())
+        needed = PAIRS_INFORMATION * self.information
+        if pairs or self.affords(terms, needed):
+            return PlannedPairs(every)
+        enough = [f"there would be some {', or '.join(found)}"] if (found := self.enough(terms, needed)) else []
+        return PlannedPairs(
+            left_out=f"the model has no products: with those of {len(every)} pairs it would have {terms} terms, and "
+            f"epsilon {float(self.oracle.epsilon):g} is too little for them with {self.oracle.rows} rows; "
+            + "; ".join([*enough, "pairs can be named"])
+        )
 
     def _demanded(self, free: tuple[int, ...]) -> PlannedPairs:
         """Pairs are chosen as many as fit, whatever it costs."""

@@ -215,7 +215,7 @@ def _with_picture(
     draw_curves(found, picture)
     result = _result(found.results[epsilon], per_fold)
     left_out = [f"epsilon {each} is not in the picture: {reason}" for each, reason in found.left_out.items()]
-    text = "\n".join([str(result.text), *left_out, f"{picture}: test error against epsilon"])
+    text = "\n".join([str(result.text), *left_out, *found.notes, f"{picture}: test error against epsilon"])
     return Result({**result.data, "picture": picture, **found.to_dict()}, text)
 
 

@@ -1,5 +1,6 @@
 """Additive models: bent, jumping and crossed data without noise, what noise and refusals do, and the budget."""
 
+import re
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, islice
@@ -181,6 +182,43 @@ def test_enough_is_counted_in_coordinates_terms_rows_and_budget():
             least = share * mu * ROWS / np.sqrt(3 * terms)
             fitted = PrivateAdditive(pairs=pairs, information=least).fit_queries(Little(RowOracle(made)))
             assert (fitted.feature_map_ is None) == is_straight
+
+
+def oracle_of(columns, rows, epsilon=Fraction(1)):
+    return SimpleNamespace(schema=many_columns(columns), rows=rows, epsilon=epsilon, delta=Fraction(1, 10**6))
+
+
+def planned_notes(oracle, **options):
+    """What is left out, without asking: the figures of `fit_queries`."""
+    model = PrivateAdditive(**options)
+    sizes = Sizes(oracle, model._wanted(oracle.schema), 10, model.information, Fraction(1, 20))
+    planned = sizes.planned(model.pairs, {})
+    return model._too_little(sizes, planned) or planned.left_out or ""
+
+
+@pytest.mark.parametrize(("options", "what"), [({"pairs": False}, "curves"), ({}, "curves"), ({"knots": 1}, "some")])
+@pytest.mark.parametrize("columns", [2, 5, 9])
+def test_what_would_be_enough_is_the_least_that_is(options, what, columns):
+    rows, epsilon = (300, Fraction(1, 3)) if what == "curves" else (500 if columns == 2 else 1000, Fraction(1))
+    said = planned_notes(oracle_of(columns, rows, epsilon), **options)
+    enough, larger = re.search(rf"would be {what} from ([\d,]+) rows on, or from epsilon ([\d.]+) on", said).groups()
+    least = int(enough.replace(",", ""))
+    whether = [f"would be {what}" in planned_notes(oracle_of(columns, each, epsilon), **options)
+               for each in (least - 1, least)]  # fmt: skip
+    assert whether == [True, False]
+    # Of two digits, rounded up.
+    whether = [f"would be {what}" in planned_notes(oracle_of(columns, rows, each * Fraction(larger)), **options)
+               for each in (Fraction(9, 10), 1)]  # fmt: skip
+    assert whether == [True, False]
+
+
+def test_fewer_knots_are_advised_where_they_are_enough():
+    said = planned_notes(oracle_of(5, 702))
+    assert "or with 2 knots" in said
+    assert "is straight" not in planned_notes(oracle_of(5, 702), knots=2)
+    assert "is straight" in planned_notes(oracle_of(5, 702), knots=3)
+    assert "knot" not in planned_notes(oracle_of(5, 300))
+    assert planned_notes(oracle_of(5, 300), information=float("inf")).endswith("lower information")
 
 
 def test_products_of_all_pairs_need_more_information_than_curves():
