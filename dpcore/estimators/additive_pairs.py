@@ -6,7 +6,7 @@ dpcore.estimators.chosen_pairs.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +16,7 @@ from itertools import combinations
 from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.estimators.chosen_pairs import Pairs, asked, least_score
-from dpcore.estimators.monotone import ordered_features
+from dpcore.estimators.monotone import known_names, ordered_features, parts_of
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.numbers.decimals import least_decimal
 from dpcore.records.features import RealFeature
@@ -102,10 +102,10 @@ class Sizes:
         oracle = self.oracle
         return gaussian_mu(oracle.epsilon, oracle.delta) if oracle.rows and oracle.delta else None
 
-    def planned(self, pairs: bool | str | None, directions: Collection[int]) -> PlannedPairs:
+    def planned(self, pairs: bool | str | Sequence[Sequence[str]] | None, directions: Collection[int]) -> PlannedPairs:
         """What `pairs` of the estimator means here. Raises ConfigurationError if the pairs cannot be had."""
         schema = self.oracle.schema
-        if isinstance(pairs, str):
+        if isinstance(pairs, str | Sequence):
             return PlannedPairs(named_pairs(schema, pairs, directions))
         free = tuple(schema.coordinate(each.name) for each in real_features(schema))
         free = tuple(coordinate for coordinate in free if coordinate not in directions)
@@ -197,27 +197,32 @@ def real_features(schema: Schema) -> list[RealFeature]:
     return [feature for feature in schema.features if isinstance(feature, RealFeature)]
 
 
-def named_pairs(schema: Schema, text: str, directions: Collection[int]) -> Pairs:
-    """The pairs that a text names. Raises ConfigurationError if it is not of pairs of different features, each once."""
-    found: dict[tuple[int, int], None] = {}
+def named_pairs(schema: Schema, named: str | Sequence[Sequence[str]], directions: Collection[int]) -> Pairs:
+    """The pairs that are named, in the order of their names: a text such as "age*dose, age*smoker", or pairs of names.
+
+    Raises ConfigurationError if they are not of different features, each pair once.
+    """
+    found: dict[frozenset[int], tuple[int, int]] = {}
     known: Mapping[str, int] = {each.name: schema.coordinate(each.name) for each in ordered_features(schema)}
-    given: Iterable[str] = filter(None, (part.strip() for part in text.split(",")))
+    given = [pair.split("*") for pair in parts_of(named)] if isinstance(named, str) else named
     for pair in given:
-        names = [name.strip() for name in pair.split("*")]
+        names = [name.strip() for name in pair] if isinstance(named, str) else list(pair)
+        said = "*".join(pair)
         if len(names) != 2 or not set(names) <= known.keys() or names[0] == names[1]:
+            wrong = next((name for name in names if name not in known), "")
             raise ConfigurationError(
-                f"pairs names {pair!r}: write pairs of two different real or boolean features, such as "
-                f"age*dose, separated by commas; here {', '.join(known) or 'none'}"
+                f"pairs names {said!r}: write pairs of two different real or boolean features, such as age*dose, "
+                f"separated by commas; {known_names(wrong, list(known), marks=',*')}"
             )
-        low, high = sorted(known[name] for name in names)
-        if (low, high) in found:
-            raise ConfigurationError(f"the pair {pair!r} is given twice: give it once")
-        if not {low, high}.isdisjoint(directions):
+        first, second = (known[name] for name in names)
+        if frozenset((first, second)) in found:
+            raise ConfigurationError(f"the pair {said!r} is given twice: give it once")
+        if not {first, second}.isdisjoint(directions):
             raise ConfigurationError(
-                f"the pair {pair!r} has a feature with a direction, whose slope depends on no other: leave one out"
+                f"the pair {said!r} has a feature with a direction, whose slope depends on no other: leave one out"
             )
-        found[low, high] = None
-    return tuple(found)
+        found[frozenset((first, second))] = first, second
+    return tuple(found.values())
 
 
 def _room(schema: Schema, free: tuple[int, ...], knots: int) -> int:

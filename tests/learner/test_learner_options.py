@@ -22,9 +22,15 @@ def make(name: str, **options):
     return make_estimator(name, **{**NEEDED.get(name, {}), **options})
 
 
+LISTS = {("additive", "increasing"), ("additive", "decreasing"), ("additive", "pairs")}
+
+
 @pytest.mark.parametrize("value", [["a", "list"], {"a": "table"}])
 def test_every_option_refuses_a_wrong_type(value):
     for name, option in EVERY:
+        if isinstance(value, list) and (name, option) in LISTS:
+            assert getattr(make(name, **{option: value}), option) == value
+            continue
         with pytest.raises(ConfigurationError, match=f"option {option} is"):
             make(name, **{option: value})
 
@@ -48,6 +54,12 @@ def test_a_default_has_its_options_type():
         ("conjunction", "part=0.5", Fraction(1, 2)),
         ("threshold", "direction=below", "below"),
         ("logistic-gd", "learning_rate=None", None),
+        ("additive", "increasing=1", "1"),
+        ("additive", "increasing=2.5", "2.5"),
+        ("additive", 'increasing=["1", "age, years"]', ["1", "age, years"]),
+        ("additive", "pairs=true", True),
+        ("additive", 'pairs=[["a*b", "c"]]', [["a*b", "c"]]),
+        ("point", "feature=1", "1"),
     ],
 )
 def test_values_are_read_as_their_types(name, text, value):
@@ -61,6 +73,9 @@ def test_values_are_read_as_their_types(name, text, value):
     [
         ("newton", "clip=abc"),
         ("newton", "clip=null"),
+        ("newton", "clip=[1]"),
+        ("additive", "increasing=true"),
+        ("additive", "increasing=NaN"),
         ("newton", "rounds=2.5"),
         ("newton", "rounds=true"),
         ("newton", "norm_bound=1/0"),

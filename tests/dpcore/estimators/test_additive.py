@@ -13,8 +13,9 @@ from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators import chosen_pairs
 from dpcore.estimators.additive import PrivateAdditive
-from dpcore.estimators.additive_pairs import PAIRS_INFORMATION, PlannedPairs, Sizes
+from dpcore.estimators.additive_pairs import PAIRS_INFORMATION, PlannedPairs, Sizes, named_pairs
 from dpcore.estimators.chosen_pairs import asked
+from dpcore.estimators.monotone import FALLING, RISING, directions_of
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
@@ -22,7 +23,7 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.records.basis import Basis
 from dpcore.records.feature_map import Hat, PointMass, Product
-from dpcore.records.schema import Label, RealFeature, Schema
+from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates
 
 ROWS = 4000
@@ -273,6 +274,28 @@ def test_pairs_that_are_named_have_products_and_no_others():
     assert error(fitted, oracle) < 0.15
     # Without the flag's product half of the rows are as good as guessed.
     assert error(PrivateAdditive(pairs="x1*x2").fit_queries(oracle), oracle) > 0.3
+
+
+def test_pairs_have_the_order_in_which_they_are_named():
+    x = uniform(4)
+    x[:, 0] = np.where(x[:, 0] > 0, 1.0, -1.0)
+    oracle = RowOracle(edges(x, x[:, 0] * x[:, 3] + 0.5 * x[:, 1] * x[:, 2] > 0))
+    for named in ("x3*x0, x0*x1, x2*x1", [("x3", "x0"), ("x0", "x1"), ["x2", "x1"]]):
+        assert PrivateAdditive(rounds=3, pairs=named).fit_queries(oracle).pairs_ == ["x3*x0", "x0*x1", "x2*x1"]
+
+
+def test_names_with_commas_and_stars_are_given_in_lists():
+    names = ("age, years", "dose*2", "1")
+    flag = BooleanFeature(name=names[1], true=["1"], false=["0"])
+    numbers = [RealFeature(name=name, lower=0.0, upper=1.0) for name in (names[0], names[2])]
+    features = (numbers[0], flag, numbers[1])
+    schema = Schema(name="marks", label=Label(column="y", positive=("1",)), features=features)
+    assert named_pairs(schema, [(names[2], names[1]), names[:2]], ()) == ((2, 1), (0, 1))
+    assert directions_of(schema, [names[0]], [names[1], "1"]) == {0: RISING, 1: FALLING, 2: FALLING}
+    with pytest.raises(ConfigurationError, match=r"give names that contain , or \* in a list; did you mean 'dose\*2'"):
+        named_pairs(schema, "1*dose*2", ())
+    with pytest.raises(ConfigurationError, match="give names that contain , in a list; known: 'age, years', "):
+        directions_of(schema, "age, years", "")
 
 
 class Noisy(Recorded):
@@ -619,7 +642,11 @@ def test_a_point_mass_that_is_left_out_is_in_its_cell():
         ({"clip": "0.3"}, "clip is '0.3': give a number"),
         ({"shrinkage": True}, "shrinkage is True: give a number"),
         ({"shrinkage": 1025}, "shrinkage is 1025"),
-        ({"increasing": ["x0"]}, r"increasing is \['x0'\]: give names"),
+        ({"increasing": ["x0", 1]}, r"increasing is \['x0', 1\]: give names"),
+        ({"pairs": ["x0", "x1"]}, "pairs is .*: give true, false, names such as age\\*dose, a list of pairs"),
+        ({"pairs": [("x0", "x7")]}, "pairs names 'x0\\*x7': .* known: 'x0', 'x1'"),
+        ({"pairs": "x0*X1"}, "did you mean 'x1'"),
+        ({"pairs": [("x0", "x1"), ["x1", "x0"]]}, "'x1\\*x0' is given twice"),
         ({"decreasing": None}, "decreasing is None: give names"),
         ({"knots_part": 0.0}, "knots_part is 0.0"),
         ({"moments_part": 1.0}, "moments_part is 1.0"),
