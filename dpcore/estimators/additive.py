@@ -307,9 +307,14 @@ class PrivateAdditive(LinearClassifier):
             if not 1e-3 <= self._number(name) <= 1 - 1e-3:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: give a number from 0.001 to 0.999")
         may_choose = self.pairs is None or (isinstance(self.pairs, bool | np.bool_) and bool(self.pairs))
-        if self.knots_part + self.moments_part + may_choose * self.pairs_part > 1 - 1e-3:
-            parts = f"knots_part, {'pairs_part ' * may_choose}and moments_part"
-            raise ConfigurationError(f"{parts} leave nothing for gradients: lower one of them")
+        without = self.knots_part + self.moments_part
+        if without > 1 - 1e-3:
+            raise ConfigurationError("knots_part and moments_part leave nothing for gradients: lower one of them")
+        if may_choose and without + self.pairs_part > 1 - 1e-3:
+            raise ConfigurationError(
+                "knots_part, pairs_part and moments_part leave nothing for gradients: give a smaller pairs_part, which "
+                "is kept for choosing pairs, or set pairs to false"
+            )
 
     def _number(self, name: str) -> float:
         """A parameter that is a real number, and a double. Raises ConfigurationError if it is not."""

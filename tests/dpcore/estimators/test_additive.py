@@ -635,7 +635,10 @@ def test_a_point_mass_that_is_left_out_is_in_its_cell():
         ({"pairs_part": True}, "pairs_part is True: give a number"),
         ({"knots_part": "0.1"}, "knots_part is '0.1': give a number"),
         ({"moments_part": None}, "moments_part is None: give a number"),
-        ({"knots_part": 0.3, "moments_part": 0.3, "pairs_part": 0.4}, "leave nothing for gradients"),
+        (
+            {"knots_part": 0.3, "moments_part": 0.3, "pairs_part": 0.4},
+            "give a smaller pairs_part, .* set pairs to false",
+        ),
         ({"information": "much"}, "information is 'much': give a number"),
         ({"information": 10**400}, "information is 10+: give a number"),
         ({"clip": 1e300}, "clip is 1e\\+300: give a positive number, at most 1024"),
@@ -650,7 +653,10 @@ def test_a_point_mass_that_is_left_out_is_in_its_cell():
         ({"decreasing": None}, "decreasing is None: give names"),
         ({"knots_part": 0.0}, "knots_part is 0.0"),
         ({"moments_part": 1.0}, "moments_part is 1.0"),
-        ({"knots_part": 0.5, "moments_part": 0.5}, "leave nothing for gradients"),
+        (
+            {"knots_part": 0.5, "moments_part": 0.5},
+            "knots_part and moments_part leave nothing for gradients: lower one",
+        ),
         ({"clip": float("nan")}, "clip is nan"),
         ({"shrinkage": 0.0}, "shrinkage is 0.0"),
     ],
