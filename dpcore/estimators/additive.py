@@ -92,7 +92,7 @@ class PrivateAdditive(LinearClassifier):
     share the rest equally. clip: as in `PrivateNewton`. shrinkage: as for `Whitening.cleaned`. Both are at most
     `LARGEST_FACTOR`. increasing, decreasing: real and boolean features with which the score never falls, or never
     rises: names, separated by commas, or a list of names. They are in no product, and have no point mass inside their
-    range.
+    range. The order holds up to rounding: a score may go the other way by some 1e-15.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), None
     without an answer to a gradient: of the errors of theta_, for noise, sampling and shrinkage, which is the posterior

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -666,3 +667,18 @@ def test_parameters_out_of_range(options, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
         PrivateAdditive(**options).fit_queries(oracle)
     assert oracle.asked == []
+
+
+@pytest.mark.parametrize(("columns", "curves", "products"), [(5, 792, 2386), (10, 1501, 5194), (20, 2919, 10_785)])
+def test_the_rows_that_the_guide_names_are_the_least(columns, curves, products):
+    """docs/asking.md: at epsilon 1."""
+
+    def said(rows):
+        return planned_notes(oracle_of(columns, rows))
+
+    assert "is straight" in said(curves - 1)
+    assert "is straight" not in said(curves)
+    assert "has no products" in said(products - 1)
+    assert said(products) == ""
+    text = (Path(__file__).parents[3] / "docs" / "asking.md").read_text(encoding="utf-8")
+    assert all(f"{rows:,}" in text for rows in (curves, products))
