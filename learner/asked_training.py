@@ -12,7 +12,7 @@ from learner.estimators import make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.training import model_of_answers
-from radofed.common.options import exact, named_option, training_part
+from radofed.common.options import exact, named_options, training_part
 
 _TERMS = {"cohort_min": "cohort_min", "colluders": "colluders", "max_rows": "max_rows", "quorum_wait": "quorum_wait_s"}
 """Options that hold for each query, with their names in `learner.requests.Terms`."""
@@ -44,7 +44,7 @@ class AskedTraining:
 
         given: the parameters of `rado learner train`, as parsed. Raises ConfigurationError or PlanError.
         """
-        options = dict(named_option(text) for text in given["option"] or ())
+        options = named_options(given["option"] or ())
         if given["rounds"] is not None:
             options["rounds"] = given["rounds"]
         terms = {**terms_of(given), "held_back": training_part(given["hold_back"])}

@@ -45,6 +45,7 @@ _WORDS = {
     Fraction: "an exact number such as 1/3",
     bool: "true or false",
     str: "a text",
+    list: "a list",
     NoneType: "null",
 }
 # No division by zero, and no exponent.
@@ -84,11 +85,12 @@ def instance_of(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> Any:
-    """The value in the type of the parameter's annotation. Integers become floats, and numbers exact fractions.
+    """The value in the type of the parameter's annotation. Integers become floats; numbers exact fractions, or texts.
 
     Raises ConfigurationError if the value has another type.
     """
-    allowed = [kind for kind in get_args(parameter.annotation) or (parameter.annotation,) if kind is not Any]
+    kinds = get_args(parameter.annotation) or (parameter.annotation,)
+    allowed = [list if get_origin(kind) is list else kind for kind in kinds if kind is not Any]
     if not allowed or get_origin(parameter.annotation) is Literal:
         allowed = [type(part) for part in allowed] or [object]
     for kind in allowed:
@@ -102,6 +104,9 @@ def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> 
             return Fraction(value)
         if not isinstance(kind, type) and callable(value):
             return value
+    if str in kinds and isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
+        # On the command line a name such as 1 is read as a number.
+        return str(value)
     names = " or ".join(
         _WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in allowed if kind is not object
     )

@@ -18,8 +18,9 @@ from the start: then `PrivateNewton` asks, with the whole budget.
 The score can be held to rise or fall with columns (dpcore.estimators.monotone).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from itertools import islice
 from numbers import Real
 from typing import Self
 
@@ -60,6 +61,9 @@ EDGE_WEIGHT = Fraction(1, 3)
 """The weight of edges in the moments over R. They only give the first weights, so noise is kept off the products: with
 1/sqrt(2), the usual weight, models of curves err 0.11 points more on average, on six sets at epsilon 0.5 and 1."""
 
+STRAIGHT = "the model is straight"
+"""How `warning_` begins if it is."""
+
 _MOST_NAMES = 5
 
 LARGEST_FACTOR = 1024
@@ -78,7 +82,7 @@ class PrivateAdditive(LinearClassifier):
     (dpcore.estimators.chosen_pairs, which compares at most `MOST_COLUMNS` features). None: all, if they fit beside all
     knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots; but only if the budget and the rows
     are enough. Otherwise there are no pairs, and nothing is asked or spent for them. Text: these, of real features and
-    flags, such as "age*dose, age*smoker".
+    flags, such as "age*dose, age*smoker"; or a list of pairs, such as [("age", "dose, mg")].
 
     information: mu of the budget times rows over the root of coordinates times terms; with less, the model is straight;
     with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never. Nor are pairs chosen
@@ -87,7 +91,8 @@ class PrivateAdditive(LinearClassifier):
     knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The gradients
     share the rest equally. clip: as in `PrivateNewton`. shrinkage: as for `Whitening.cleaned`. Both are at most
     `LARGEST_FACTOR`. increasing, decreasing: real and boolean features with which the score never falls, or never
-    rises: names, separated by commas. They are in no product, and have no point mass inside their range.
+    rises: names, separated by commas, or a list of names. They are in no product, and have no point mass inside their
+    range. The order holds up to rounding: a score may go the other way by some 1e-15.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), None
     without an answer to a gradient: of the errors of theta_, for noise, sampling and shrinkage, which is the posterior
@@ -97,15 +102,16 @@ class PrivateAdditive(LinearClassifier):
     that each was given; `directions_`, how many directions each gradient was about; `pairs_`, the names of the pairs
     that have products, such as "age*dose", chosen ones from the largest score on; `rounds_done_`, `warning_` as in
     `PrivateNewton`, but that warning_ also says why pairs were left out, and which columns have bounds that are too
-    wide for their knots. For a straight model theta_ and covariance_ are those of `PrivateNewton` over the schema's
-    coordinates, feature_map_ is None, and warning_ says why.
+    wide for their knots; `left_out_`, its sentences that the schema, the rows and the budget alone decide: why the
+    model is straight, or has no products. For a straight model theta_ and covariance_ are those of `PrivateNewton` over
+    the schema's coordinates, feature_map_ is None, and warning_ says why.
     """
 
     def __init__(
         self,
         *,
         knots: int | None = None,
-        pairs: bool | str | None = None,
+        pairs: bool | str | list[tuple[str, str]] | None = None,
         rounds: int = 10,
         knots_part: float = 0.03,
         pairs_part: float = 0.05,
@@ -113,8 +119,8 @@ class PrivateAdditive(LinearClassifier):
         clip: float = 0.28,
         shrinkage: float = 0.03,
         information: float = LEAST_INFORMATION,
-        increasing: str = "",
-        decreasing: str = "",
+        increasing: str | list[str] = "",
+        decreasing: str | list[str] = "",
     ) -> None:
         self.knots = knots
         self.pairs = pairs
@@ -152,6 +158,7 @@ class PrivateAdditive(LinearClassifier):
         self.directions_: list[int] = []
         self.pairs_: list[str] = []
         self.rounds_done_ = straight.rounds_done_
+        self.left_out_: list[str] = [reason]
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
         rows = conditions(directions, None, len(straight.theta_))
         self._keep_encoded(_nearest(straight.theta_, rows, straight.covariance_))
@@ -166,9 +173,10 @@ class PrivateAdditive(LinearClassifier):
         before = 3 if planned.most else 2
         part = (1 - first - choice - second) / (self.rounds - before)
         notes = [planned.left_out] if planned.left_out else []
+        self.left_out_ = list(notes)
         terms = self._terms(oracle, first, choice, directions, planned, notes)
         self.feature_map_ = terms.feature_map
-        self.pairs_ = _products(oracle.schema, terms.feature_map)
+        self.pairs_ = _products(oracle.schema, terms.feature_map, planned.given)
         norm = Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
         moments = oracle.moments(
             part=second, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=terms.feature_map
@@ -212,9 +220,7 @@ class PrivateAdditive(LinearClassifier):
                 f"the {schema.d} coordinates and {len(planned.given)} pairs are {terms} terms, and a model has at most "
                 f"{MOST_TERMS}: name fewer pairs"
             )
-        return (
-            f"the model is straight: there are {schema.d} coordinates, and a model of curves has at most {MOST_TERMS}"
-        )
+        return f"{STRAIGHT}: there are {schema.d} coordinates, and a model of curves has at most {MOST_TERMS}"
 
     def _too_little(self, sizes: Sizes, planned: PlannedPairs) -> str | None:
         """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
@@ -222,9 +228,17 @@ class PrivateAdditive(LinearClassifier):
         terms = count(oracle.schema, self._knots(oracle.schema, planned.given), planned.given)
         if not real_features(oracle.schema) or sizes.affords(terms, self.information):
             return None
+        enough = sizes.enough(terms, self.information)
+        fewer = (
+            knots
+            for knots in range(self._knots(oracle.schema, planned.given) - 1, 0, -1)
+            if sizes.affords(count(oracle.schema, knots, planned.given), self.information)
+        )
+        enough += [f"with {knots} knot{'s' * (knots > 1)}" for knots in islice(fewer, 1)]
+        advice = f"there would be curves {', or '.join(enough)}" if enough else "lower information"
         return (
-            f"the model is straight: for curves with {terms} terms, epsilon {float(oracle.epsilon):g} is too "
-            f"little for {oracle.rows} rows; give more of either, or fewer knots"
+            f"{STRAIGHT}: for curves with {terms} terms, epsilon {float(oracle.epsilon):g} is too little for "
+            f"{oracle.rows} rows; {advice}"
         )
 
     def _terms(
@@ -270,13 +284,15 @@ class PrivateAdditive(LinearClassifier):
             raise ConfigurationError(f"knots is {self.knots!r}: give 0 to 32, or null for the usual number")
         if not (_is_integer(self.rounds) and self.rounds >= 3):
             raise ConfigurationError(f"rounds is {self.rounds!r}: histograms and moments are two, give at least 3")
-        if not (self.pairs is None or isinstance(self.pairs, bool | np.bool_ | str)):
+        pairs = self.pairs
+        if not (pairs is None or isinstance(pairs, bool | np.bool_ | str) or _is_list(pairs, _is_list)):
             raise ConfigurationError(
-                f"pairs is {self.pairs!r}: give true, false, names such as age*dose, or null for pairs if they pay"
+                f"pairs is {pairs!r}: give true, false, names such as age*dose, a list of pairs of names, or null for "
+                "pairs if they pay"
             )
         for name in ("increasing", "decreasing"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}: give names, separated by commas")
+            if not (isinstance(value := getattr(self, name), str) or _is_list(value)):
+                raise ConfigurationError(f"{name} is {value!r}: give names, separated by commas, or a list of names")
         self._check_parts()
         if not self._number("information") >= 0:
             raise ConfigurationError(f"information is {self.information}: give a number from 0 on")
@@ -290,10 +306,15 @@ class PrivateAdditive(LinearClassifier):
         for name in ("knots_part", "pairs_part", "moments_part"):
             if not 1e-3 <= self._number(name) <= 1 - 1e-3:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: give a number from 0.001 to 0.999")
-        may_choose = self.pairs is None or (not isinstance(self.pairs, str) and bool(self.pairs))
-        if self.knots_part + self.moments_part + may_choose * self.pairs_part > 1 - 1e-3:
-            parts = f"knots_part, {'pairs_part ' * may_choose}and moments_part"
-            raise ConfigurationError(f"{parts} leave nothing for gradients: lower one of them")
+        may_choose = self.pairs is None or (isinstance(self.pairs, bool | np.bool_) and bool(self.pairs))
+        without = self.knots_part + self.moments_part
+        if without > 1 - 1e-3:
+            raise ConfigurationError("knots_part and moments_part leave nothing for gradients: lower one of them")
+        if may_choose and without + self.pairs_part > 1 - 1e-3:
+            raise ConfigurationError(
+                "knots_part, pairs_part and moments_part leave nothing for gradients: give a smaller pairs_part, which "
+                "is kept for choosing pairs, or set pairs to false"
+            )
 
     def _number(self, name: str) -> float:
         """A parameter that is a real number, and a double. Raises ConfigurationError if it is not."""
@@ -314,15 +335,22 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _products(schema: Schema, feature_map: FeatureMap) -> list[str]:
-    """The names of the pairs that have a product, such as "age*dose"."""
+def _is_list(value: object, is_part: Callable[[object], bool] = lambda part: isinstance(part, str)) -> bool:
+    """Whether it is a list or a tuple of such parts, by default of texts."""
+    return isinstance(value, list | tuple) and all(map(is_part, value))
+
+
+def _products(schema: Schema, feature_map: FeatureMap, named: Pairs) -> list[str]:
+    """The names of the pairs that have a product, such as "age*dose"; of the named pairs in their order."""
+    orders = {frozenset(pair): pair for pair in named}
     functions = [term.function for term in feature_map.terms]
     names = {schema.coordinate(each.name): each.name for each in ordered_features(schema)}
     pairs = []
     for function in functions:
         if isinstance(function, Product):
             both = functions[function.first], functions[function.second]
-            pairs.append("*".join(names[each.coordinate] for each in both if isinstance(each, Hat | Column)))
+            found = tuple(each.coordinate for each in both if isinstance(each, Hat | Column))
+            pairs.append("*".join(names[coordinate] for coordinate in orders.get(frozenset(found), found)))
     return pairs
 
 

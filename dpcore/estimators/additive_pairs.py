@@ -6,17 +6,19 @@ dpcore.estimators.chosen_pairs.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 
-from dpcore.accounting.gaussian import gaussian_mu
-from dpcore.errors import ConfigurationError
+from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
+from dpcore.errors import ConfigurationError, PlanError
 from dpcore.estimators.chosen_pairs import Pairs, asked, least_score
-from dpcore.estimators.monotone import ordered_features
+from dpcore.estimators.monotone import known_names, ordered_features, parts_of
 from dpcore.estimators.oracle import StatisticOracle
+from dpcore.numbers.decimals import least_decimal
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
@@ -44,6 +46,9 @@ FEWEST_PAIRS = 5
 KNOTS_BESIDE_PAIRS = 2
 """Room for chosen pairs is counted with so many knots in each column, or fewer if the estimator has fewer."""
 
+_FAR = 10**12
+"""More rows than these are not named as what would be enough."""
+
 USUAL_KNOTS, FOR_A_KNOT, MOST_FURTHER_KNOTS = 4, 8, 4
 """On the measured tables of numbers, 6 knots cost eeg_eye_state up to 0.9 points, and others change little, to both
 sides. Where six numbers are beside 99 coordinates of categories (adult), 6 gain 0.05 points (ten draws), 8 no more."""
@@ -53,7 +58,7 @@ sides. Where six numbers are beside 99 coordinates of categories (adult), 6 gain
 class PlannedPairs:
     """given: pairs that have products in any case. most: how many are chosen from answers at most; 0: nothing is asked.
 
-    compared: the coordinates among which they are chosen. left_out: why none is chosen, though all do not fit.
+    compared: the coordinates among which they are chosen. left_out: why no pair has a product, though none was refused.
     """
 
     given: Pairs = ()
@@ -77,16 +82,30 @@ class Sizes:
         oracle = self.oracle
         return self._mu is None or self._mu * oracle.rows >= information * math.sqrt(oracle.schema.d * terms)
 
+    def enough(self, terms: int, information: float) -> list[str]:
+        """From how many rows on, and from which epsilon on, `affords` is true: the other of the two as it is."""
+        assert self._mu is not None, "without rows everything is afforded"
+        oracle, needed = self.oracle, information * math.sqrt(self.oracle.schema.d * terms)
+        found = []
+        if needed / self._mu <= _FAR:
+            rows = math.ceil(needed / self._mu)
+            rows += int(self._mu * rows < needed) - int(self._mu * (rows - 1) >= needed)
+            found.append(f"from {rows:,} rows on")
+        with suppress(PlanError):  # so little noise has no epsilon that bounds anything
+            epsilon = gaussian_epsilon(needed / oracle.rows, oracle.delta).upper
+            found.append(f"from epsilon {float(least_decimal(epsilon, math.floor(math.log10(epsilon)) - 1)):g} on")
+        return found
+
     @cached_property
     def _mu(self) -> float | None:
         """Of the budget; None if it or the rows are not known."""
         oracle = self.oracle
         return gaussian_mu(oracle.epsilon, oracle.delta) if oracle.rows and oracle.delta else None
 
-    def planned(self, pairs: bool | str | None, directions: Collection[int]) -> PlannedPairs:
+    def planned(self, pairs: bool | str | Sequence[Sequence[str]] | None, directions: Collection[int]) -> PlannedPairs:
         """What `pairs` of the estimator means here. Raises ConfigurationError if the pairs cannot be had."""
         schema = self.oracle.schema
-        if isinstance(pairs, str):
+        if isinstance(pairs, str | Sequence):
             return PlannedPairs(named_pairs(schema, pairs, directions))
         free = tuple(schema.coordinate(each.name) for each in real_features(schema))
         free = tuple(coordinate for coordinate in free if coordinate not in directions)
@@ -97,8 +116,15 @@ class Sizes:
         if count(schema, 0 if pairs else beside, every) > MOST_TERMS:
             return self._demanded(free) if pairs else self._worthwhile(free)
         terms = min(MOST_TERMS, count(schema, self.knots, every))
-        pays = pairs or self.affords(terms, PAIRS_INFORMATION * self.information)
-        return PlannedPairs(every if pays else ())
+        needed = PAIRS_INFORMATION * self.information
+        if pairs or self.affords(terms, needed):
+            return PlannedPairs(every)
+        enough = [f"there would be some {', or '.join(found)}"] if (found := self.enough(terms, needed)) else []
+        return PlannedPairs(
+            left_out=f"the model has no products: with those of {len(every)} pairs it would have {terms} terms, and "
+            f"epsilon {float(self.oracle.epsilon):g} is too little for them with {self.oracle.rows} rows; "
+            + "; ".join([*enough, "pairs can be named"])
+        )
 
     def _demanded(self, free: tuple[int, ...]) -> PlannedPairs:
         """Pairs are chosen as many as fit, whatever it costs."""
@@ -171,27 +197,32 @@ def real_features(schema: Schema) -> list[RealFeature]:
     return [feature for feature in schema.features if isinstance(feature, RealFeature)]
 
 
-def named_pairs(schema: Schema, text: str, directions: Collection[int]) -> Pairs:
-    """The pairs that a text names. Raises ConfigurationError if it is not of pairs of different features, each once."""
-    found: dict[tuple[int, int], None] = {}
+def named_pairs(schema: Schema, named: str | Sequence[Sequence[str]], directions: Collection[int]) -> Pairs:
+    """The pairs that are named, in the order of their names: a text such as "age*dose, age*smoker", or pairs of names.
+
+    Raises ConfigurationError if they are not of different features, each pair once.
+    """
+    found: dict[frozenset[int], tuple[int, int]] = {}
     known: Mapping[str, int] = {each.name: schema.coordinate(each.name) for each in ordered_features(schema)}
-    given: Iterable[str] = filter(None, (part.strip() for part in text.split(",")))
+    given = [pair.split("*") for pair in parts_of(named)] if isinstance(named, str) else named
     for pair in given:
-        names = [name.strip() for name in pair.split("*")]
+        names = [name.strip() for name in pair] if isinstance(named, str) else list(pair)
+        said = "*".join(pair)
         if len(names) != 2 or not set(names) <= known.keys() or names[0] == names[1]:
+            wrong = next((name for name in names if name not in known), "")
             raise ConfigurationError(
-                f"pairs names {pair!r}: write pairs of two different real or boolean features, such as "
-                f"age*dose, separated by commas; here {', '.join(known) or 'none'}"
+                f"pairs names {said!r}: write pairs of two different real or boolean features, such as age*dose, "
+                f"separated by commas; {known_names(wrong, list(known), marks=',*')}"
             )
-        low, high = sorted(known[name] for name in names)
-        if (low, high) in found:
-            raise ConfigurationError(f"the pair {pair!r} is given twice: give it once")
-        if not {low, high}.isdisjoint(directions):
+        first, second = (known[name] for name in names)
+        if frozenset((first, second)) in found:
+            raise ConfigurationError(f"the pair {said!r} is given twice: give it once")
+        if not {first, second}.isdisjoint(directions):
             raise ConfigurationError(
-                f"the pair {pair!r} has a feature with a direction, whose slope depends on no other: leave one out"
+                f"the pair {said!r} has a feature with a direction, whose slope depends on no other: leave one out"
             )
-        found[low, high] = None
-    return tuple(found)
+        found[frozenset((first, second))] = first, second
+    return tuple(found.values())
 
 
 def _room(schema: Schema, free: tuple[int, ...], knots: int) -> int:

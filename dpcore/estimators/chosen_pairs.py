@@ -37,7 +37,7 @@ from dpcore.predicates.expressions import Affine, And, LabelIs, NonNegative, Not
 from dpcore.statistics.estimates import Estimates
 
 Pairs = tuple[tuple[int, int], ...]
-"""Pairs of coordinates of the schema, each ascending."""
+"""Pairs of coordinates of the schema, each ascending, or as a caller names them."""
 
 MOST_COLUMNS = 99
 """Features that are compared: 9,901 predicates, within a policy's usual limit of 10,000, and a query of 320 kB."""

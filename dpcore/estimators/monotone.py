@@ -19,32 +19,51 @@ from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass
-from dpcore.records.features import BooleanFeature, RealFeature
+from dpcore.records.features import BooleanFeature, RealFeature, close_match
 from dpcore.records.schema import Schema
 
 RISING, FALLING = 1, -1
+
+_MOST_NAMES = 12
 
 Directions = Mapping[int, int]
 """RISING or FALLING for coordinates of the schema."""
 
 
-def directions_of(schema: Schema, increasing: str, decreasing: str) -> Directions:
+def directions_of(schema: Schema, increasing: str | Sequence[str], decreasing: str | Sequence[str]) -> Directions:
     """RISING or FALLING for each coordinate whose direction is given.
 
-    increasing, decreasing: names of real and boolean features, separated by commas. Raises ConfigurationError for
-    another name, and for one that is given twice.
+    increasing, decreasing: names of real and boolean features: a text, separated by commas, or a sequence. Raises
+    ConfigurationError for another name, and for one that is given twice.
     """
     ordered = [feature.name for feature in ordered_features(schema)]
     found: dict[int, int] = {}
     for option, names, direction in (("increasing", increasing, RISING), ("decreasing", decreasing, FALLING)):
-        for name in filter(None, (part.strip() for part in names.split(","))):
+        for name in parts_of(names) if isinstance(names, str) else names:
             if name not in ordered:
-                known = ", ".join(ordered) or "none"
-                raise ConfigurationError(f"{option} names {name!r}: give real or boolean features, here {known}")
+                hint = known_names(name, ordered, marks=",")
+                raise ConfigurationError(f"{option} names {name!r}: give real or boolean features; {hint}")
             if schema.coordinate(name) in found:
                 raise ConfigurationError(f"a direction of {name!r} is given twice: give it once")
             found[schema.coordinate(name)] = direction
     return found
+
+
+def parts_of(text: str) -> list[str]:
+    """The parts of a text between commas, without blanks around them; none is empty."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def known_names(name: str, known: Sequence[str], *, marks: str) -> str:
+    """A hint for a name that is not known: the most similar one, or the known ones. marks: what divides a text."""
+    if any(mark in each for each in known for mark in marks):
+        divided = f"give names that contain {' or '.join(marks)} in a list; "
+    else:
+        divided = ""
+    if (near := close_match(name, known)) is not None:
+        return f"{divided}did you mean {near!r}?"
+    more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+    return f"{divided}known: {', '.join(map(repr, known[:_MOST_NAMES])) or 'none'}{more}"
 
 
 def ordered_features(schema: Schema) -> list[RealFeature | BooleanFeature]:

@@ -67,13 +67,21 @@ def linear_scores(
 
     theta: (d,), the bias last if the schema has one; with a feature map, over its coordinates. edges: increasing
     scores, 0 among them. A theta of few binary digits, such as multiples of 1/2, is exact. Raises ShapeError if theta
-    does not fit the schema or the map, ConfigurationError if it is not finite or too large compared with the edges.
+    does not fit the schema or the map, ConfigurationError if it is no array, is not finite or is too large compared
+    with the edges.
     """
-    weights = np.asarray(theta, dtype=np.float64)
+    try:
+        weights = np.asarray(theta, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"theta is a {type(theta).__name__}, not an array of numbers: give a model's weights and its feature map, "
+            "evaluate(model.theta, oracle, feature_map=model.feature_map)"
+        ) from error
     names = FormCoordinates(schema, feature_map).names
     if weights.shape != (len(names),):
         whose = "schema" if feature_map is None else "feature map"
-        raise ShapeError(f"theta has shape {weights.shape} and the {whose} {len(names)} coordinates: give (d,)")
+        curves = "; for a model of curves feature_map=model.feature_map too" if feature_map is None else ""
+        raise ShapeError(f"theta has shape {weights.shape} and the {whose} {len(names)} coordinates: give (d,){curves}")
     # Half a unit of rounding for each coordinate, and room for the edge.
     room = MOST_FORM - len(names) - 4
     with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
-from radofed.common.options import exact, named_option
+from radofed.common.options import exact, named_options
 
 if TYPE_CHECKING:
     from radofed.simulation.results import SimulationResult
@@ -168,7 +168,7 @@ def simulate(
         feature_map=map_file,
         estimators=estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR,
         rounds=rounds,
-        options=dict(named_option(text) for text in option or ()),
+        options=named_options(option or ()),
         folds=folds,
         seed=seed,
         encrypt=encrypt,
@@ -215,7 +215,7 @@ def _with_picture(
     draw_curves(found, picture)
     result = _result(found.results[epsilon], per_fold)
     left_out = [f"epsilon {each} is not in the picture: {reason}" for each, reason in found.left_out.items()]
-    text = "\n".join([str(result.text), *left_out, f"{picture}: test error against epsilon"])
+    text = "\n".join([str(result.text), *left_out, *found.notes, f"{picture}: test error against epsilon"])
     return Result({**result.data, "picture": picture, **found.to_dict()}, text)
 
 

@@ -1,5 +1,6 @@
 """What people type for options of commands and fields of pages, as values."""
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,21 @@ def named_option(text: str) -> tuple[str, Any]:
         return name.replace("-", "_"), json.loads(value)
     except (ValueError, RecursionError):
         return name.replace("-", "_"), value
+
+
+def named_options(texts: Iterable[str]) -> dict[str, Any]:
+    """The values of several NAME=VALUE by name, as `named_option` reads each. Raises ConfigurationError.
+
+    A name that is given twice is refused: of two values, one would be dropped without a word.
+    """
+    from dpcore.errors import ConfigurationError
+
+    found: dict[str, Any] = {}
+    for name, value in map(named_option, texts):
+        if name in found:
+            raise ConfigurationError(f"option {name} is given twice: give it once (for names: separated by commas)")
+        found[name] = value
+    return found
 
 
 def named_edges(text: str) -> tuple[str, list[float]]:

@@ -26,7 +26,8 @@ class AskedCost:
 
     answers: its queries, in order; of an estimator that may stop early, those over made-up rows. at_most: how many
     there may be. statement: of all answers and of the budget that is left. tolerances: the half-widths of statistics by
-    their sources, None for an estimator. signal, warning, reason, suggestion: as in `radofed.planning.Cost`.
+    their sources, None for an estimator. notes: what the sizes and the budget make an estimator leave out, such as
+    curves; none depends on made-up rows. signal, warning, reason, suggestion: as in `radofed.planning.Cost`.
     """
 
     request: AskRequest
@@ -36,6 +37,7 @@ class AskedCost:
     honest_parties: int | None = None
     statement: PrivacyStatement | None = None
     tolerances: Estimates | None = None
+    notes: tuple[str, ...] = ()
     signal: Signal | None = None
     warning: str | None = None
     reason: str | None = None
@@ -74,6 +76,7 @@ class AskedCost:
             "coordinates": request.schema.d,
             "answers": [asdict(answer) for answer in self.answers],
             "answers_at_most": self.at_most,
+            "notes": list(self.notes),
             "honest_parties": self.honest_parties,
             "ciphertexts": self._ciphertexts,
             "upload_bytes_per_party": self._upload_bytes,
@@ -128,7 +131,8 @@ class AskedCost:
             "network."
         )
         assumed = (f"Assumed: {text}" for text in said.assumptions)
-        return [head, *self._answer_words(), privacy, *self._tolerance_words(), noise, effort, *assumed]
+        notes = (f"Note: {text}." for text in self.notes)
+        return [head, *notes, *self._answer_words(), privacy, *self._tolerance_words(), noise, effort, *assumed]
 
     def _answer_words(self) -> list[str]:
         """The queries, those in succession that are alike in one sentence."""
@@ -207,7 +211,7 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
     parties = PlannedParties(request)
     oracle = Federation(parties, request.schema, **request.terms).within(request.epsilon, request.delta)
     try:
-        found = _asked(request, oracle)
+        found, notes = _asked(request, oracle)
         statement = oracle.statement()
     except PlanError as error:
         reason, _, suggestion = str(error).replace("; ", ": ").partition(": ")
@@ -225,22 +229,27 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
         honest_parties=parties.plans[0].query.honest_parties,
         statement=statement,
         tolerances=found,
+        notes=notes,
         # The answers of the kind that tells most: the others may tell less without harm.
         signal=max(map(combined, by_kind.values()), key=lambda signal: signal.worth / signal.coordinates),
     )
 
 
-def _asked(request: AskRequest, oracle: BudgetedOracle) -> Estimates | None:
-    """Ask everything; the estimates of a batch of statistics."""
+def _asked(request: AskRequest, oracle: BudgetedOracle) -> tuple[Estimates | None, tuple[str, ...]]:
+    """Ask everything; the estimates of a batch of statistics, and what an estimator says that sizes decide.
+
+    Its other warnings are about made-up rows.
+    """
     if request.estimator is not None:
-        make_estimator(request.estimator, **request.options).fit_queries(oracle)
-        return None
-    return oracle.statistic(
+        fitted = make_estimator(request.estimator, **request.options).fit_queries(oracle)
+        return None, tuple(getattr(fitted, "left_out_", ()))
+    estimates = oracle.statistic(
         request.predicates,
         tolerance=request.tolerance,
         confidence=request.confidence,
         noise_rate=request.noise_rate,
     )
+    return estimates, ()
 
 
 def _more(oracle: BudgetedOracle, asked: int) -> int:

@@ -11,7 +11,7 @@ from dpcore.records.schema import Schema
 from learner.design_options import taken_options
 from radofed.common.files.feature_maps import load_feature_map
 from radofed.common.files.schemas import load_schema
-from radofed.common.options import exact, exact_or_none, named_option
+from radofed.common.options import exact, exact_or_none, named_options
 from radofed.planning.backwards import MOST, with_smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost
 from radofed.planning.planner import bare_cost, plan_cost
@@ -150,7 +150,7 @@ def _asking(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ..
         raise ConfigurationError(
             "answers have noise: give the --epsilon of all answers in total, or the accuracy that is wanted"
         )
-    options = dict(named_option(text) for text in given["option"] or ())
+    options = named_options(given["option"] or ())
     if given["rounds"] is not None:
         options["rounds"] = given["rounds"]
     return AskRequest(

@@ -1,6 +1,7 @@
 """Error against epsilon: a simulation repeated for several budgets, as curves and as a picture."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.estimators.additive import STRAIGHT
 from radofed.common.options import exact
 from radofed.common.pictures import check_picture, write_picture
 from radofed.simulation.results import SimulationResult, Summary
@@ -45,6 +47,17 @@ class ErrorCurves:
         (*_, last) = self.results.values()
         return tuple(each for each in last.summaries if each.sees not in _FEDERATED)
 
+    @property
+    def notes(self) -> list[str]:
+        """At which epsilons, and in how many folds, an estimator of curves has a straight model."""
+        return [
+            f"epsilon {epsilon}: {name}, in {count} of {result.folds} folds: {STRAIGHT}"
+            for epsilon, result in self.results.items()
+            for name, count in Counter(
+                row.learner for row in result.rows if (row.warning or "").startswith(STRAIGHT)
+            ).items()
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         curves = {
@@ -59,7 +72,11 @@ class ErrorCurves:
             ]
             for name, points in self.curves.items()
         }
-        return {"curves": curves, "left_out": {str(epsilon): reason for epsilon, reason in self.left_out.items()}}
+        return {
+            "curves": curves,
+            "left_out": {str(epsilon): reason for epsilon, reason in self.left_out.items()},
+            "picture_notes": self.notes,
+        }
 
 
 def epsilons_of(text: str) -> list[Fraction]:

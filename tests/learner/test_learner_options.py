@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, make_estimator
-from radofed.common.options import named_option
+from radofed.common.options import named_option, named_options
 
 NEEDED = {"point": {"feature": "ward"}, "threshold": {"feature": "age"}}
 EVERY = [
@@ -22,9 +22,15 @@ def make(name: str, **options):
     return make_estimator(name, **{**NEEDED.get(name, {}), **options})
 
 
+LISTS = {("additive", "increasing"), ("additive", "decreasing"), ("additive", "pairs")}
+
+
 @pytest.mark.parametrize("value", [["a", "list"], {"a": "table"}])
 def test_every_option_refuses_a_wrong_type(value):
     for name, option in EVERY:
+        if isinstance(value, list) and (name, option) in LISTS:
+            assert getattr(make(name, **{option: value}), option) == value
+            continue
         with pytest.raises(ConfigurationError, match=f"option {option} is"):
             make(name, **{option: value})
 
@@ -48,6 +54,12 @@ def test_a_default_has_its_options_type():
         ("conjunction", "part=0.5", Fraction(1, 2)),
         ("threshold", "direction=below", "below"),
         ("logistic-gd", "learning_rate=None", None),
+        ("additive", "increasing=1", "1"),
+        ("additive", "increasing=2.5", "2.5"),
+        ("additive", 'increasing=["1", "age, years"]', ["1", "age, years"]),
+        ("additive", "pairs=true", True),
+        ("additive", 'pairs=[["a*b", "c"]]', [["a*b", "c"]]),
+        ("point", "feature=1", "1"),
     ],
 )
 def test_values_are_read_as_their_types(name, text, value):
@@ -61,6 +73,9 @@ def test_values_are_read_as_their_types(name, text, value):
     [
         ("newton", "clip=abc"),
         ("newton", "clip=null"),
+        ("newton", "clip=[1]"),
+        ("additive", "increasing=true"),
+        ("additive", "increasing=NaN"),
         ("newton", "rounds=2.5"),
         ("newton", "rounds=true"),
         ("newton", "norm_bound=1/0"),
@@ -81,3 +96,10 @@ def test_other_types_are_refused(name, text):
 def test_an_option_without_a_default_must_be_given(name):
     with pytest.raises(ConfigurationError, match="needs the option feature"):
         make_estimator(name)
+
+
+def test_an_option_that_is_given_twice_is_refused():
+    assert named_options(["increasing=age,dose", "min-rows=3"]) == {"increasing": "age,dose", "min_rows": 3}
+    for twice in (["increasing=smoker", "increasing=age"], ["moments-part=0.2", "rounds=4", "moments_part=0.3"]):
+        with pytest.raises(ConfigurationError, match="is given twice: give it once"):
+            named_options(twice)

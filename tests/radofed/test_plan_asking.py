@@ -120,6 +120,26 @@ def test_a_plan_counts_the_choice_of_pairs_where_the_run_makes_it():
         assert 0.9999 < cost.statement.epsilon_if_others_collude <= 1
 
 
+def test_a_plan_says_what_sizes_make_an_estimator_leave_out(capsys, monkeypatch, patients_toml):
+    asked = ("--estimator", "additive", "--coordinates", "6", "--epsilon", "1", "--parties", "5", "--rows")
+
+    def notes(rows, *more):
+        return data(capsys, *asked, str(rows), *more)["notes"]
+
+    (straight,) = notes(300)
+    assert straight.startswith("the model is straight: for curves with 26 terms, epsilon 1 is too little for 300 rows")
+    assert "there would be curves from 792 rows on" in straight
+    (without,) = notes(792)
+    assert "the model has no products: with those of 10 pairs it would have 41 terms" in without
+    assert notes(3000) == notes(792, "--option", "pairs=false") == []
+    assert data(capsys, "--statistic", "y == 1", "--schema", patients_toml, *asked[4:], "300")["notes"] == []
+    # Nothing is said of made-up rows, such as bounds that are too wide for them.
+    monkeypatch.setattr("radofed.planning.asking._SEED", 3)
+    assert notes(300) == [straight]
+    assert run(["plan", *asked, "300"]) == 0
+    assert f"Note: {straight}." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_a_statistic_s_plan_has_its_tolerance(capsys, patients_file, patients_toml, delta):
     texts = ['(x["age"] >= 65) & (y == 1)', '~x["smoker"]']
@@ -273,6 +293,10 @@ def test_what_a_schema_says_is_not_said_twice(capsys, patients_toml):
         (("--estimator", "newton", "--rounds", "1"), "give at least 2"),
         (("--estimator", "newton", "--honest", "9"), "9 honest parties of 4"),
         (("--estimator", "newton", "--option", "depth=3"), "has no option 'depth'"),
+        (
+            ("--estimator", "additive", "--option", "increasing=smoker", "--option", "increasing=age"),
+            "option increasing is given twice: give it once (for names: separated by commas)",
+        ),
         (("--estimator", "threshold"), "needs the option feature"),
         (("--statistic", 'x["agee"] >= 3'), "did you mean 'age'"),
         (

@@ -54,6 +54,28 @@ def test_the_curves_are_those_of_simulations_at_each_epsilon(capsys, table, tmp_
         assert b"</svg>" in content
 
 
+def test_epsilons_at_which_the_model_is_straight_are_said(capsys, table, tmp_path):
+    pytest.importorskip("matplotlib", reason="pictures need the extra bench")
+    asked = (
+        "--estimator",
+        "additive",
+        "--option",
+        "rounds=3",
+        "--option",
+        "information=3",
+        "--epsilon",
+        "8",
+        "--epsilons",
+        "1/10,1/2,8",
+    )
+    code, found = simulated(capsys, table, *asked, "--picture", str(tmp_path / "errors.svg"))
+    assert code == 0
+    assert found["data"]["picture_notes"] == [
+        f"epsilon {epsilon}: additive, in 2 of 2 folds: the model is straight" for epsilon in ("1/10", "1/2")
+    ]
+    assert not any("straight" in note for note in found["data"]["notes"])
+
+
 def test_an_epsilon_that_is_not_possible_is_left_out_but_not_the_one_that_is_printed(table):
     result = simulate(table, folds=2)
 
@@ -73,6 +95,7 @@ def test_an_epsilon_that_is_not_possible_is_left_out_but_not_the_one_that_is_pri
     ("options", "says"),
     [
         (("--epsilon", "1", "--picture", "errors.jpg"), ".png or .svg"),
+        (("--epsilon", "1", "--option", "clip=1", "--option", "clip=2"), "option clip is given twice"),
         (("--epsilon", "1", "--picture", "absent/errors.png"), "not a directory"),
         (("--picture", "errors.png"), "give the --epsilon"),
         (("--epsilon", "1", "--epsilons", "1,2"), "give its file"),

@@ -19,7 +19,7 @@ from radofed.cli.arguments import (
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import asked_federation, asked_source, terms_of, within
 from radofed.cli.output import Output, Result
-from radofed.common.options import named_option
+from radofed.common.options import named_options
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -117,7 +117,7 @@ def train(
             raise ConfigurationError(f"{name} learns from a release and takes no {odd[0]}; leave it out")
         if release is None:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
-        return _train_on(output, release, to, name, dict(named_option(text) for text in option or ()))
+        return _train_on(output, release, to, name, named_options(option or ()))
     if release is not None:
         raise ConfigurationError(f"{name} queries the parties and takes no release: leave the release out")
     if schema is None:

@@ -9,7 +9,7 @@ import typer
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, result_of
-from radofed.common.options import named_option
+from radofed.common.options import named_options
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
@@ -70,7 +70,7 @@ def report(
         subject=subject,
         releases=tuple(release or ()),
         config=None if config is None else LearnerConfig.load(config),
-        options=dict(named_option(text) for text in option or ()),
+        options=named_options(option or ()),
         evaluation=evaluation,
         test=test,
     )

@@ -21,7 +21,7 @@ from learner.session import RELEASE_NAME_DIGITS
 from learner.shapes.shapes import shapes_of
 from learner.training import fitted, model_of
 from radofed import __version__
-from radofed.common.options import named_option
+from radofed.common.options import named_options
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
@@ -150,7 +150,7 @@ class Releases:
         """Train and save a model, and return its name."""
         if estimator_name not in FROM_RELEASES:
             raise ConfigurationError("choose an estimator that learns from a release")
-        options = dict(named_option(line.strip()) for line in option_lines.splitlines() if line.strip())
+        options = named_options(line.strip() for line in option_lines.splitlines() if line.strip())
         # Check the options before a release is loaded, which may be slow.
         make_estimator(estimator_name, **{key: value for key, value in options.items() if key != "synthetic_rados"})
         release = Release.load(self._release_directory(name))

@@ -1,8 +1,10 @@
 """Additive models: bent, jumping and crossed data without noise, what noise and refusals do, and the budget."""
 
+import re
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +14,9 @@ from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators import chosen_pairs
 from dpcore.estimators.additive import PrivateAdditive
-from dpcore.estimators.additive_pairs import PAIRS_INFORMATION, PlannedPairs, Sizes
+from dpcore.estimators.additive_pairs import PAIRS_INFORMATION, PlannedPairs, Sizes, named_pairs
 from dpcore.estimators.chosen_pairs import asked
+from dpcore.estimators.monotone import FALLING, RISING, directions_of
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
@@ -21,7 +24,7 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.records.basis import Basis
 from dpcore.records.feature_map import Hat, PointMass, Product
-from dpcore.records.schema import Label, RealFeature, Schema
+from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates
 
 ROWS = 4000
@@ -183,6 +186,43 @@ def test_enough_is_counted_in_coordinates_terms_rows_and_budget():
             assert (fitted.feature_map_ is None) == is_straight
 
 
+def oracle_of(columns, rows, epsilon=Fraction(1)):
+    return SimpleNamespace(schema=many_columns(columns), rows=rows, epsilon=epsilon, delta=Fraction(1, 10**6))
+
+
+def planned_notes(oracle, **options):
+    """What is left out, without asking: the figures of `fit_queries`."""
+    model = PrivateAdditive(**options)
+    sizes = Sizes(oracle, model._wanted(oracle.schema), 10, model.information, Fraction(1, 20))
+    planned = sizes.planned(model.pairs, {})
+    return model._too_little(sizes, planned) or planned.left_out or ""
+
+
+@pytest.mark.parametrize(("options", "what"), [({"pairs": False}, "curves"), ({}, "curves"), ({"knots": 1}, "some")])
+@pytest.mark.parametrize("columns", [2, 5, 9])
+def test_what_would_be_enough_is_the_least_that_is(options, what, columns):
+    rows, epsilon = (300, Fraction(1, 3)) if what == "curves" else (500 if columns == 2 else 1000, Fraction(1))
+    said = planned_notes(oracle_of(columns, rows, epsilon), **options)
+    enough, larger = re.search(rf"would be {what} from ([\d,]+) rows on, or from epsilon ([\d.]+) on", said).groups()
+    least = int(enough.replace(",", ""))
+    whether = [f"would be {what}" in planned_notes(oracle_of(columns, each, epsilon), **options)
+               for each in (least - 1, least)]  # fmt: skip
+    assert whether == [True, False]
+    # Of two digits, rounded up.
+    whether = [f"would be {what}" in planned_notes(oracle_of(columns, rows, each * Fraction(larger)), **options)
+               for each in (Fraction(9, 10), 1)]  # fmt: skip
+    assert whether == [True, False]
+
+
+def test_fewer_knots_are_advised_where_they_are_enough():
+    said = planned_notes(oracle_of(5, 702))
+    assert "or with 2 knots" in said
+    assert "is straight" not in planned_notes(oracle_of(5, 702), knots=2)
+    assert "is straight" in planned_notes(oracle_of(5, 702), knots=3)
+    assert "knot" not in planned_notes(oracle_of(5, 300))
+    assert planned_notes(oracle_of(5, 300), information=float("inf")).endswith("lower information")
+
+
 def test_products_of_all_pairs_need_more_information_than_curves():
     made = edges(uniform(2), uniform(2)[:, 0] > 0)
     # Two columns, the bias and four hats for each; with the product, two ramps and it.
@@ -237,6 +277,28 @@ def test_pairs_that_are_named_have_products_and_no_others():
     assert error(fitted, oracle) < 0.15
     # Without the flag's product half of the rows are as good as guessed.
     assert error(PrivateAdditive(pairs="x1*x2").fit_queries(oracle), oracle) > 0.3
+
+
+def test_pairs_have_the_order_in_which_they_are_named():
+    x = uniform(4)
+    x[:, 0] = np.where(x[:, 0] > 0, 1.0, -1.0)
+    oracle = RowOracle(edges(x, x[:, 0] * x[:, 3] + 0.5 * x[:, 1] * x[:, 2] > 0))
+    for named in ("x3*x0, x0*x1, x2*x1", [("x3", "x0"), ("x0", "x1"), ["x2", "x1"]]):
+        assert PrivateAdditive(rounds=3, pairs=named).fit_queries(oracle).pairs_ == ["x3*x0", "x0*x1", "x2*x1"]
+
+
+def test_names_with_commas_and_stars_are_given_in_lists():
+    names = ("age, years", "dose*2", "1")
+    flag = BooleanFeature(name=names[1], true=["1"], false=["0"])
+    numbers = [RealFeature(name=name, lower=0.0, upper=1.0) for name in (names[0], names[2])]
+    features = (numbers[0], flag, numbers[1])
+    schema = Schema(name="marks", label=Label(column="y", positive=("1",)), features=features)
+    assert named_pairs(schema, [(names[2], names[1]), names[:2]], ()) == ((2, 1), (0, 1))
+    assert directions_of(schema, [names[0]], [names[1], "1"]) == {0: RISING, 1: FALLING, 2: FALLING}
+    with pytest.raises(ConfigurationError, match=r"give names that contain , or \* in a list; did you mean 'dose\*2'"):
+        named_pairs(schema, "1*dose*2", ())
+    with pytest.raises(ConfigurationError, match="give names that contain , in a list; known: 'age, years', "):
+        directions_of(schema, "age, years", "")
 
 
 class Noisy(Recorded):
@@ -576,18 +638,28 @@ def test_a_point_mass_that_is_left_out_is_in_its_cell():
         ({"pairs_part": True}, "pairs_part is True: give a number"),
         ({"knots_part": "0.1"}, "knots_part is '0.1': give a number"),
         ({"moments_part": None}, "moments_part is None: give a number"),
-        ({"knots_part": 0.3, "moments_part": 0.3, "pairs_part": 0.4}, "leave nothing for gradients"),
+        (
+            {"knots_part": 0.3, "moments_part": 0.3, "pairs_part": 0.4},
+            "give a smaller pairs_part, .* set pairs to false",
+        ),
         ({"information": "much"}, "information is 'much': give a number"),
         ({"information": 10**400}, "information is 10+: give a number"),
         ({"clip": 1e300}, "clip is 1e\\+300: give a positive number, at most 1024"),
         ({"clip": "0.3"}, "clip is '0.3': give a number"),
         ({"shrinkage": True}, "shrinkage is True: give a number"),
         ({"shrinkage": 1025}, "shrinkage is 1025"),
-        ({"increasing": ["x0"]}, r"increasing is \['x0'\]: give names"),
+        ({"increasing": ["x0", 1]}, r"increasing is \['x0', 1\]: give names"),
+        ({"pairs": ["x0", "x1"]}, "pairs is .*: give true, false, names such as age\\*dose, a list of pairs"),
+        ({"pairs": [("x0", "x7")]}, "pairs names 'x0\\*x7': .* known: 'x0', 'x1'"),
+        ({"pairs": "x0*X1"}, "did you mean 'x1'"),
+        ({"pairs": [("x0", "x1"), ["x1", "x0"]]}, "'x1\\*x0' is given twice"),
         ({"decreasing": None}, "decreasing is None: give names"),
         ({"knots_part": 0.0}, "knots_part is 0.0"),
         ({"moments_part": 1.0}, "moments_part is 1.0"),
-        ({"knots_part": 0.5, "moments_part": 0.5}, "leave nothing for gradients"),
+        (
+            {"knots_part": 0.5, "moments_part": 0.5},
+            "knots_part and moments_part leave nothing for gradients: lower one",
+        ),
         ({"clip": float("nan")}, "clip is nan"),
         ({"shrinkage": 0.0}, "shrinkage is 0.0"),
     ],
@@ -597,3 +669,18 @@ def test_parameters_out_of_range(options, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
         PrivateAdditive(**options).fit_queries(oracle)
     assert oracle.asked == []
+
+
+@pytest.mark.parametrize(("columns", "curves", "products"), [(5, 792, 2386), (10, 1501, 5194), (20, 2919, 10_785)])
+def test_the_rows_that_the_guide_names_are_the_least(columns, curves, products):
+    """docs/asking.md: at epsilon 1."""
+
+    def said(rows):
+        return planned_notes(oracle_of(columns, rows))
+
+    assert "is straight" in said(curves - 1)
+    assert "is straight" not in said(curves)
+    assert "has no products" in said(products - 1)
+    assert said(products) == ""
+    text = (Path(__file__).parents[3] / "docs" / "asking.md").read_text(encoding="utf-8")
+    assert all(f"{rows:,}" in text for rows in (curves, products))

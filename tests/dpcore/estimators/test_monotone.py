@@ -118,7 +118,10 @@ def test_an_ordered_column_is_in_no_product_and_has_no_jump_inside_its_range():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"increasing": "age"}, "increasing names 'age': give real or boolean features, here x0, x1"),
+        ({"increasing": "age"}, "increasing names 'age': give real or boolean features; known: 'x0', 'x1'"),
+        ({"increasing": "X1"}, "increasing names 'X1': give real or boolean features; did you mean 'x1'"),
+        ({"decreasing": ["x0", "x0, x1"]}, "decreasing names 'x0, x1'"),
+        ({"increasing": ["x0"], "decreasing": ("x0",)}, "a direction of 'x0' is given twice"),
         ({"decreasing": "x0,bias"}, "decreasing names 'bias'"),
         ({"increasing": "x0", "decreasing": "x1, x0"}, "a direction of 'x0' is given twice"),
         ({"increasing": "x0,x0"}, "a direction of 'x0' is given twice"),

@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.estimators.additive import PrivateAdditive
 from dpcore.evaluation.evaluation import WIDE, Evaluation
 from dpcore.evaluation.evaluation import evaluate as evaluate_rows
 from dpcore.evaluation.linear_scores import linear_scores
@@ -275,6 +276,15 @@ def test_invalid_arguments_are_refused():
         with pytest.raises(ConfigurationError, match=next(iter(option))):
             evaluate(THETA, oracle, **option)
     assert not oracle.releases
+
+
+def test_a_model_of_curves_is_told_to_come_with_its_feature_map():
+    oracle = world.divided(SCHEMA, *rows_of(50), parties=1)
+    with pytest.raises(ShapeError, match=r"for a model of curves feature_map=model\.feature_map too"):
+        evaluate(np.zeros(16), oracle)
+    model = PrivateAdditive()
+    with pytest.raises(ConfigurationError, match=r"theta is a PrivateAdditive, .*feature_map=model\.feature_map\)"):
+        evaluate(model, oracle)
 
 
 def test_an_evaluation_is_frozen():
