@@ -45,10 +45,15 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Texts:
-    """Cells of a text column: codes (m,) index `texts`; -1 means that the cell is missing."""
+    """Cells of a text column: codes (m,) index `texts`; -1 means that the cell is missing.
+
+    booleans: the column was of type boolean. Its texts "true" and "false" match a schema's texts in any case: a library
+    that reads "True" and "False" from a CSV makes booleans of them.
+    """
 
     codes: NDArray[np.int64]
     texts: tuple[str, ...]
+    booleans: bool = False
 
 
 Cells = Numbers | Texts
@@ -318,8 +323,21 @@ def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
 
 def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
     """The meaning of each cell, -1 if it is missing or unknown; one Python step per distinct text."""
-    table = np.array([*(meaning.get(text, -1) for text in cells.texts), -1], dtype=np.int64)
+    of_text = _meaning_in_any_case if cells.booleans else _meaning
+    table = np.array([*(of_text(text, meaning) for text in cells.texts), -1], dtype=np.int64)
     return table[cells.codes]
+
+
+def _meaning(text: str, meaning: Mapping[str, int]) -> int:
+    return meaning.get(text, -1)
+
+
+def _meaning_in_any_case(text: str, meaning: Mapping[str, int]) -> int:
+    """The meaning of the text itself; otherwise that of the only text that differs from it in case, if there is one."""
+    if text in meaning:
+        return meaning[text]
+    found = [value for other, value in meaning.items() if other.casefold() == text.casefold()]
+    return found[0] if len(found) == 1 else -1
 
 
 def _missing(feature: Feature, missing: Mask) -> tuple[Mask | None, Mask | None]:

@@ -355,7 +355,7 @@ def numbers(array: pa.Array, column: str) -> Numbers:
 def texts(array: pa.Array, column: str) -> Texts:
     """An Arrow column as codes of its distinct texts (dpcore.records.features.value_text).
 
-    Empty texts and nulls are missing.
+    Empty texts and nulls are missing. Cells of a boolean type are "true" and "false", and marked as such.
 
     The texts are in the order of their first occurrence. Raises CellError if the column has a nested or binary type.
     """
@@ -374,7 +374,7 @@ def texts(array: pa.Array, column: str) -> Texts:
     found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
     # One more place, for nulls; empty texts have the same code.
     places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
-    return Texts(places[_codes(encoded)], found)
+    return Texts(places[_codes(encoded)], found, booleans=pa.types.is_boolean(kind))
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:

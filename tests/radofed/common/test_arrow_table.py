@@ -7,11 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import radofed
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.features import BooleanFeature, CategoryFeature, Label
+from dpcore.records.schema import Schema
 from learner.model import Model, error_rate, predict
 from parties.data.dataset import load
 from radofed.common.tables.arrow_table import ArrowTable
@@ -151,6 +154,54 @@ def test_nulls_are_missing_and_columns_keep_their_types():
     found = load(ArrowTable.of(TABLE), STAYS)
     assert found.report.rows == 3
     assert load(ArrowTable.of(TABLE.slice(0, 2)), STAYS).report.zero_vectors == 0
+
+
+def flagged(true, false, values):
+    """A schema with a flag, a category of `values` and a label, of which the first two drop rows that do not fit."""
+    drops = {"missing": "zero-vector", "unknown": "zero-vector"}
+    return Schema(
+        name="flags",
+        label=Label(column="ill", positive=("True",), negative=("False",)),
+        features=(
+            BooleanFeature(name="flag", true=true, false=false, **drops),
+            CategoryFeature(name="kind", values=values, **drops),
+        ),
+    )
+
+
+FLAGS = pa.table(dict.fromkeys(("flag", "kind", "ill"), pa.array([True, False, True])))
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_booleans_match_texts_in_any_case(tmp_path, coded):
+    schema = flagged(("True",), ("FALSE", "no"), ("False", "True", "yes"))
+    columns = [FLAGS["flag"].combine_chunks()] * 3
+    if coded:
+        codes = pa.array([1, 0, 1])
+        columns = [pa.DictionaryArray.from_arrays(codes, pa.array([False, True]))] * 2 + columns[:1]
+    table = pa.table(columns, names=FLAGS.column_names)
+    found = load(ArrowTable.of(table), schema)
+    assert (found.records.features / 2.0**30).tolist() == [[1, 0, 1, 0, 1], [-1, 1, 0, 0, 1], [1, 0, 1, 0, 1]]
+    assert found.records.labels.tolist() == [1, -1, 1]
+    parquet = tmp_path / "flags.parquet"
+    pq.write_table(FLAGS, parquet)
+    np.testing.assert_array_equal(load(parquet, schema).records.features, found.records.features)
+
+
+def test_booleans_match_their_own_text_first_and_no_text_in_doubt():
+    wanted = flagged(("True", "true"), ("TRUE", "false"), ("true", "TRUE", "False"))
+    assert load(ArrowTable.of(FLAGS), wanted).records.features[:, 1:3].any(axis=1).tolist() == [True, False, True]
+    doubtful = flagged(("True",), ("TRUE",), ("True", "TRUE"))
+    assert not load(ArrowTable.of(FLAGS), doubtful).records.usable.any()
+
+
+def test_texts_match_in_their_own_case():
+    texts = FLAGS.set_column(0, "flag", pa.array(["true", "True", "TRUE"]))
+    assert load(ArrowTable.of(texts), flagged(("True",), ("no",), ("True", "False"))).records.usable.tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_an_index_of_pandas_is_no_column():
