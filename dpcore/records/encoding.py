@@ -74,12 +74,16 @@ class CellError(DataError):
 
 @dataclass(frozen=True)
 class Tally:
-    """How many cells of one feature, or of the label, each policy changed."""
+    """How many cells of one feature, or of the label, each policy changed.
+
+    empty: how many of the cells that made zero vectors were missing.
+    """
 
     name: str
     imputed: int = 0
     clipped: int = 0
     zero_vectors: int = 0
+    empty: int = 0
 
     def __add__(self, other: "Tally") -> "Tally":
         """The sum of both tallies, with the name of the first."""
@@ -88,6 +92,7 @@ class Tally:
             self.imputed + other.imputed,
             self.clipped + other.clipped,
             self.zero_vectors + other.zero_vectors,
+            self.empty + other.empty,
         )
 
 
@@ -197,13 +202,15 @@ def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) 
     tallies = []
     start = 0
     for feature in schema.features:
-        column = _encode_feature(feature, cells[source_of(feature)])
+        own = cells[source_of(feature)]
+        column = _encode_feature(feature, own)
         stop = start + len(feature.coordinates)
         _put(column.values, x[:, start:stop])
         start = stop
         if column.dropped is not None:
             usable &= ~column.dropped
-        counts = (_count(mask) for mask in (column.imputed, column.clipped, column.dropped))
+        empty = _missing_cells(own) if feature.missing == "zero-vector" else None
+        counts = (_count(mask) for mask in (column.imputed, column.clipped, column.dropped, empty))
         tallies.append(Tally(feature.name, *counts))
     if schema.bias:
         _put(np.ones((len(x), 1), dtype=np.bool_), x[:, start:])
@@ -219,6 +226,10 @@ def _put(values: Floats | Mask, place: NDArray[Any]) -> None:
         place <<= STORED_FRACTION_BITS
     else:
         store(np.asarray(values, dtype=np.float64).reshape(place.shape), out=place)
+
+
+def _missing_cells(cells: Cells) -> Mask:
+    return cells.missing if isinstance(cells, Numbers) else cells.codes < 0
 
 
 def _count(mask: Mask | None) -> int:
@@ -306,7 +317,7 @@ def _labelled(label: Label, cells: Mapping[WantedColumn, Cells], usable: Mask) -
     labels, dropped = _encode_label(label, label_cells)
     usable &= ~dropped
     labels[~usable] = 1
-    return labels, Tally(label.column, zero_vectors=_count(dropped))
+    return labels, Tally(label.column, zero_vectors=_count(dropped), empty=_count(_missing_cells(label_cells)))
 
 
 def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:

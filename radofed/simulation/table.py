@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.encoding import Texts, WantedColumn
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
+from dpcore.records.unusable import why_most_are_unusable
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radofed.common.tables.tables import TableSource, open_table, read_blocks
@@ -25,13 +26,14 @@ class SimulationTable:
     """Rows as a schema encodes them.
 
     groups: (m,), the code of each row's text in the column that divides the parties, None if there is none.
-    notes: sentences about how the table was read.
+    notes: sentences about how the table was read. unusable: a clause on why most rows are not usable; None if they are.
     """
 
     schema: Schema
     records: Records
     groups: NDArray[np.int64] | None
     notes: tuple[str, ...]
+    unusable: str | None = None
 
 
 def read_table(
@@ -46,7 +48,7 @@ def read_table(
 
     label, positive: the label's column and its positive texts; required without a schema, otherwise None or the
     schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. Raises
-    ConfigurationError, SchemaError or DataError.
+    ConfigurationError, SchemaError or DataError, also if no row is usable.
     """
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
@@ -57,7 +59,11 @@ def read_table(
     else:
         _check_label(schema, label, positive)
     data = load(source, schema)
-    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings))
+    usable = int(data.records.usable.sum())
+    why = why_most_are_unusable(schema, data.report.tallies, rows=data.report.rows, usable=usable)
+    if not usable:
+        raise DataError(f"{why}; correct the table or the schema", file=data.report.file)
+    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), why)
 
 
 def inferred_schema(

@@ -34,6 +34,7 @@ from dpcore.records.encoding import (
 )
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
+from dpcore.records.unusable import summed
 from radofed.common.files.reading import FileKind, open_file
 from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.csv_table import CsvTable
@@ -294,13 +295,20 @@ def _present(found: Cells, column: str) -> list[str]:
     return [found.texts[code] for code in found.codes]
 
 
+def read_rows(source: TableSource, schema: Schema) -> EncodedRows:
+    """All rows of a table without their labels, for prediction: x is (m, d). Raises as encoded_blocks does."""
+    blocks = list(encoded_blocks(source, schema, label=False))
+    x, usable = (np.concatenate(parts) for parts in zip(*((block.x, block.usable) for block in blocks), strict=True))
+    return EncodedRows(x, None, usable, summed(block.tallies for block in blocks))
+
+
 def read_observations(source: TableSource, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """All rows of a table without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
 
     A row that is not usable is all zeros, and nothing can be predicted for it. Raises as encoded_blocks does.
     """
-    blocks = list(encoded_blocks(source, schema, label=False))
-    return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
+    rows = read_rows(source, schema)
+    return rows.x, rows.usable
 
 
 def _state(path: str | Path) -> tuple[int, int, int] | None:
