@@ -55,6 +55,7 @@ Result = TypeVar("Result")
 # Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+_PLAIN = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 # None: the header says.
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 _TABLE = FileKind(
@@ -339,6 +340,7 @@ def numbers(array: pa.Array, column: str) -> Numbers:
 
     Raises CellError if a text is not a number or the column has a type that is not numeric.
     """
+    array = _stored(array, column)
     kind = array.type
     if pa.types.is_dictionary(kind):
         return numbers(_decoded(array), column)
@@ -367,6 +369,7 @@ def texts(array: pa.Array, column: str) -> Texts:
 
     The texts are in the order of their first occurrence. Raises CellError if the column has a nested or binary type.
     """
+    array = _stored(array, column)
     kind = array.type
     if pa.types.is_nested(kind) or any(of_kind(kind) for of_kind in _BINARY):
         raise CellError(None, column, f"the column is of type {kind}, which has no texts; convert it")
@@ -378,11 +381,29 @@ def texts(array: pa.Array, column: str) -> Texts:
         of_used = texts(_takeable(array.dictionary).take(used.dictionary), column)
         places = np.append(of_used.codes, -1)
         return Texts(places[_codes(used)], of_used.texts)
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:  # Arrow encodes only the wider ones
+        array = array.cast(pa.decimal128(kind.precision, kind.scale))
     encoded = (_trim(array) if is_text(kind) else array).dictionary_encode()
     found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
     # One more place, for nulls; empty texts have the same code.
     places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
     return Texts(places[_codes(encoded)], found, booleans=pa.types.is_boolean(kind))
+
+
+def _stored(array: pa.Array, column: str) -> pa.Array:
+    """The texts, numbers or booleans in which an extension type stores its values. Other arrays are left as they are.
+
+    Raises CellError if it stores something else, as intervals and UUIDs do.
+    """
+    kind = array.type
+    if not isinstance(kind, pa.BaseExtensionType):
+        return array
+    stored = array.storage
+    if kind.extension_name == "arrow.bool8":
+        return stored.cast(pa.bool_())
+    if is_text(stored.type) or any(of_kind(stored.type) for of_kind in _PLAIN):
+        return stored
+    raise CellError(None, column, f"the column is of type {kind}, which is neither text nor number; convert it")
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:

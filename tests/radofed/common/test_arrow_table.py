@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import decimal
 import json
 from fractions import Fraction
 
@@ -17,6 +18,7 @@ from dpcore.records.features import BooleanFeature, CategoryFeature, Label
 from dpcore.records.schema import Schema
 from learner.model import Model, error_rate, predict
 from parties.data.dataset import load
+from parties.data.schema_draft import infer
 from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.tables import open_table
 from tests.radofed.simulation_world import made_up, simulate
@@ -148,6 +150,46 @@ def test_numbers_of_every_kind_are_the_same_rows(kind):
     wanted = load(ArrowTable.of(TABLE.set_column(0, "age", pa.array([41.0, 20.0, None]))), STAYS).records
     found = load(ArrowTable.of(StreamedFrame(TABLE.set_column(0, "age", ages))), STAYS).records
     np.testing.assert_array_equal(found.features, wanted.features)
+
+
+def extended(kind, values):
+    return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+
+
+def test_extension_types_that_store_texts_numbers_or_booleans_are_read_as_these():
+    wanted = load(ArrowTable.of(TABLE), STAYS).records
+    ages = extended(pa.opaque(pa.float64(), "age", "hospital"), COLUMNS["age"])
+    smokers = extended(pa.json_(pa.string()), COLUMNS["smoker"])
+    table = pa.table({"age": ages, "smoker": smokers, "stayed": COLUMNS["stayed"]})
+    np.testing.assert_array_equal(load(ArrowTable.of(table), STAYS).records.features, wanted.features)
+    flags = pa.table(dict.fromkeys(FLAGS.column_names, extended(pa.bool8(), [1, 0, 7])))
+    schema = flagged(("True",), ("False",), ("True", "False"))
+    assert load(ArrowTable.of(flags), schema).records.labels.tolist() == [1, -1, 1]
+
+
+def test_extension_types_that_store_something_else_are_refused_if_they_are_needed():
+    ids = extended(pa.uuid(), [bytes([row]) * 16 for row in range(3)])
+    said = "is of type extension<arrow.uuid>, which is neither text nor number; convert it"
+    for place, column in enumerate(("age", "smoker")):
+        with pytest.raises(DataError, match=f"the table, column '{column}': the column {said}"):
+            load(ArrowTable.of(TABLE.set_column(place, column, ids)), STAYS)
+    _, notes = infer(ArrowTable.of(TABLE.append_column("id", ids)), "stayed", ["yes"])
+    assert f"'id' is left out: the column {said}." in notes
+
+
+def test_periods_and_intervals_of_pandas_end_nothing():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(COLUMNS)
+    frame["month"] = pandas.PeriodIndex(["2026-01", "2026-03", "2026-09"], freq="M")
+    frame["group"] = pandas.cut([1, 2, 3], 2)
+    schema, notes = infer(ArrowTable.of(frame), "stayed", ["yes"])
+    assert [feature.column for feature in schema.features] == ["age", "smoker", "month"]
+    assert [note for note in notes if "'group' is left out" in note and note.endswith("convert it.")]
+
+
+def test_small_decimals_have_texts():
+    small = TABLE.append_column("share", pa.array([decimal.Decimal("1.5"), None, None]).cast(pa.decimal32(3, 1)))
+    assert infer(ArrowTable.of(small), "stayed", ["yes"])[0].features
 
 
 def test_nulls_are_missing_and_columns_keep_their_types():
