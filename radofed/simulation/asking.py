@@ -60,9 +60,8 @@ def simulated_federation(
     """
     check_parties(parties)
     divided = Partition.parse(partition)
-    values = (positive,) if isinstance(positive, str) else positive
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
-    table = read_table(as_source(data), label=label, positive=values, schema=schema, group_column=divided.column)
+    table = read_table(as_source(data), label=label, positive=positive, schema=schema, group_column=divided.column)
     if table.unusable is not None:
         warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)
     parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))

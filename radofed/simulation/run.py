@@ -152,11 +152,10 @@ def simulate(
     )
     if design_options is not None:
         check_learners(chosen, moments=design_options.name == "moments")
-    values = (positive,) if isinstance(positive, str) else positive
     table = read_table(
         as_source(data),
         label=label,
-        positive=values,
+        positive=positive,
         schema=_schema(schema),
         group_column=settings.partition.column,
     )

@@ -1,13 +1,15 @@
 """The table of a simulation, read through a schema like a party's, all rows at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.encoding import Texts, WantedColumn
+from dpcore.records.features import value_text
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
 from dpcore.records.unusable import why_most_are_unusable
@@ -40,16 +42,17 @@ def read_table(
     source: TableSource,
     *,
     label: str | None,
-    positive: Sequence[str] | None,
+    positive: str | Sequence[str] | None,
     schema: Schema | None,
     group_column: str | None,
 ) -> SimulationTable:
     """Read a table, through `schema` or one inferred from the table.
 
-    label, positive: the label's column and its positive texts; required without a schema, otherwise None or the
+    label, positive: the label's column and its positive texts, or one; required without a schema, otherwise None or the
     schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. Raises
     ConfigurationError, SchemaError or DataError, also if no row is usable.
     """
+    label, positive = _texts_of_label(label, positive)
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
@@ -96,6 +99,24 @@ def _stand_in(feature: Feature) -> str:
             return repr((feature.true if feature.impute else feature.false)[0])
         case _:
             return repr(feature.impute)
+
+
+def _texts_of_label(label: Any, positive: Any) -> tuple[str | None, tuple[str, ...] | None]:
+    """The label's column and its positive texts. Raises ConfigurationError for what is no text."""
+    if label is not None:
+        _check_text("label", label)
+    if positive is None:
+        return label, None
+    values = tuple(positive) if isinstance(positive, Iterable) and not isinstance(positive, str) else (positive,)
+    for value in values:
+        _check_text("a positive value", value)
+    return label, values
+
+
+def _check_text(what: str, value: Any) -> None:
+    if not isinstance(value, str):
+        plain = value.item() if isinstance(value, np.generic) else value
+        raise ConfigurationError(f'{what} is {value!r}: give a text, such as "{value_text(plain)}"')
 
 
 def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None) -> None:
