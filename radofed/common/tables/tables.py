@@ -5,7 +5,7 @@ give batches of Arrow columns. Columns become cells, which a schema interprets. 
 place in it, and quotes no cell.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -36,7 +36,7 @@ from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from dpcore.records.unusable import summed
 from radofed.common.files.reading import FileKind, open_file
-from radofed.common.tables.arrow_table import ArrowTable
+from radofed.common.tables.arrow_table import ArrowTable, same_headers
 from radofed.common.tables.csv_table import CsvTable
 from radofed.common.tables.database_table import DatabaseTable
 from radofed.common.tables.databases.source import DatabaseSource
@@ -119,10 +119,8 @@ def open_table(source: TableSource) -> Table:
         table = source
     else:
         table = _database(source) if isinstance(source, DatabaseSource) else _opened(source)
-    for header, count in Counter(table.columns).items():
-        if header and count > 1:
-            first, second = [place for place, other in enumerate(table.columns, start=1) if other == header][:2]
-            raise table.error(f"columns {first} and {second} have the same header; rename one")
+    if (sentence := same_headers(table.columns)) is not None:
+        raise table.error(sentence)
     return table
 
 
@@ -235,7 +233,13 @@ def _ahead(
 def no_such_column(table: Table, column: str) -> DataError:
     """The error about a column that a table lacks. It quotes one of the table's headers only if it is nearly equal."""
     near = close_match(column, table.columns)
-    check = "check the query" if isinstance(table, DatabaseTable) else "check that the file has a header line"
+    match table:
+        case DatabaseTable():
+            check = "check the query"
+        case ArrowTable():
+            check = f"check the names of {table.path}'s columns"
+        case _:
+            check = "check that the file has a header line"
     hint = check if near is None else f"did you mean {near!r}?"
     return table.error(f"there is no such column; {hint}", column=column)
 

@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import decimal
 import json
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -192,6 +193,21 @@ def test_small_decimals_have_texts():
     assert infer(ArrowTable.of(small), "stayed", ["yes"])[0].features
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_nan_is_missing(kind):
+    wanted = load(ArrowTable.of(TABLE), STAYS).records
+    nan = TABLE.set_column(0, "age", pa.array(np.array([41.0, 20.5, np.nan], kind.to_pandas_dtype())))
+    for table in (nan, StreamedFrame(nan)):
+        np.testing.assert_array_equal(load(ArrowTable.of(table), STAYS).records.features, wanted.features)
+    numbers = pa.table({name: pa.array([1.0, 0.0, math.nan], kind) for name in FLAGS.column_names})
+    coded = Schema(
+        name="coded",
+        label=Label(column="ill", positive=("1",), negative=("0",), missing="zero-vector"),
+        features=(BooleanFeature(name="flag", true=("1",), false=("0",), missing="zero-vector"),),
+    )
+    assert load(ArrowTable.of(numbers), coded).records.usable.tolist() == [True, True, False]
+
+
 def test_nulls_are_missing_and_columns_keep_their_types():
     found = load(ArrowTable.of(TABLE), STAYS)
     assert found.report.rows == 3
@@ -285,6 +301,31 @@ def test_a_frame_that_cannot_be_converted_quotes_no_cell():
     assert "the patient" not in str(refused.value)
 
 
+def test_a_frame_that_cannot_be_converted_says_which_column_is_at_fault():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(COLUMNS)
+    for name, cells in {
+        "mixed": ["the patient", 2, 3.5],
+        "complex": [1j, 2j, 3j],
+        "sparse": pandas.arrays.SparseArray([1.0, 0.0, 0.0]),
+    }.items():
+        with pytest.raises(ConfigurationError, match=f"column '{name}' of a DataFrame .*give all its cells") as refused:
+            ArrowTable.of(frame.assign(**{name: cells, "other": cells}))
+        assert "the patient" not in str(refused.value)
+    twice = pandas.concat([frame, frame[["smoker"]]], axis=1)
+    with pytest.raises(ConfigurationError, match="columns 2 and 4 have the same header; rename one"):
+        ArrowTable.of(twice)
+
+
+@pytest.mark.parametrize("columns", [["age", "smoker"], {"age": 1}.keys, None])
+def test_an_object_from_which_no_column_can_be_selected_blames_none(columns):
+    odd = OddFrame()
+    odd.columns = columns
+    with pytest.raises(ConfigurationError, match="give each column a single type") as refused:
+        ArrowTable.of(odd)
+    assert "smoker" not in str(refused.value)
+
+
 def test_errors_name_the_row_of_the_table():
     older = TABLE.set_column(0, "age", pa.array([41.0, 20.5, 7e9]))
     with pytest.raises(DataError, match=r"the table, row 3, column 'age'"):
@@ -294,6 +335,10 @@ def test_errors_name_the_row_of_the_table():
         open_table(ArrowTable.of(twice))
     with pytest.raises(DataError, match="at least one row"):
         load(ArrowTable.of(TABLE.slice(0, 0)), STAYS)
+    with pytest.raises(
+        DataError, match=r"column 'age': there is no such column; check the names of the table's columns"
+    ):
+        load(ArrowTable.of(TABLE.drop_columns("age")), STAYS)
     nested = TABLE.set_column(0, "age", pa.array([[1.0]] * 3))
     with pytest.raises(DataError, match="convert it"):
         load(ArrowTable.of(nested), STAYS)
