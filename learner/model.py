@@ -126,7 +126,10 @@ class Model:
         return bytes.fromhex(_digest(self._to_json()))
 
     def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression | Pipeline":
-        """The model as a fitted scikit-learn estimator: `learner.export.to_sklearn`."""
+        """The model as a fitted scikit-learn estimator: `learner.export.to_sklearn`.
+
+        It also decides rows for which `predict` has no prediction, which the schema makes zero vectors.
+        """
         return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
