@@ -92,7 +92,7 @@ def to_sklearn(
 
     Margins equal `Model.scores` up to rounding, so predictions are the same; both classify a margin of 0 as negative.
     There is one difference: a row that the schema makes a zero vector has no prediction in radofed, while the exported
-    estimator predicts the sign of the intercept. `predict_proba` is the logistic function of the margin. It is
+    estimator decides it as a row of zeros. `predict_proba` is the logistic function of the margin. It is
     calibrated only if theta is on that scale, which is not guaranteed. `fit` discards the model.
 
     To keep a model, save it with `Model.save` and convert it after loading. Loading a pickle or joblib file runs any

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,12 +18,13 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
+from dpcore.records.unusable import summed, why_most_are_unusable
 from learner import covariance as covariances
 from learner import export
 from learner.shapes.explanation import Explanation, explain
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import write_durably
-from radofed.common.tables.tables import as_source, encoded_blocks, open_table, read_observations
+from radofed.common.tables.tables import as_source, encoded_blocks, open_table, read_rows
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -124,7 +126,10 @@ class Model:
         return bytes.fromhex(_digest(self._to_json()))
 
     def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression | Pipeline":
-        """The model as a fitted scikit-learn estimator: `learner.export.to_sklearn`."""
+        """The model as a fitted scikit-learn estimator: `learner.export.to_sklearn`.
+
+        It also decides rows for which `predict` has no prediction, which the schema makes zero vectors.
+        """
         return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
@@ -213,11 +218,16 @@ def predict(model: Model, path: Any) -> Predictions:
     """Scores and labels of the rows of a table. The label column is not read.
 
     path: a CSV or Parquet file's path, an Arrow table or a data frame (radofed.common.tables.arrow_table).
-    A row that the schema's policies make a zero vector has no prediction. A score of exactly zero has label -1, as in
-    the estimators. Raises DataError as radofed.common.tables.tables does.
+    A row that the schema's policies make a zero vector has no prediction. If most rows have none, a UserWarning names
+    the column and the policy that made most of them. A score of exactly zero has label -1, as in the estimators. Raises
+    DataError as radofed.common.tables.tables does.
     """
-    x, usable = read_observations(as_source(path), model.schema)
-    scores = model.scores(x)
+    rows = read_rows(as_source(path), model.schema)
+    usable = rows.usable
+    why = why_most_are_unusable(model.schema, rows.tallies, rows=len(usable), usable=int(usable.sum()))
+    if why is not None:
+        warnings.warn(f"{why}; these rows have no prediction: correct the table", stacklevel=2)
+    scores = model.scores(rows.x)
     labels = np.where(scores > 0, 1, -1).astype(np.int8)
     scores[~usable] = math.nan
     labels[~usable] = 0
@@ -227,17 +237,23 @@ def predict(model: Model, path: Any) -> Predictions:
 def error_rate(model: Model, path: Any) -> float:
     """The fraction of a labelled table's usable rows that the model classifies wrongly.
 
-    Raises DataError as radofed.common.tables.tables does, and if no row is usable.
+    Warns as `predict` does. Raises DataError as radofed.common.tables.tables does, and if no row is usable.
     """
     source = as_source(path)
-    wrong = usable = 0
+    wrong = usable = rows = 0
+    tallies = []
     for block in encoded_blocks(source, model.schema, label=True):
         assert block.labels is not None, "labels were asked for"
         predicted = np.where(model.scores(block.x) > 0, 1, -1)
         wrong += int(np.count_nonzero((predicted != block.labels) & block.usable))
         usable += int(np.count_nonzero(block.usable))
+        rows += len(block.usable)
+        tallies.append(block.tallies)
+    why = why_most_are_unusable(model.schema, summed(tallies), rows=rows, usable=usable)
     if not usable:
-        raise DataError("no row is usable, so there is no error rate; correct the table", file=open_table(source).path)
+        raise DataError(f"{why}; correct the table", file=open_table(source).path)
+    if why is not None:
+        warnings.warn(f"{why}; the error rate is over the usable rows: correct the table", stacklevel=2)
     return wrong / usable
 
 

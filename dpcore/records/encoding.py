@@ -45,10 +45,15 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Texts:
-    """Cells of a text column: codes (m,) index `texts`; -1 means that the cell is missing."""
+    """Cells of a text column: codes (m,) index `texts`; -1 means that the cell is missing.
+
+    booleans: the column was of type boolean. Its texts "true" and "false" match a schema's texts in any case: a library
+    that reads "True" and "False" from a CSV makes booleans of them.
+    """
 
     codes: NDArray[np.int64]
     texts: tuple[str, ...]
+    booleans: bool = False
 
 
 Cells = Numbers | Texts
@@ -69,12 +74,16 @@ class CellError(DataError):
 
 @dataclass(frozen=True)
 class Tally:
-    """How many cells of one feature, or of the label, each policy changed."""
+    """How many cells of one feature, or of the label, each policy changed.
+
+    empty: how many of the cells that made zero vectors were missing.
+    """
 
     name: str
     imputed: int = 0
     clipped: int = 0
     zero_vectors: int = 0
+    empty: int = 0
 
     def __add__(self, other: "Tally") -> "Tally":
         """The sum of both tallies, with the name of the first."""
@@ -83,6 +92,7 @@ class Tally:
             self.imputed + other.imputed,
             self.clipped + other.clipped,
             self.zero_vectors + other.zero_vectors,
+            self.empty + other.empty,
         )
 
 
@@ -192,13 +202,15 @@ def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) 
     tallies = []
     start = 0
     for feature in schema.features:
-        column = _encode_feature(feature, cells[source_of(feature)])
+        own = cells[source_of(feature)]
+        column = _encode_feature(feature, own)
         stop = start + len(feature.coordinates)
         _put(column.values, x[:, start:stop])
         start = stop
         if column.dropped is not None:
             usable &= ~column.dropped
-        counts = (_count(mask) for mask in (column.imputed, column.clipped, column.dropped))
+        empty = _missing_cells(own) if feature.missing == "zero-vector" else None
+        counts = (_count(mask) for mask in (column.imputed, column.clipped, column.dropped, empty))
         tallies.append(Tally(feature.name, *counts))
     if schema.bias:
         _put(np.ones((len(x), 1), dtype=np.bool_), x[:, start:])
@@ -214,6 +226,10 @@ def _put(values: Floats | Mask, place: NDArray[Any]) -> None:
         place <<= STORED_FRACTION_BITS
     else:
         store(np.asarray(values, dtype=np.float64).reshape(place.shape), out=place)
+
+
+def _missing_cells(cells: Cells) -> Mask:
+    return cells.missing if isinstance(cells, Numbers) else cells.codes < 0
 
 
 def _count(mask: Mask | None) -> int:
@@ -301,7 +317,7 @@ def _labelled(label: Label, cells: Mapping[WantedColumn, Cells], usable: Mask) -
     labels, dropped = _encode_label(label, label_cells)
     usable &= ~dropped
     labels[~usable] = 1
-    return labels, Tally(label.column, zero_vectors=_count(dropped))
+    return labels, Tally(label.column, zero_vectors=_count(dropped), empty=_count(_missing_cells(label_cells)))
 
 
 def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
@@ -318,8 +334,21 @@ def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
 
 def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
     """The meaning of each cell, -1 if it is missing or unknown; one Python step per distinct text."""
-    table = np.array([*(meaning.get(text, -1) for text in cells.texts), -1], dtype=np.int64)
+    of_text = _meaning_in_any_case if cells.booleans else _meaning
+    table = np.array([*(of_text(text, meaning) for text in cells.texts), -1], dtype=np.int64)
     return table[cells.codes]
+
+
+def _meaning(text: str, meaning: Mapping[str, int]) -> int:
+    return meaning.get(text, -1)
+
+
+def _meaning_in_any_case(text: str, meaning: Mapping[str, int]) -> int:
+    """The meaning of the text itself; otherwise that of the only text that differs from it in case, if there is one."""
+    if text in meaning:
+        return meaning[text]
+    found = [value for other, value in meaning.items() if other.casefold() == text.casefold()]
+    return found[0] if len(found) == 1 else -1
 
 
 def _missing(feature: Feature, missing: Mask) -> tuple[Mask | None, Mask | None]:

@@ -49,7 +49,8 @@ def value_text(value: object) -> str:
 
     Booleans are "true" and "false", integers decimal, floats that are integers below 2^53 as those integers, other
     floats their shortest decimal that reads back as the same double (Python's repr). Any other value is its text,
-    trimmed of space, tab, CR and LF. Cells of a CSV are texts and are only trimmed: "01" is not "1".
+    trimmed of space, tab, CR and LF. Cells of a CSV are texts and are only trimmed: "01" is not "1". Cells of a boolean
+    column match a schema's texts in any case (dpcore.records.encoding.Texts).
     """
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -3,6 +3,7 @@
 Evaluations of both sorts have the same figures and intervals (dpcore.evaluation.evaluation).
 """
 
+import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +21,7 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.unusable import summed, why_most_are_unusable
 from dpcore.statistics.estimates import Estimates
 from learner.model import Model
 from radofed.common.files.reading import FileKind, read_json, with_remedy
@@ -134,7 +136,7 @@ def measure(model: Model, table: Any) -> Measured:
     """The evaluation of a model on labelled rows that are the learner's own. Nothing is asked.
 
     table: a path, an Arrow table or a data frame. Raises DataError as radofed.common.tables.tables does, and if no row
-    is usable.
+    is usable. Warns if most are not.
     """
     rows = OwnRows(model.schema, table)
     found = evaluate(model.theta, rows, bins=OWN_BINS, unseen=True, feature_map=model.feature_map)
@@ -153,12 +155,17 @@ class OwnRows:
         self.schema = schema
         source = open_table(as_source(table))
         blocks = list(stored_blocks(source, schema))
-        if not any(block.usable.any() for block in blocks):
-            raise DataError("no row is usable, so nothing can be measured; correct the table", file=source.path)
+        usable = np.concatenate([block.usable for block in blocks])
+        tallies, count = summed(block.tallies for block in blocks), int(usable.sum())
+        why = why_most_are_unusable(schema, tallies, rows=len(usable), usable=count)
+        if not count:
+            raise DataError(f"{why}; correct the table", file=source.path)
+        if why is not None:
+            warnings.warn(f"{why}; figures are of the usable rows: correct the table", stacklevel=3)
         self._records = Records(
             np.concatenate([block.features for block in blocks]),
             np.concatenate([block.labels for block in blocks]),
-            np.concatenate([block.usable for block in blocks]),
+            usable,
         )
 
     @property

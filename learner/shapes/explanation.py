@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
+from dpcore.records.unusable import main_cause
 from learner.shapes.parts import intercept_of, parts_of
 from radofed.common.tables.arrow_table import ArrowTable
-from radofed.common.tables.tables import read_observations
+from radofed.common.tables.tables import read_rows
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -29,13 +30,15 @@ class Contribution:
 class Explanation:
     """intercept and contributions, the largest first, add up to the score. label: +1, -1, or 0 without a prediction.
 
-    Without a prediction, because the schema makes the row a zero vector, the score is NaN, and nothing is contributed.
+    Without a prediction, because the schema makes the row a zero vector, the score is NaN, nothing is contributed, and
+    `reason` names the column and the policy.
     """
 
     score: float
     label: int
     intercept: float
     contributions: tuple[Contribution, ...]
+    reason: str = ""
 
 
 def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
@@ -54,11 +57,12 @@ def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
         raise ConfigurationError(
             f"a value of the row cannot be read ({type(error).__name__}): give numbers, texts, True, False or None"
         ) from error
-    x, usable = read_observations(ArrowTable(table, "the row"), model.schema)
+    rows = read_rows(ArrowTable(table, "the row"), model.schema)
+    x = rows.x
     parts = parts_of(model)
     intercept = intercept_of(model, parts)[0]
-    if not usable[0]:
-        return Explanation(math.nan, 0, intercept, ())
+    if not rows.usable[0]:
+        return Explanation(math.nan, 0, intercept, (), main_cause(model.schema, rows.tallies))
     adds: dict[tuple[str, ...], float] = {}
     for part in parts:
         value = float(part.basis(x)[0] @ model.theta[list(part.places)])

@@ -15,6 +15,7 @@ from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.unusable import main_cause, summed
 from radofed.common.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.
@@ -30,7 +31,8 @@ class LoadReport:
 
     zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class. tallies: one per
     feature, in the schema's order, then the label's. digest: SHA-256 over all rows as encoded, in their order, and
-    over their ids. It confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may read.
+    over their ids. It confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may read. cause:
+    what made most of the zero vectors (dpcore.records.unusable.main_cause).
     """
 
     file: str
@@ -40,6 +42,7 @@ class LoadReport:
     negative: int
     tallies: tuple[Tally, ...]
     digest: bytes = field(repr=False)
+    cause: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -47,14 +50,15 @@ class LoadReport:
         found = []
         usable = self.rows - self.zero_vectors
         if not usable:
-            found.append("no row is usable: every row becomes a zero vector and contributes nothing")
+            found.append(f"no row is usable, every row becomes a zero vector and contributes nothing: {self.cause}")
         elif not (self.positive and self.negative):
             side = "positive" if self.positive else "negative"
             whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
             found.append(f"{whole} {side}: this party can take part but cannot learn alone")
         if self.zero_vectors and usable:
             share = 100 * self.zero_vectors / self.rows
-            found.append(f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) become zero vectors")
+            cause = f": {self.cause}" if usable < self.zero_vectors else ""
+            found.append(f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) become zero vectors{cause}")
         return tuple(found)
 
     def sentences(self) -> list[str]:
@@ -187,7 +191,7 @@ class _Counted:
         self._rows += len(rows.usable)
         self._usable += int(np.count_nonzero(rows.usable))
         self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
-        self._tallies = tuple(mine + more for mine, more in zip(self._tallies, rows.tallies, strict=True))
+        self._tallies = summed([self._tallies, rows.tallies])
         of_features, of_labels, of_usable, of_ids = self._hashes
         of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
         of_labels.update(np.ascontiguousarray(rows.labels).data)
@@ -200,4 +204,5 @@ class _Counted:
         dropped, negative = self._rows - self._usable, self._usable - self._positive
         parts = (self._schema.digest, *(each.digest() for each in self._hashes))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
-        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies, digest)
+        cause = main_cause(self._schema, self._tallies)
+        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies, digest, cause)

@@ -50,6 +50,7 @@ class _Seen:
     counts: Counter[str] = field(default_factory=Counter)
     overflowed: bool = False
     numeric: bool = True
+    infinite: bool = False
     marks: set[str] = field(default_factory=set)
     lowest: float = math.inf
     highest: float = -math.inf
@@ -99,7 +100,7 @@ class _Seen:
             return
         values = read.values[~read.missing]
         if not np.isfinite(values).all():
-            self.numeric = False
+            self.numeric, self.infinite = False, True
         elif len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
             self._keep(values)
@@ -245,10 +246,12 @@ def _feature(seen: _Seen, notes: list[str]) -> Feature | None:
         return CategoryFeature(
             name=name, column=seen.name, values=values, missing=missing, unknown="zero", impute=impute_text
         )
-    distinct = not seen.overflowed and different == seen.present
-    kind = (
-        "every row has a different text, as an id has" if distinct else f"it has over {MOST_CATEGORIES} different texts"
-    )
+    if seen.infinite:
+        kind = "it has infinite numbers; make them finite, or empty if the value is not known"
+    elif not seen.overflowed and different == seen.present:
+        kind = "every row has a different text, as an id has"
+    else:
+        kind = f"it has over {MOST_CATEGORIES} different texts"
     notes.append(f"{seen.name!r} is left out: {kind}.")
     return None
 

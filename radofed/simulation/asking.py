@@ -6,6 +6,7 @@ It has the interface of a federation of nodes:
     federation.statistic(['x["age"] >= 65'], epsilon=Fraction(1))
 """
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,15 @@ def simulated_federation(
     `learner.federation.Federation`.
 
     There is neither a policy nor a ledger: only the budget of each oracle limits the queries. Raises
-    ConfigurationError, SchemaError or DataError.
+    ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows
+    unusable, if most are.
     """
     check_parties(parties)
     divided = Partition.parse(partition)
-    values = (positive,) if isinstance(positive, str) else positive
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
-    table = read_table(as_source(data), label=label, positive=values, schema=schema, group_column=divided.column)
+    table = read_table(as_source(data), label=label, positive=positive, schema=schema, group_column=divided.column)
+    if table.unusable is not None:
+        warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)
     parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))
     names = party_names(parties)
     secret = SecretKey.generate(SystemRandom(), bits=key_bits) if encrypt else None

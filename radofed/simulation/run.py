@@ -152,11 +152,10 @@ def simulate(
     )
     if design_options is not None:
         check_learners(chosen, moments=design_options.name == "moments")
-    values = (positive,) if isinstance(positive, str) else positive
     table = read_table(
         as_source(data),
         label=label,
-        positive=values,
+        positive=positive,
         schema=_schema(schema),
         group_column=settings.partition.column,
     )
@@ -291,7 +290,10 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
     positive = table.records.labels[usable] > 0
     fewest = min(int(positive.sum()), int((~positive).sum()))
     if fewest == 0:
-        raise ConfigurationError("all usable rows have one label: give the values that are positive, or another table")
+        why = "" if table.unusable is None else f" ({table.unusable})"
+        raise ConfigurationError(
+            f"all usable rows have one label{why}: give the values that are positive, or another table"
+        )
     if fewest < options.folds:
         raise ConfigurationError(
             f"{options.folds} folds, and the rarer class has {fewest} rows: choose at most {max(2, fewest)} folds"

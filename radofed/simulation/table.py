@@ -1,15 +1,18 @@
 """The table of a simulation, read through a schema like a party's, all rows at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.encoding import Texts, WantedColumn
+from dpcore.records.features import value_text
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
+from dpcore.records.unusable import why_most_are_unusable
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radofed.common.tables.tables import TableSource, open_table, read_blocks
@@ -25,29 +28,31 @@ class SimulationTable:
     """Rows as a schema encodes them.
 
     groups: (m,), the code of each row's text in the column that divides the parties, None if there is none.
-    notes: sentences about how the table was read.
+    notes: sentences about how the table was read. unusable: a clause on why most rows are not usable; None if they are.
     """
 
     schema: Schema
     records: Records
     groups: NDArray[np.int64] | None
     notes: tuple[str, ...]
+    unusable: str | None = None
 
 
 def read_table(
     source: TableSource,
     *,
     label: str | None,
-    positive: Sequence[str] | None,
+    positive: str | Sequence[str] | None,
     schema: Schema | None,
     group_column: str | None,
 ) -> SimulationTable:
     """Read a table, through `schema` or one inferred from the table.
 
-    label, positive: the label's column and its positive texts; required without a schema, otherwise None or the
+    label, positive: the label's column and its positive texts, or one; required without a schema, otherwise None or the
     schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. Raises
-    ConfigurationError, SchemaError or DataError.
+    ConfigurationError, SchemaError or DataError, also if no row is usable.
     """
+    label, positive = _texts_of_label(label, positive)
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
@@ -57,7 +62,11 @@ def read_table(
     else:
         _check_label(schema, label, positive)
     data = load(source, schema)
-    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings))
+    usable = int(data.records.usable.sum())
+    why = why_most_are_unusable(schema, data.report.tallies, rows=data.report.rows, usable=usable)
+    if not usable:
+        raise DataError(f"{why}; correct the table or the schema", file=data.report.file)
+    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), why)
 
 
 def inferred_schema(
@@ -90,6 +99,24 @@ def _stand_in(feature: Feature) -> str:
             return repr((feature.true if feature.impute else feature.false)[0])
         case _:
             return repr(feature.impute)
+
+
+def _texts_of_label(label: Any, positive: Any) -> tuple[str | None, tuple[str, ...] | None]:
+    """The label's column and its positive texts. Raises ConfigurationError for what is no text."""
+    if label is not None:
+        _check_text("label", label)
+    if positive is None:
+        return label, None
+    values = tuple(positive) if isinstance(positive, Iterable) and not isinstance(positive, str) else (positive,)
+    for value in values:
+        _check_text("a positive value", value)
+    return label, values
+
+
+def _check_text(what: str, value: Any) -> None:
+    if not isinstance(value, str):
+        plain = value.item() if isinstance(value, np.generic) else value
+        raise ConfigurationError(f'{what} is {value!r}: give a text, such as "{value_text(plain)}"')
 
 
 def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None) -> None:

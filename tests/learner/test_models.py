@@ -1,5 +1,6 @@
 import json
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -206,8 +207,23 @@ def test_no_label_and_no_usable_row(model, tmp_path):
     with pytest.raises(DataError, match="stayed"):
         error_rate(model, path)
     path.write_text("smoker,age,stayed\nyes,,yes\n")
-    with pytest.raises(DataError, match="no row is usable"):
+    with pytest.raises(DataError, match=r"no row is usable: in column 'age' 1 cell is empty.*correct the table"):
         error_rate(model, path)
+
+
+def test_most_rows_without_a_prediction_are_warned_of(model, table, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(model, table)
+        error_rate(model, table)
+    path = tmp_path / "new.csv"
+    path.write_text("smoker,age,stayed\nyes,,yes\nno,,no\nno,60,yes\n")
+    only = "only 1 of 3 rows are usable: in column 'age' 2 cells are empty, and missing = \"zero-vector\""
+    with pytest.warns(UserWarning, match=f"{only}.*no prediction") as warned:
+        assert predict(model, path).labels.tolist() == [0, 0, 1]
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match=f"{only}.*the error rate is over the usable rows"):
+        assert error_rate(model, path) == 0.0
 
 
 def test_rows_that_do_not_fit(model):

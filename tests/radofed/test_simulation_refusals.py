@@ -1,11 +1,15 @@
 """What a simulation refuses, and that it says what would work."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import radofed
 from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
+from dpcore.records.features import BooleanFeature, Label
+from dpcore.records.schema import Schema
 from radofed.simulation import federation as federation_module
 from radofed.simulation.errors import SimulationError
 from tests.radofed.simulation_world import SCHEMA, Recorder, made_up, simulate
@@ -72,6 +76,11 @@ def table(tmp_path_factory):
         ({"positive": "out", "schema": SCHEMA}, "the schema's positive values"),
         ({"schema": "/no/such/file.toml"}, "cannot be read"),
         ({"positive": ["in", "out"]}, "one label"),
+        ({"positive": True}, 'a positive value is True: give a text, such as "true"'),
+        ({"positive": 1}, 'a positive value is 1: give a text, such as "1"'),
+        ({"positive": ["in", 2.0]}, 'a positive value is 2.0: give a text, such as "2"'),
+        ({"positive": np.bool_(True)}, 'give a text, such as "true"'),
+        ({"label": 4}, 'label is 4: give a text, such as "4"'),
         ({"encrypt": True, "key_bits": 1024}, "1024"),
         ({"feature_map": MAP}, "plain takes no feature map"),
         ({"feature_map": MAP, "estimators": "newton", "epsilon": 1}, "leave the map out"),
@@ -90,6 +99,31 @@ def test_bad_input_is_refused_with_what_would_work(table, options, said):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(DataError, match="check its path"):
         simulate(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("usable", "said"),
+    [
+        (
+            0,
+            r"the table: no row is usable: in column 'flag' 9 cells are in neither true nor false.*unknown = .*correct",
+        ),
+        (2, r"all usable rows have one label \(only 2 of 11 rows are usable: in column 'flag' 9 cells are"),
+    ],
+)
+def test_the_column_that_leaves_rows_out_is_named(usable, said):
+    schema = Schema(
+        name="flags",
+        label=Label(column="y", positive=("in",)),
+        features=(BooleanFeature(name="flag", true=("T",), false=("F",), unknown="zero-vector"),),
+    )
+    table = pa.table({"flag": ["true"] * 9 + ["T"] * usable, "y": ["in"] * 9 + ["out"] * usable})
+    with pytest.raises(RadofedError, match=said):
+        simulate(table, schema=schema, label=None, positive=None)
+    if usable:
+        with pytest.warns(UserWarning, match=r"only 2 of 11 rows are usable: in column 'flag'.*: correct") as warned:
+            radofed.simulated_federation(table, schema=schema, parties=2)
+        assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("fails", ["raises", "nan", "shape"])

@@ -5,16 +5,18 @@ PyCapsule interface) or the older `__dataframe__` (the dataframe interchange pro
 """
 
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.features import TRIMMED
 
 _BATCH_ROWS = 1 << 14
 # pandas hands over its index as columns, which are listed in the metadata or have such a name.
+_NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, NotImplementedError)
 _INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -35,12 +37,8 @@ class ArrowTable:
         """
         try:
             table = _arrow(data)
-        except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
-            # The library's message may quote cells.
-            raise ConfigurationError(
-                f"a {type(data).__name__} cannot be converted to an Arrow table ({type(error).__name__}): give each "
-                "column a single type"
-            ) from error
+        except _NOT_CONVERTED as error:
+            raise _not_converted(data, error) from error
         if table is None:
             raise ConfigurationError(
                 f"data is a {type(data).__name__}: give a file's path, an Arrow table, or a data frame that has "
@@ -56,7 +54,7 @@ class ArrowTable:
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
     ) -> Generator[pa.RecordBatch]:
-        """Arrow batches of `columns`, in their own types."""
+        """Arrow batches of `columns`, in their own types. NaN becomes null: libraries of frames use it for no value."""
         del numbers, coded
         names = [self.columns.index(column) for column in columns]
         chosen = self._table.select(names).rename_columns(list(columns))
@@ -67,11 +65,50 @@ class ArrowTable:
                 except pa.ArrowInvalid:
                     sentence = "holds a text that is not UTF-8, or a code without a value; make the table again"
                     raise self.error(sentence, column=name) from None
-            yield batch
+            yield pa.RecordBatch.from_arrays([_nan_as_null(column) for column in batch.columns], list(columns))
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about row `row`, counted from 1 in its message."""
         return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
+
+
+def same_headers(columns: Iterable[Any]) -> str | None:
+    """A sentence about two columns with the same header, counted from 1; None if there are none. "" is no header."""
+    places: dict[str, int] = {}
+    for place, header in enumerate(columns, start=1):
+        if header and places.setdefault(header, place) != place:
+            return f"columns {places[header]} and {place} have the same header; rename one"
+    return None
+
+
+def _not_converted(data: Any, error: Exception) -> ConfigurationError:
+    """The error about a frame that Arrow does not take. It names the first column at fault, if columns can be selected.
+
+    The library's message may quote cells, so it is left out.
+    """
+    kind, columns = type(data).__name__, getattr(data, "columns", ())
+    names = list(columns) if isinstance(columns, Iterable) else []
+    if (sentence := same_headers(map(str, names))) is not None:
+        return ConfigurationError(f"a {kind} cannot be converted to an Arrow table: {sentence}")
+    for name in names:
+        try:
+            part = data[[name]]
+        except (TypeError, LookupError, ValueError):  # no frame from which columns can be selected
+            break
+        try:
+            _arrow(part)
+        except _NOT_CONVERTED as cause:
+            return ConfigurationError(
+                f"column {str(name)!r} of a {kind} cannot be converted to an Arrow column ({type(cause).__name__}): "
+                "give all its cells one type, such as text or dense floating point, or leave the column out"
+            )
+    return ConfigurationError(
+        f"a {kind} cannot be converted to an Arrow table ({type(error).__name__}): give each column a single type"
+    )
+
+
+def _nan_as_null(column: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
 
 
 def _arrow(data: Any) -> pa.Table | None:

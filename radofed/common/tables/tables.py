@@ -5,7 +5,7 @@ give batches of Arrow columns. Columns become cells, which a schema interprets. 
 place in it, and quotes no cell.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -34,8 +34,9 @@ from dpcore.records.encoding import (
 )
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
+from dpcore.records.unusable import summed
 from radofed.common.files.reading import FileKind, open_file
-from radofed.common.tables.arrow_table import ArrowTable
+from radofed.common.tables.arrow_table import ArrowTable, same_headers
 from radofed.common.tables.csv_table import CsvTable
 from radofed.common.tables.database_table import DatabaseTable
 from radofed.common.tables.databases.source import DatabaseSource
@@ -54,6 +55,7 @@ Result = TypeVar("Result")
 # Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+_PLAIN = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 # None: the header says.
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 _TABLE = FileKind(
@@ -117,10 +119,8 @@ def open_table(source: TableSource) -> Table:
         table = source
     else:
         table = _database(source) if isinstance(source, DatabaseSource) else _opened(source)
-    for header, count in Counter(table.columns).items():
-        if header and count > 1:
-            first, second = [place for place, other in enumerate(table.columns, start=1) if other == header][:2]
-            raise table.error(f"columns {first} and {second} have the same header; rename one")
+    if (sentence := same_headers(table.columns)) is not None:
+        raise table.error(sentence)
     return table
 
 
@@ -233,7 +233,13 @@ def _ahead(
 def no_such_column(table: Table, column: str) -> DataError:
     """The error about a column that a table lacks. It quotes one of the table's headers only if it is nearly equal."""
     near = close_match(column, table.columns)
-    check = "check the query" if isinstance(table, DatabaseTable) else "check that the file has a header line"
+    match table:
+        case DatabaseTable():
+            check = "check the query"
+        case ArrowTable():
+            check = f"check the names of {table.path}'s columns"
+        case _:
+            check = "check that the file has a header line"
     hint = check if near is None else f"did you mean {near!r}?"
     return table.error(f"there is no such column; {hint}", column=column)
 
@@ -294,13 +300,20 @@ def _present(found: Cells, column: str) -> list[str]:
     return [found.texts[code] for code in found.codes]
 
 
+def read_rows(source: TableSource, schema: Schema) -> EncodedRows:
+    """All rows of a table without their labels, for prediction: x is (m, d). Raises as encoded_blocks does."""
+    blocks = list(encoded_blocks(source, schema, label=False))
+    x, usable = (np.concatenate(parts) for parts in zip(*((block.x, block.usable) for block in blocks), strict=True))
+    return EncodedRows(x, None, usable, summed(block.tallies for block in blocks))
+
+
 def read_observations(source: TableSource, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """All rows of a table without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
 
     A row that is not usable is all zeros, and nothing can be predicted for it. Raises as encoded_blocks does.
     """
-    blocks = list(encoded_blocks(source, schema, label=False))
-    return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
+    rows = read_rows(source, schema)
+    return rows.x, rows.usable
 
 
 def _state(path: str | Path) -> tuple[int, int, int] | None:
@@ -331,6 +344,7 @@ def numbers(array: pa.Array, column: str) -> Numbers:
 
     Raises CellError if a text is not a number or the column has a type that is not numeric.
     """
+    array = _stored(array, column)
     kind = array.type
     if pa.types.is_dictionary(kind):
         return numbers(_decoded(array), column)
@@ -355,10 +369,11 @@ def numbers(array: pa.Array, column: str) -> Numbers:
 def texts(array: pa.Array, column: str) -> Texts:
     """An Arrow column as codes of its distinct texts (dpcore.records.features.value_text).
 
-    Empty texts and nulls are missing.
+    Empty texts and nulls are missing. Cells of a boolean type are "true" and "false", and marked as such.
 
     The texts are in the order of their first occurrence. Raises CellError if the column has a nested or binary type.
     """
+    array = _stored(array, column)
     kind = array.type
     if pa.types.is_nested(kind) or any(of_kind(kind) for of_kind in _BINARY):
         raise CellError(None, column, f"the column is of type {kind}, which has no texts; convert it")
@@ -370,11 +385,29 @@ def texts(array: pa.Array, column: str) -> Texts:
         of_used = texts(_takeable(array.dictionary).take(used.dictionary), column)
         places = np.append(of_used.codes, -1)
         return Texts(places[_codes(used)], of_used.texts)
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:  # Arrow encodes only the wider ones
+        array = array.cast(pa.decimal128(kind.precision, kind.scale))
     encoded = (_trim(array) if is_text(kind) else array).dictionary_encode()
     found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
     # One more place, for nulls; empty texts have the same code.
     places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
-    return Texts(places[_codes(encoded)], found)
+    return Texts(places[_codes(encoded)], found, booleans=pa.types.is_boolean(kind))
+
+
+def _stored(array: pa.Array, column: str) -> pa.Array:
+    """The texts, numbers or booleans in which an extension type stores its values. Other arrays are left as they are.
+
+    Raises CellError if it stores something else, as intervals and UUIDs do.
+    """
+    kind = array.type
+    if not isinstance(kind, pa.BaseExtensionType):
+        return array
+    stored = array.storage
+    if kind.extension_name == "arrow.bool8":
+        return stored.cast(pa.bool_())
+    if is_text(stored.type) or any(of_kind(stored.type) for of_kind in _PLAIN):
+        return stored
+    raise CellError(None, column, f"the column is of type {kind}, which is neither text nor number; convert it")
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:

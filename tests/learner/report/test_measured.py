@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -12,7 +13,7 @@ from learner.model import error_rate
 from learner.report.measured import measure, read_evaluation
 from learner.report.plots import calibration_plot, roc_plot
 from radofed.cli.output import json_ready
-from tests.learner.report.report_world import table
+from tests.learner.report.report_world import SCHEMA, table
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,15 @@ def test_rows_without_one_that_can_be_used(reported, tmp_path):
     file.write_text("age,smoker,ward,stayed\n")
     with pytest.raises(DataError):
         measure(reported.loaded(), file)
+    schema = replace(SCHEMA, label=replace(SCHEMA.label, missing="zero-vector"))
+    model = replace(reported.loaded(), schema=schema)
+    file.write_text("age,smoker,ward,stayed\n" + "50,yes,east,\n" * 2)
+    with pytest.raises(DataError, match=r"no row is usable: in column 'stayed' 2 cells are empty.*correct the table"):
+        measure(model, file)
+    file.write_text(file.read_text() + "50,yes,east,yes\n")
+    with pytest.warns(UserWarning, match="only 1 of 3 rows are usable: in column 'stayed'") as warned:
+        measure(model, file)
+    assert warned[0].filename == __file__
 
 
 def test_a_file_is_read_with_what_asking_cost(reported, printed, tmp_path):

@@ -46,6 +46,8 @@ def test_a_row_that_has_no_prediction_has_no_explanation():
     found = model().explain(ROW | {"smoker": None})
     assert math.isnan(found.score)
     assert (found.label, found.contributions) == (0, ())
+    assert found.reason == "in column 'smoker' 1 cell is empty, and missing = \"zero-vector\" leaves its row out"
+    assert not model().explain(ROW).reason
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,8 @@ def test_a_row_that_has_no_prediction_has_no_explanation():
     [
         ({"fee": 2000}, DataError, "above the schema's upper bound 1500"),
         ({"age": None}, DataError, "the cell is empty"),
-        ({"age": math.nan}, DataError, "not a finite number"),
+        ({"age": math.nan}, DataError, "the cell is empty"),
+        ({"age": math.inf}, DataError, "not a finite number"),
         ({"age": "old"}, DataError, "is not a number"),
         ({"smoker": "maybe"}, DataError, "neither in true nor in false"),
         ({"smoker": object()}, ConfigurationError, "give numbers, texts"),
@@ -62,7 +65,7 @@ def test_a_row_that_has_no_prediction_has_no_explanation():
 def test_values_that_predictions_refuse(change, error, says):
     with pytest.raises(error, match=says):
         model().explain(ROW | change)
-    with pytest.raises(DataError, match="no such column"):
+    with pytest.raises(DataError, match="there is no such column; check the names of the row's columns"):
         model().explain({name: value for name, value in ROW.items() if name != "age"})
     with pytest.raises(ConfigurationError, match="give a mapping from columns to values"):
         model().explain([50, "yes"])

@@ -145,7 +145,32 @@ def test_a_one_class_party_takes_part_with_a_warning(csv_file, policy):
 
 def test_a_party_without_a_usable_row_is_warned(csv_file):
     dataset = load(csv_file(HEADER + ",yes,clerk,1,yes\n"), schema_with(real=ZERO))
-    assert dataset.report.warnings == ("no row is usable: every row becomes a zero vector and contributes nothing",)
+    (warning,) = dataset.report.warnings
+    assert warning == (
+        "no row is usable, every row becomes a zero vector and contributes nothing: in column 'age' 1 cell is empty, "
+        'and missing = "zero-vector" leaves its row out'
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "what", "policy"),
+    [
+        (",yes,clerk,1,yes", "age", "empty", "missing"),
+        ("101,yes,clerk,1,yes", "age", "beyond the schema's bounds", "out_of_bounds"),
+        ("1,maybe,clerk,1,yes", "smoker", "in neither true nor false of the schema", "unknown"),
+        ("1,yes,cook,1,yes", "job", "not among the schema's values", "unknown"),
+        ("1,yes,clerk,,yes", "pixel", "empty", "missing"),
+        ("1,yes,clerk,1,", "ill", "empty", "label.missing"),
+        ("1,yes,clerk,1,so", "ill", "in neither positive nor negative of the schema's label", "label.missing"),
+    ],
+)
+def test_the_column_that_makes_most_zero_vectors_is_named(csv_file, row, column, what, policy):
+    unknown = ZERO + '\nunknown = "zero-vector"'
+    schema = schema_with("zero-vector", "zero-vector", ZERO, unknown, unknown, ZERO)
+    rows = ["1,no,nurse,1,no", row, "1,yes,,1,no", row, row]
+    report = load(csv_file(HEADER + "\n".join(rows)), schema).report
+    said = f'in column {column!r} 3 cells are {what}, and {policy} = "zero-vector" leaves their rows out'
+    assert report.warnings[-1] == f"4 of 5 rows (80.0 %) become zero vectors: {said}"
 
 
 def test_blanks_byte_order_marks_line_ends_and_compression_change_nothing(csv_file):

@@ -217,6 +217,13 @@ def test_free_text_and_unnamed_columns_are_left_out(tmp_path):
     assert "1 column(s) without a header are left out" in said
 
 
+def test_a_column_with_infinite_numbers_says_so(table):
+    path = table(x=["inf", *(n / 7 for n in range(39))], z=[*range(20, 58), 3, 3], y=[0, 1] * 20)
+    features, said, _ = drafted(path)
+    assert "'x' is left out: it has infinite numbers; make them finite, or empty if the value is not known." in said
+    assert list(features) == ["z"]
+
+
 def test_many_distinct_texts_over_many_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 4096)
     path = tmp_path / "data.csv"

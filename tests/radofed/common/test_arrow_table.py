@@ -2,18 +2,24 @@
 
 import csv
 import datetime as dt
+import decimal
 import json
+import math
 from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import radofed
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.features import BooleanFeature, CategoryFeature, Label
+from dpcore.records.schema import Schema
 from learner.model import Model, error_rate, predict
 from parties.data.dataset import load
+from parties.data.schema_draft import infer
 from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.tables import open_table
 from tests.radofed.simulation_world import made_up, simulate
@@ -147,10 +153,113 @@ def test_numbers_of_every_kind_are_the_same_rows(kind):
     np.testing.assert_array_equal(found.features, wanted.features)
 
 
+def extended(kind, values):
+    return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+
+
+def test_extension_types_that_store_texts_numbers_or_booleans_are_read_as_these():
+    wanted = load(ArrowTable.of(TABLE), STAYS).records
+    ages = extended(pa.opaque(pa.float64(), "age", "hospital"), COLUMNS["age"])
+    smokers = extended(pa.json_(pa.string()), COLUMNS["smoker"])
+    table = pa.table({"age": ages, "smoker": smokers, "stayed": COLUMNS["stayed"]})
+    np.testing.assert_array_equal(load(ArrowTable.of(table), STAYS).records.features, wanted.features)
+    flags = pa.table(dict.fromkeys(FLAGS.column_names, extended(pa.bool8(), [1, 0, 7])))
+    schema = flagged(("True",), ("False",), ("True", "False"))
+    assert load(ArrowTable.of(flags), schema).records.labels.tolist() == [1, -1, 1]
+
+
+def test_extension_types_that_store_something_else_are_refused_if_they_are_needed():
+    ids = extended(pa.uuid(), [bytes([row]) * 16 for row in range(3)])
+    said = "is of type extension<arrow.uuid>, which is neither text nor number; convert it"
+    for place, column in enumerate(("age", "smoker")):
+        with pytest.raises(DataError, match=f"the table, column '{column}': the column {said}"):
+            load(ArrowTable.of(TABLE.set_column(place, column, ids)), STAYS)
+    _, notes = infer(ArrowTable.of(TABLE.append_column("id", ids)), "stayed", ["yes"])
+    assert f"'id' is left out: the column {said}." in notes
+
+
+def test_periods_and_intervals_of_pandas_end_nothing():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(COLUMNS)
+    frame["month"] = pandas.PeriodIndex(["2026-01", "2026-03", "2026-09"], freq="M")
+    frame["group"] = pandas.cut([1, 2, 3], 2)
+    schema, notes = infer(ArrowTable.of(frame), "stayed", ["yes"])
+    assert [feature.column for feature in schema.features] == ["age", "smoker", "month"]
+    assert [note for note in notes if "'group' is left out" in note and note.endswith("convert it.")]
+
+
+def test_small_decimals_have_texts():
+    small = TABLE.append_column("share", pa.array([decimal.Decimal("1.5"), None, None]).cast(pa.decimal32(3, 1)))
+    assert infer(ArrowTable.of(small), "stayed", ["yes"])[0].features
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_nan_is_missing(kind):
+    wanted = load(ArrowTable.of(TABLE), STAYS).records
+    nan = TABLE.set_column(0, "age", pa.array(np.array([41.0, 20.5, np.nan], kind.to_pandas_dtype())))
+    for table in (nan, StreamedFrame(nan)):
+        np.testing.assert_array_equal(load(ArrowTable.of(table), STAYS).records.features, wanted.features)
+    numbers = pa.table({name: pa.array([1.0, 0.0, math.nan], kind) for name in FLAGS.column_names})
+    coded = Schema(
+        name="coded",
+        label=Label(column="ill", positive=("1",), negative=("0",), missing="zero-vector"),
+        features=(BooleanFeature(name="flag", true=("1",), false=("0",), missing="zero-vector"),),
+    )
+    assert load(ArrowTable.of(numbers), coded).records.usable.tolist() == [True, True, False]
+
+
 def test_nulls_are_missing_and_columns_keep_their_types():
     found = load(ArrowTable.of(TABLE), STAYS)
     assert found.report.rows == 3
     assert load(ArrowTable.of(TABLE.slice(0, 2)), STAYS).report.zero_vectors == 0
+
+
+def flagged(true, false, values):
+    """A schema with a flag, a category of `values` and a label, of which the first two drop rows that do not fit."""
+    drops = {"missing": "zero-vector", "unknown": "zero-vector"}
+    return Schema(
+        name="flags",
+        label=Label(column="ill", positive=("True",), negative=("False",)),
+        features=(
+            BooleanFeature(name="flag", true=true, false=false, **drops),
+            CategoryFeature(name="kind", values=values, **drops),
+        ),
+    )
+
+
+FLAGS = pa.table(dict.fromkeys(("flag", "kind", "ill"), pa.array([True, False, True])))
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_booleans_match_texts_in_any_case(tmp_path, coded):
+    schema = flagged(("True",), ("FALSE", "no"), ("False", "True", "yes"))
+    columns = [FLAGS["flag"].combine_chunks()] * 3
+    if coded:
+        codes = pa.array([1, 0, 1])
+        columns = [pa.DictionaryArray.from_arrays(codes, pa.array([False, True]))] * 2 + columns[:1]
+    table = pa.table(columns, names=FLAGS.column_names)
+    found = load(ArrowTable.of(table), schema)
+    assert (found.records.features / 2.0**30).tolist() == [[1, 0, 1, 0, 1], [-1, 1, 0, 0, 1], [1, 0, 1, 0, 1]]
+    assert found.records.labels.tolist() == [1, -1, 1]
+    parquet = tmp_path / "flags.parquet"
+    pq.write_table(FLAGS, parquet)
+    np.testing.assert_array_equal(load(parquet, schema).records.features, found.records.features)
+
+
+def test_booleans_match_their_own_text_first_and_no_text_in_doubt():
+    wanted = flagged(("True", "true"), ("TRUE", "false"), ("true", "TRUE", "False"))
+    assert load(ArrowTable.of(FLAGS), wanted).records.features[:, 1:3].any(axis=1).tolist() == [True, False, True]
+    doubtful = flagged(("True",), ("TRUE",), ("True", "TRUE"))
+    assert not load(ArrowTable.of(FLAGS), doubtful).records.usable.any()
+
+
+def test_texts_match_in_their_own_case():
+    texts = FLAGS.set_column(0, "flag", pa.array(["true", "True", "TRUE"]))
+    assert load(ArrowTable.of(texts), flagged(("True",), ("no",), ("True", "False"))).records.usable.tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_an_index_of_pandas_is_no_column():
@@ -192,6 +301,31 @@ def test_a_frame_that_cannot_be_converted_quotes_no_cell():
     assert "the patient" not in str(refused.value)
 
 
+def test_a_frame_that_cannot_be_converted_says_which_column_is_at_fault():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(COLUMNS)
+    for name, cells in {
+        "mixed": ["the patient", 2, 3.5],
+        "complex": [1j, 2j, 3j],
+        "sparse": pandas.arrays.SparseArray([1.0, 0.0, 0.0]),
+    }.items():
+        with pytest.raises(ConfigurationError, match=f"column '{name}' of a DataFrame .*give all its cells") as refused:
+            ArrowTable.of(frame.assign(**{name: cells, "other": cells}))
+        assert "the patient" not in str(refused.value)
+    twice = pandas.concat([frame, frame[["smoker"]]], axis=1)
+    with pytest.raises(ConfigurationError, match="columns 2 and 4 have the same header; rename one"):
+        ArrowTable.of(twice)
+
+
+@pytest.mark.parametrize("columns", [["age", "smoker"], {"age": 1}.keys, None])
+def test_an_object_from_which_no_column_can_be_selected_blames_none(columns):
+    odd = OddFrame()
+    odd.columns = columns
+    with pytest.raises(ConfigurationError, match="give each column a single type") as refused:
+        ArrowTable.of(odd)
+    assert "smoker" not in str(refused.value)
+
+
 def test_errors_name_the_row_of_the_table():
     older = TABLE.set_column(0, "age", pa.array([41.0, 20.5, 7e9]))
     with pytest.raises(DataError, match=r"the table, row 3, column 'age'"):
@@ -201,6 +335,10 @@ def test_errors_name_the_row_of_the_table():
         open_table(ArrowTable.of(twice))
     with pytest.raises(DataError, match="at least one row"):
         load(ArrowTable.of(TABLE.slice(0, 0)), STAYS)
+    with pytest.raises(
+        DataError, match=r"column 'age': there is no such column; check the names of the table's columns"
+    ):
+        load(ArrowTable.of(TABLE.drop_columns("age")), STAYS)
     nested = TABLE.set_column(0, "age", pa.array([[1.0]] * 3))
     with pytest.raises(DataError, match="convert it"):
         load(ArrowTable.of(nested), STAYS)
