@@ -69,7 +69,7 @@ _LEAST_NOISE = 1e-4
 _SAMPLING = 0.5
 """Mean square of a coordinate of w z over that of C / |z|, which bounds it."""
 
-_CURVATURES = 2.0
+_CURVATURES = 1.6
 """By how much curvatures other than `CURVATURE` raise the variance of weights. On made tables the mean of (`CURVATURE`
 / curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 95 to 97 of 100 on average
 (tests/statistical/test_curve_bands.py)."""

@@ -4,6 +4,7 @@ import gc
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
@@ -53,9 +54,15 @@ def main() -> None:
         # A character that the terminal cannot show must not fail the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _line_of_warning
     code = run(sys.argv[1:])
     gc.freeze()  # The interpreter collects several times as it ends; what is left goes with the process.
     sys.exit(code)
+
+
+def _line_of_warning(message: Warning | str, *_place: object, **_more: object) -> str:
+    """What a library warns of, for who runs a command: without the place in its source."""
+    return f"Warning: {message}\n"
 
 
 def run(arguments: list[str]) -> int:

@@ -289,6 +289,16 @@ class TestLearner:
         assert rado(capsys, "learner", "train", str(tmp_path), "--output", str(tmp_path / "m"))[0] == 4
 
 
+def test_a_warning_is_one_line_without_a_place_in_the_source():
+    code = (
+        "import warnings\nfrom radofed.cli import entry_point\n"
+        "entry_point.run = lambda arguments: warnings.warn('most rows are empty', stacklevel=1) or 0\n"
+        "entry_point.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == "Warning: most rows are empty\n"
+
+
 class TestOutput:
     def test_text_and_json_go_their_ways(self, capsys):
         assert Output(as_json=False, debug=False).finish(Result({"a": 1}, "words")) == 0
