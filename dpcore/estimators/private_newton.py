@@ -71,8 +71,8 @@ _SAMPLING = 0.5
 
 _CURVATURES = 1.6
 """By how much curvatures other than `CURVATURE` raise the variance of weights. On made tables the mean of (`CURVATURE`
-/ curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 95 to 97 of 100 on average
-(tests/statistical/test_curve_bands.py)."""
+/ curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 97 to 99 of 100 on average, and 83 to 98
+where lines hardly matter, decide nearly all, or a class is rare (tests/statistical/test_curve_bands.py)."""
 
 _LEFT_TO_GO = 6.0
 """How many times the last step phi may still have to go: on made tables with a rare class or steep lines, four to six
@@ -100,9 +100,9 @@ class PrivateNewton(LinearClassifier):
     for values up to 1.4 times larger or smaller.
 
     After `fit_queries`: `theta_` (d,) over the schema's coordinates, `coef_` = theta_ as (1, d), `intercept_` zero,
-    `classes_` [-1, 1]; `covariance_` (d, d), theta_'s for noise and sampling (`covariance_of`), None after moments
-    alone; `rounds_done_`, the number of releases used; `warning_`, why there were fewer than `rounds`, else None. After
-    `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
+    `classes_` [-1, 1]; `covariance_` (d, d), theta_'s for noise, sampling and what is `left_to_go`, None after
+    moments alone; `rounds_done_`, the number of releases used; `warning_`, why there were fewer than `rounds`, else
+    None. After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
     """
 
     def __init__(

@@ -223,7 +223,7 @@ def covered(model, theta, points):
 
 
 WIDTHS = (0.8, 1.0, 2.0)
-LEAST_WHERE_ROUNDS_DO_NOT_ARRIVE, LEAST_OF_A_COLUMN = 0.85, 0.5
+LEAST_WHERE_ROUNDS_DO_NOT_ARRIVE, LEAST_OF_A_COLUMN = 0.78, 0.4
 CURVES, PLAIN = PrivateAdditive(pairs=False), World(even)
 UNEVEN = World(uneven)
 
@@ -233,21 +233,21 @@ UNEVEN = World(uneven)
 @pytest.mark.parametrize(
     ("estimator", "world", "rows", "epsilon", "runs", "stated"),
     [
-        (CURVES, PLAIN, 20_000, 1, 100, 0.97),
+        (CURVES, PLAIN, 20_000, 1, 100, 0.98),
         (CURVES, PLAIN, 20_000, 3, 100, 0.97),
-        (CURVES, PLAIN, 5_000, 3, 100, 0.97),
+        (CURVES, PLAIN, 5_000, 3, 100, 0.98),
         # The truth rises along this column.
-        (PrivateAdditive(pairs=False, increasing="x2"), PLAIN, 20_000, 1, 100, 0.97),
+        (PrivateAdditive(pairs=False, increasing="x2"), PLAIN, 20_000, 1, 100, 0.98),
         # With products of all pairs.
-        (PrivateAdditive(), PLAIN, 20_000, 1, 100, 0.98),
-        (PrivateAdditive(), UNEVEN, 20_000, 3, 100, 0.96),
-        (CURVES, UNEVEN, 20_000, 1, 100, 0.96),
-        (PrivateAdditive(pairs="x2*x3"), World(even, product=1.5), 20_000, 1, 100, 0.98),
-        (PrivateAdditive(), World(uneven, product=1.5), 20_000, 3, 100, 0.96),
-        (PrivateNewton(), PLAIN, 20_000, 1, 300, 0.97),
-        (PrivateNewton(), PLAIN, 3_000, 1, 300, 0.96),
+        (PrivateAdditive(), PLAIN, 20_000, 1, 100, 0.985),
+        (PrivateAdditive(), UNEVEN, 20_000, 3, 100, 0.97),
+        (CURVES, UNEVEN, 20_000, 1, 100, 0.98),
+        (PrivateAdditive(pairs="x2*x3"), World(even, product=1.5), 20_000, 1, 100, 0.985),
+        (PrivateAdditive(), World(uneven, product=1.5), 20_000, 3, 100, 0.97),
+        (PrivateNewton(), PLAIN, 20_000, 1, 300, 0.985),
+        (PrivateNewton(), PLAIN, 3_000, 1, 300, 0.98),
         (PrivateNewton(), PLAIN, 3_000, 10, 300, 0.97),
-        (PrivateNewton(), UNEVEN, 20_000, 1, 300, 0.96),
+        (PrivateNewton(), UNEVEN, 20_000, 1, 300, 0.97),
     ],
 )
 def test_bands_cover_what_they_say(fitted, estimator, world, rows, epsilon, runs, stated):
@@ -294,15 +294,15 @@ def test_bands_where_the_rounds_do_not_arrive(fitted, estimator, rows, epsilon, 
     ("estimator", "world", "epsilon", "all_pairs", "crossed"),
     [
         (PrivateAdditive(), PLAIN, 1, 1.0, 1.0),
-        (PrivateAdditive(), World(even, product=0.3), 1, 0.98, 0.78),
-        (PrivateAdditive(), World(even, product=1.5), 1, 0.96, 0.88),
+        (PrivateAdditive(), World(even, product=0.3), 1, 1.0, 0.98),
+        (PrivateAdditive(), World(even, product=1.5), 1, 0.99, 0.98),
         (PrivateAdditive(), UNEVEN, 3, 1.0, 1.0),
-        (PrivateAdditive(), World(uneven, product=1.5), 3, 0.98, 0.95),
-        (PrivateAdditive(pairs="x2*x3"), World(even, product=0.3), 1, 0.75, 0.75),
+        (PrivateAdditive(), World(uneven, product=1.5), 3, 0.98, 0.97),
+        (PrivateAdditive(pairs="x2*x3"), World(even, product=0.3), 1, 0.93, 0.93),
     ],
 )
 def test_bands_of_pairs(fitted, estimator, world, epsilon, all_pairs, crossed):
-    """On average over pairs they cover; that of one weak pair less often, as it is shrunk like those without effect."""
+    """Also that of one weak pair, which is shrunk as far as those without effect."""
     found: dict[str, list[bool]] = {}
     for seed in range(60):
         model, theta = fitted(estimator, world, 20_000, epsilon, np.random.default_rng(seed))
