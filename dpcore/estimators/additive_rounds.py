@@ -56,7 +56,7 @@ class GradientRounds:
         self._seen: list[Seen] = []
         self._kept = KeptDirections.every(moments.d)
         self._expected = np.zeros((moments.d, moments.d))
-        self._last_step = np.zeros(moments.d)
+        self._left_to_go = np.zeros((moments.d, moments.d))
         self._left_out, self._left_out_variance = np.zeros(moments.d), np.zeros((moments.d, moments.d))
         self.phi = nearest(_first(self._prior, moments, whitening), self._ordered)
         self.asked: list[int] = []
@@ -80,7 +80,7 @@ class GradientRounds:
         unshrunk = root(self._seen)
         found = prior.shrunk(unshrunk, noise + self._sampling)
         self._expected = found.prior
-        self._last_step = axes @ (found.mean - self._seen[-1].phi)
+        self._left_to_go = axes @ left_to_go(found.mean, self._seen) @ axes.T
         step = nearest(bounded_step(axes.T @ self.phi, found.mean), self._ordered @ axes)
         self.phi = axes @ step
         self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
@@ -101,7 +101,7 @@ class GradientRounds:
         if not self._seen:
             return None
         errors = self._kept.covariance(posterior(self._expected, CURVATURES * self._root_variance()))
-        errors += left_to_go(self._last_step)
+        errors += self._left_to_go
         found = covariance_of(errors, self._whitening)
         pairs = [place for group in self._terms.groups if group.kind == PAIRS for place in group.places]
         found[pairs, pairs] = np.maximum(found[pairs, pairs], self._squared_errors(pairs))

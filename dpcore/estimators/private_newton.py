@@ -74,9 +74,9 @@ _CURVATURES = 1.6
 / curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 97 to 99 of 100 on average, and 83 to 98
 where lines hardly matter, decide nearly all, or a class is rare (tests/statistical/test_curve_bands.py)."""
 
-_LEFT_TO_GO = 6.0
-"""How many times the last step phi may still have to go: on made tables with a rare class or steep lines, four to six
-(tests/statistical/test_curve_bands.py). Where phi has arrived, the last step is noise, and the bands hardly change."""
+_LAST_STEPS, _LEFT_TO_GO = 3, 5.0
+"""How many times the mean of the last steps phi may still have to go: on made tables with a rare class or steep lines,
+four to six (tests/statistical/test_curve_bands.py)."""
 
 _NODES = 40
 """Of a quadrature of a smooth function."""
@@ -173,7 +173,7 @@ class PrivateNewton(LinearClassifier):
             return theta
         sampling = largest_sampling_of(self.clip, moments.rows, phi)
         errors = _CURVATURES * (root_covariance(seen) + sampling * np.eye(moments.d))
-        errors += left_to_go(root(seen) - seen[-1].phi)
+        errors += left_to_go(root(seen), seen)
         self.covariance_ = covariance_of(errors, whitening)
         learned: Vector = whitening.basis.matrix.T @ phi
         return learned
@@ -281,13 +281,20 @@ def covariance_of(errors: Matrix, whitening: Whitening) -> Matrix:
     return np.asarray(root_of @ root_of.T)
 
 
-def left_to_go(last_step: Vector) -> Matrix:
-    """The squared distance, (d, d), that phi may still have to its root; last_step: (d,), from the last answer's phi.
+def left_to_go(found: Vector, seen: Sequence["Seen"]) -> Matrix:
+    """The squared distance, (d, d), that phi may still have to its root; found: (d,), by the answers.
 
     Where curvature is far below `CURVATURE`, as for rows far from the boundary, `rounds` steps do not arrive. The steps
-    become shorter by a factor, so what is left is a multiple of the last one.
+    become shorter by a factor, so what is left is a multiple of the last ones. Noise makes steps too: the mean of T
+    equal answers has the variance v of each coordinate, that of the first T - m has v T / (T - m), so the mean of the
+    last m steps has v / (m (T - m)).
     """
-    return np.asarray(_LEFT_TO_GO**2 * np.outer(last_step, last_step))
+    steps = max(1, min(_LAST_STEPS, len(seen) - 1))
+    step = (found - seen[-steps].phi) / steps
+    square = float(step @ step)
+    moved = noise_of(seen) * len(step) / (steps * max(1, len(seen) - steps))
+    share = max(0.0, 1.0 - moved / square) if square else 0.0
+    return np.asarray(share * _LEFT_TO_GO**2 * np.outer(step, step))
 
 
 def bounded_step(phi: Vector, found: Vector) -> Vector:
