@@ -27,8 +27,8 @@ from dpcore.estimators.private_newton import (
 from dpcore.statistics.moments import Moments
 
 CURVATURES = 1.4
-"""By how much curvatures other than `CURVATURE` raise the variance of weights. Fitted on made tables: bands cover 97
-to 99 of 100 values on average, and 85 to 94 where lines hardly matter, decide nearly all, or a class is rare
+"""By how much curvatures other than `CURVATURE` raise the variance of weights. Fitted on made tables: bands cover 96
+to 98 of 100 values on average, and 84 to 92 where lines hardly matter, decide nearly all, or a class is rare
 (tests/statistical/test_curve_bands.py)."""
 
 

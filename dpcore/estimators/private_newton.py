@@ -71,7 +71,7 @@ _SAMPLING = 0.5
 
 _CURVATURES = 1.6
 """By how much curvatures other than `CURVATURE` raise the variance of weights. On made tables the mean of (`CURVATURE`
-/ curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 97 to 99 of 100 on average, and 83 to 98
+/ curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 96 to 99 of 100 on average, and 85 to 99
 where lines hardly matter, decide nearly all, or a class is rare (tests/statistical/test_curve_bands.py)."""
 
 _LAST_STEPS, _LEFT_TO_GO = 3, 5.0

@@ -10,14 +10,14 @@ BANDS = (
     (
         "A band is the value plus and minus 1.96 standard deviations. They are computed from the covariance of the "
         "weights that the estimator keeps in the model's file, for the noise, for the choice of the rows, and for what "
-        "is left to go after the last step. For additive, it also covers that weights were shrunk and left out, as far "
+        "is left to go after the last round. For additive, it also covers that weights were shrunk and left out, as far "
         "as this is known."
     ),
     (
         "A band holds for one value, or one cell, at a time. It is meant to contain, 95 times of 100 on average over "
         "columns and values, what the same functions would add if the same loss were fitted to very many rows without "
-        "noise. For newton and additive, 97 to 99 of 100 did on made tables, with columns that bend, that rise and "
-        "that do nothing. Where weights are hard to reach, fewer did, 83 to 98 of 100: if one class is 2 rows of 100, "
+        "noise. For newton and additive, 96 to 99 of 100 did on made tables, with columns that bend, that rise and "
+        "that do nothing. Where weights are hard to reach, fewer did, 84 to 99 of 100: if one class is 2 rows of 100, "
         "if one column decides nearly every row, or if no column says much. If the score was held to rise or fall with "
         "a column, its band is right only as far as the truth does. A band does not say that a whole curve is within."
     ),

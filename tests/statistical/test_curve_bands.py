@@ -233,21 +233,21 @@ UNEVEN = World(uneven)
 @pytest.mark.parametrize(
     ("estimator", "world", "rows", "epsilon", "runs", "stated"),
     [
-        (CURVES, PLAIN, 20_000, 1, 100, 0.98),
-        (CURVES, PLAIN, 20_000, 3, 100, 0.97),
-        (CURVES, PLAIN, 5_000, 3, 100, 0.98),
+        (CURVES, PLAIN, 20_000, 1, 100, 0.97),
+        (CURVES, PLAIN, 20_000, 3, 100, 0.965),
+        (CURVES, PLAIN, 5_000, 3, 100, 0.97),
         # The truth rises along this column.
-        (PrivateAdditive(pairs=False, increasing="x2"), PLAIN, 20_000, 1, 100, 0.98),
+        (PrivateAdditive(pairs=False, increasing="x2"), PLAIN, 20_000, 1, 100, 0.97),
         # With products of all pairs.
-        (PrivateAdditive(), PLAIN, 20_000, 1, 100, 0.985),
-        (PrivateAdditive(), UNEVEN, 20_000, 3, 100, 0.97),
-        (CURVES, UNEVEN, 20_000, 1, 100, 0.98),
-        (PrivateAdditive(pairs="x2*x3"), World(even, product=1.5), 20_000, 1, 100, 0.985),
-        (PrivateAdditive(), World(uneven, product=1.5), 20_000, 3, 100, 0.97),
+        (PrivateAdditive(), PLAIN, 20_000, 1, 100, 0.98),
+        (PrivateAdditive(), UNEVEN, 20_000, 3, 100, 0.96),
+        (CURVES, UNEVEN, 20_000, 1, 100, 0.96),
+        (PrivateAdditive(pairs="x2*x3"), World(even, product=1.5), 20_000, 1, 100, 0.98),
+        (PrivateAdditive(), World(uneven, product=1.5), 20_000, 3, 100, 0.96),
         (PrivateNewton(), PLAIN, 20_000, 1, 300, 0.985),
         (PrivateNewton(), PLAIN, 3_000, 1, 300, 0.98),
-        (PrivateNewton(), PLAIN, 3_000, 10, 300, 0.97),
-        (PrivateNewton(), UNEVEN, 20_000, 1, 300, 0.97),
+        (PrivateNewton(), PLAIN, 3_000, 10, 300, 0.98),
+        (PrivateNewton(), UNEVEN, 20_000, 1, 300, 0.965),
     ],
 )
 def test_bands_cover_what_they_say(fitted, estimator, world, rows, epsilon, runs, stated):
