@@ -10,8 +10,8 @@ BANDS = (
     (
         "A band is the value plus and minus 1.96 standard deviations. They are computed from the covariance of the "
         "weights that the estimator keeps in the model's file, for the noise, for the choice of the rows, and for what "
-        "is left to go after the last round. For additive, it also covers that weights were shrunk and left out, as far "
-        "as this is known."
+        "is left to go after the last round. For additive, it also covers that weights were shrunk and left out, as "
+        "far as this is known."
     ),
     (
         "A band holds for one value, or one cell, at a time. It is meant to contain, 95 times of 100 on average over "
