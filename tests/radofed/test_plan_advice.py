@@ -85,6 +85,13 @@ def changed(arguments, option, value):
     return [*(without(arguments, option) if option in arguments else arguments), option, value]
 
 
+def with_option(arguments, name, value):
+    """In place of the one that is given; twice would be refused."""
+    given = [place for place, text in enumerate(arguments) if text.startswith(f"{name}=")]
+    kept = [text for place, text in enumerate(arguments) if place not in given and place + 1 not in given]
+    return [*kept, "--option", f"{name}={value}"]
+
+
 def with_rows(arguments, change):
     if "--party-rows" in arguments:
         held = [int(m) for m in arguments[arguments.index("--party-rows") + 1].split(",")]
@@ -111,7 +118,7 @@ WAYS = {
         args, lambda m: m * int(factor.replace(",", ""))
     ),
     r"accept a tolerance of (\S+)": lambda args, figure: changed(args, "--tolerance", figure),
-    r"give --option (\w+)=(\w+).*": lambda args, name, value: [*args, "--option", f"{name}={value}"],
+    r"give --option (\w+)=(\w+).*": with_option,
     r"name it as rounded too \(--rounded (\w+)\)": lambda args, name: [*args, "--rounded", name],
     r"protect its column with joint \(--joint\)": lambda args: [*args, "--joint"],
     r"choose one of (\w+).*": lambda args, name: changed(args, "--sensitive", name),
