@@ -69,9 +69,9 @@ _LEAST_NOISE = 1e-4
 _SAMPLING = 0.5
 """Mean square of a coordinate of w z over that of C / |z|, which bounds it."""
 
-_CURVATURES = 1.6
+_CURVATURES = 2.25
 """By how much curvatures other than `CURVATURE` raise the variance of weights. On made tables the mean of (`CURVATURE`
-/ curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 96 to 99 of 100 on average, and 85 to 99
+/ curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 96 to 99 of 100 on average, and 89 to 99
 where lines hardly matter, decide nearly all, or a class is rare (tests/statistical/test_curve_bands.py)."""
 
 _LAST_STEPS, _LEFT_TO_GO = 3, 5.0
