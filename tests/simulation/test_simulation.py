@@ -3,7 +3,6 @@
 See tests/simulation/federation.py for the promises and tests/simulation/faults.py for the faults.
 """
 
-import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -17,35 +16,26 @@ MANY_OPERATIONS = 1_000_000
 PAIRS_AT_LEAST = 100
 
 
+def test_no_run_breaks_a_promise(capsys):
+    report = simulate(0, lambda so_far: so_far.operations >= OPERATIONS)
+    with capsys.disabled():
+        sys.stdout.write("\n" + "\n".join(report.lines()) + "\n")
+    assert report.happened["progress"] > report.runs / 2
+
+
 def _part(job: tuple[int, int]) -> Report:
     first, operations = job
     return simulate(first, lambda so_far: so_far.operations >= operations)
 
 
-def _in_parts(operations: int, parts: int) -> Report:
-    """On all processors, each part from a seed of its own."""
-    report = Report()
-    # A process of threads, as a test's is, is not copied: a copy may wait for ever for a lock of one of them.
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for part in pool.map(_part, [(1_000_000 * n, operations // parts) for n in range(parts)]):
-            report.add(part)
-    return report
-
-
-def test_no_run_breaks_a_promise(capsys):
-    """In two parts, as tests that run beside it wait for nodes."""
-    report = _in_parts(OPERATIONS, 2)
-    with capsys.disabled():
-        sys.stdout.write("\n" + "\n".join(report.lines()) + "\n")
-    assert report.operations >= OPERATIONS
-    assert report.happened["progress"] > report.runs / 2
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
 def test_a_million_operations_break_no_promise(capsys):
-    """Every pair of faults occurs together in at least PAIRS_AT_LEAST runs."""
-    report = _in_parts(MANY_OPERATIONS, 100)
+    """On all processors. Every pair of faults occurs together in at least PAIRS_AT_LEAST runs."""
+    report, parts = Report(), 100
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for part in pool.map(_part, [(1_000_000 * (n + 1), MANY_OPERATIONS // parts) for n in range(parts)]):
+            report.add(part)
     with capsys.disabled():
         sys.stdout.write("\n" + "\n".join(report.lines()) + "\n")
     assert report.operations >= MANY_OPERATIONS
