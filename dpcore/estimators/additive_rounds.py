@@ -37,7 +37,7 @@ class GradientRounds:
 
     asked: how many directions each gradient was about. groups: the variance of each group of terms. _expected: the
     prior covariance of phi in the directions that are kept. _left_out: what the answers said of phi, (d,), in those
-    that are not, unshrunk, with this variance, (d, d).
+    that are not, unshrunk, with this variance, (d, d). _left_to_go: by the last answer, (d, d).
     """
 
     def __init__(
@@ -100,11 +100,12 @@ class GradientRounds:
         """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is."""
         if not self._seen:
             return None
-        errors = self._kept.covariance(posterior(self._expected, CURVATURES * self._root_variance()))
+        variance = self._root_variance()
+        errors = self._kept.covariance(posterior(self._expected, CURVATURES * variance))
         errors += self._left_to_go
         found = covariance_of(errors, self._whitening)
         pairs = [place for group in self._terms.groups if group.kind == PAIRS for place in group.places]
-        found[pairs, pairs] = np.maximum(found[pairs, pairs], self._squared_errors(pairs))
+        found[pairs, pairs] = np.maximum(found[pairs, pairs], self._squared_errors(pairs, variance))
         return found
 
     def _root_variance(self) -> Matrix:
@@ -112,9 +113,10 @@ class GradientRounds:
         sampling = largest_sampling_of(self._clip, self._rows, self.phi)
         return root_covariance(self._seen) + sampling * np.eye(self._kept.count)
 
-    def _squared_errors(self, places: list[int]) -> Vector:
+    def _squared_errors(self, places: list[int], variance: Matrix) -> Vector:
         """Of these weights, (places,), from what each would be if it was not shrunk: its variance, and how far off.
 
+        variance: `_root_variance`.
         Pairs share one variance, so one that matters beside many that do not is shrunk as they are, however far. Let
         the weight be w, and w + e without shrinking, with e normal of variance v. Shrunk, it is off by a + e, and
         (a + e)^2 is beyond c (v + a^2) for some shift a only if e^2 > (c - 1) v. So two standard deviations hold w in
@@ -122,9 +124,9 @@ class GradientRounds:
         """
         basis, axes = self._whitening.basis.matrix[:, places], self._kept.axes
         unshrunk = axes @ root(self._seen) + self._left_out
-        variance = axes @ self._root_variance() @ axes.T + self._left_out_variance
+        everywhere = axes @ variance @ axes.T + self._left_out_variance
         shift = basis.T @ (unshrunk - self.phi)
-        found: Vector = CURVATURES * np.einsum("ij,ik,kj->j", basis, variance, basis) + np.square(shift)
+        found: Vector = CURVATURES * np.einsum("ij,ik,kj->j", basis, everywhere, basis) + np.square(shift)
         return found
 
 

@@ -165,7 +165,8 @@ class PrivateNewton(LinearClassifier):
                 self.warning_ = f"received {1 + len(seen)} of {self.rounds} releases: {error}"
                 break
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
-            phi = bounded_step(phi, root(seen))
+            found = root(seen)
+            phi = bounded_step(phi, found)
         self.rounds_done_ = 1 + len(seen)
         self.covariance_ = None
         if not seen:
@@ -173,7 +174,7 @@ class PrivateNewton(LinearClassifier):
             return theta
         sampling = largest_sampling_of(self.clip, moments.rows, phi)
         errors = _CURVATURES * (root_covariance(seen) + sampling * np.eye(moments.d))
-        errors += left_to_go(root(seen), seen)
+        errors += left_to_go(found, seen)
         self.covariance_ = covariance_of(errors, whitening)
         learned: Vector = whitening.basis.matrix.T @ phi
         return learned

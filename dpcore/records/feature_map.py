@@ -229,8 +229,8 @@ class FeatureMap:
     def words(self, schema: Schema) -> str:
         """The map in words, such as "12 hats, 2 point masses, 5 products (features age, dose)".
 
-        At most `_MOST_DESCRIBED` functions are described one by one, with their knots in the columns' units: hats that
-        are 1 for everybody up to 40, or for nobody but those who are 40, look the same otherwise.
+        At most `_MOST_DESCRIBED` functions are described one by one, with their knots in the columns' units: a hat
+        that is 1 up to 40, and one that is 1 at 40 alone, look the same otherwise.
         """
         functions = [term.function for term in self.terms]
         of = {schema.coordinates[f.coordinate] for f in functions if not isinstance(f, Product)}
@@ -246,8 +246,8 @@ class FeatureMap:
         ]
         shaped = f" ({'feature' if len(of) == 1 else 'features'} {', '.join(sorted(of))})" if 0 < len(of) <= 4 else ""
         shapes = [place for place, function in enumerate(functions) if not isinstance(function, Column)]
-        told = [self._described(place, schema) for place in shapes] if len(shapes) <= _MOST_DESCRIBED else []
-        return f"{', '.join(parts)}{shaped}{': ' * bool(told)}{'; '.join(told)}"
+        described = [self._described(place, schema) for place in shapes] if len(shapes) <= _MOST_DESCRIBED else []
+        return f"{', '.join(parts)}{shaped}{': ' * bool(described)}{'; '.join(described)}"
 
     def _described(self, place: int, schema: Schema) -> str:
         """The term at `place` in words, such as "age rising from 20 to 40, falling to 95, less 0.3, over 2"."""
