@@ -59,7 +59,7 @@ def _parts(secret: SecretKey, length: int, parties: int, directory: Path) -> dic
 def _tag(secret: SecretKey, length: int, parties: int, parties_turns: float) -> dict[str, Part]:
     random = SystemRandom()
     names = [f"party-{i}" for i in range(parties)]
-    signing = {name: SigningKey.generate() for name in names}
+    signing = {name: SigningKey.generate("benchmark") for name in names}
     members = [Member(Role.PARTY, name, key.public_bytes, f"{name}.rado.test") for name, key in signing.items()]
     nonce, query_id, own = random.bytes(16), random.bytes(32), names[0]
     opening = OpeningSecret(random.bytes(32))
@@ -100,7 +100,7 @@ def _tag(secret: SecretKey, length: int, parties: int, parties_turns: float) -> 
 def _anchor(directory: Path, parties_turns: float) -> dict[str, Part]:
     limits = LedgerLimits(PrivacyLimit(Fraction(10**9), Fraction(1, 2)))
     ledger = Ledger.open(directory / "ledger.sqlite", LedgerOwner("benchmark", "party-0", "made"), limits)
-    key = SumsKey("party-0", SigningKey.generate())
+    key = SumsKey("party-0", SigningKey.generate("benchmark"))
     for number_ in range(CHARGED_BEFORE):
         query_id = number_.to_bytes(32, "big")
         ledger.reserve(query_id, 1, _CHARGE, lapses_at_unix_s=2e9, now_unix_s=1e9)

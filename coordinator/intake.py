@@ -29,8 +29,8 @@ from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 from wire.features import Feature
 from wire.ledger_head import MAX_SEALED_BYTES
-from wire.query import OpenedQuery, Retry, check_features_known, open_query, open_retry
-from wire.roster import Member, Roster
+from wire.query import Cancel, OpenedQuery, Retry, check_query_features, open_query, open_retry
+from wire.roster import Member, Roster, open_from
 from wire.status import Phase
 from wire.upload import Chunk, upload_digest
 
@@ -76,7 +76,7 @@ class Intake:
 
         def open_it() -> OpenedQuery:
             opened = open_query(envelope, roster, now_unix_s=self._core.wall_clock())
-            check_features_known(opened.query)
+            check_query_features(opened.query)
             check_size(opened)
             return opened
 
@@ -100,12 +100,13 @@ class Intake:
         await self._core.take(opened, rules)
         return opened.query_id
 
-    async def cancel(self, query_id: bytes, learner: str, caller: Member) -> None:
-        """Cancel a query of this learner. Raises WireError(QUERY_UNKNOWN, QUERY_CLOSED or SENDER_MISMATCH)."""
-        check_sender(learner, caller)
-        if self._core.find(query_id).learner != caller.name:
+    async def cancel(self, envelope: Envelope, caller: Member) -> None:
+        """Cancel a query by its learner's decision. Raises WireError."""
+        cancel = Cancel.from_bytes(open_from(envelope, Kind.CANCEL, caller, self._roster().federation))
+        check_sender(cancel.learner, caller)
+        if self._core.find(cancel.query_id).learner != caller.name:
             raise WireError(Code.QUERY_UNKNOWN)
-        await self._core.move(query_id, Cancelled())
+        await self._core.move(cancel.query_id, Cancelled())
 
     async def retry(self, envelope: Envelope, caller: Member) -> None:
         """Start another attempt by its learner's decision. Raises WireError."""

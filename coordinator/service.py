@@ -24,11 +24,9 @@ from rado.v1 import (
     party_service_pb2,
     party_service_pb2_grpc,
 )
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES
-from wire.query import Cancel
-from wire.roster import open_from
 from wire.transport import MAX_MESSAGE_BYTES, current_caller
 from wire.upload import Chunk
 
@@ -223,9 +221,7 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
         self, request: learner_service_pb2.CancelQueryRequest, context: Context
     ) -> learner_service_pb2.CancelQueryResponse:
         """Cancel a query. The request is signed, so that only the learner can cancel."""
-        caller = current_caller()
-        cancel = Cancel.from_bytes(open_from(Envelope.from_proto(request.cancel), Kind.CANCEL, caller))
-        await self._intake.cancel(cancel.query_id, cancel.learner, caller)
+        await self._intake.cancel(Envelope.from_proto(request.cancel), current_caller())
         return learner_service_pb2.CancelQueryResponse()
 
     async def RetryQuery(

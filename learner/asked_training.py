@@ -62,8 +62,7 @@ class AskedTraining:
 
 def terms_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `learner.requests.Terms` that are given. given: by the names of a command's parameters."""
-    terms = {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
-    return {**terms, "allow_older_nodes": True} if given["allow_older_nodes"] else terms
+    return {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
 
 
 def budget_of(what: str, epsilon: str | None, delta: str) -> tuple[Fraction, Fraction]:

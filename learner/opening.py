@@ -80,7 +80,7 @@ def check_cohort(cohort: Cohort, opened: OpenedQuery, roster: Roster) -> tuple[A
     query = opened.query
     if cohort.query_id != opened.query_id:
         raise CohortError("the total is another query's: discard it and fetch the total again")
-    acceptances = cohort.open(roster)
+    acceptances = cohort.open(roster, older=query.is_older)
     rows = sum(acceptance.rows for acceptance in acceptances)
     for what, value, least, most in (
         ("parties", len(acceptances), query.cohort_min, query.max_parties),
@@ -139,8 +139,9 @@ def open_total(
             f"the total has {total.ciphertexts} ciphertexts in {total.chunks} chunks and the query has "
             f"{opened.ciphertexts} in {opened.chunks}: discard it and ask the operator why"
         )
-    check_receipts(total.receipts, total.cohort, roster, chunks=total.chunks, ciphertexts=total.ciphertexts)
     query = opened.query
+    sizes = {"chunks": total.chunks, "ciphertexts": total.ciphertexts}
+    check_receipts(total.receipts, total.cohort, roster, **sizes, older=query.is_older)
     pads = _pads(opened, total.cohort, acceptances, opening)
     plaintexts = _decrypted(_drawn(chunks, opened), opened, secret, random, progress)
     values = packing.open_total(

@@ -21,8 +21,7 @@ from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.errors import Code, WireError
-from wire.features import ON_REQUEST, Feature
+from wire.features import USUAL_FEATURES, Feature
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Roster
 
@@ -143,13 +142,13 @@ def plan_query(
     certificate: Envelope,
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
-    features: Sequence[str] = (),
+    features: Sequence[str] = USUAL_FEATURES,
 ) -> Plan:
     """The plan of a request for this roster.
 
     learner: the member's name. certificate: its signed Paillier key (learner.keys). random: for the nonce and the
     opening key; None for the operating system's source. features: those that the query uses, besides those that the
-    request needs. Raises PlanError
+    request needs; parties answer no query with fewer. Raises PlanError
     (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or WireError(QUERY_INVALID), each with what
     would work. Nothing is sent.
     """
@@ -209,14 +208,10 @@ def plan_query(
     return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete), opening)
 
 
-def _features(request: Request, usable: Sequence[str]) -> tuple[str, ...]:
-    """The features that the query uses, of those that it may use. Raises WireError(FEATURE_MISSING)."""
-    used = set(usable) - ON_REQUEST
+def _features(request: Request, usual: Sequence[str]) -> tuple[str, ...]:
+    """The features that the query uses."""
+    used = set(usual)
     if request.quorum_wait_s is not None:
-        if Feature.QUORUM_WAIT not in usable:
-            raise WireError(
-                Code.FEATURE_MISSING, f"A party does not state {Feature.QUORUM_WAIT}, which a quorum wait needs."
-            )
         used.add(Feature.QUORUM_WAIT)
     if request.held_back is not None:
         # Without it the query would ask something else. A party that lacks it refuses, and the others may be enough.

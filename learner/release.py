@@ -208,7 +208,8 @@ class Release:
         roster = open_roster(self.roster_envelope, federation_key)
         opened = self.open_query(federation_key)
         check_cohort(self.cohort, opened, roster)
-        check_receipts(self.receipts, self.cohort, roster, chunks=opened.chunks, ciphertexts=opened.ciphertexts)
+        sizes = {"chunks": opened.chunks, "ciphertexts": opened.ciphertexts}
+        check_receipts(self.receipts, self.cohort, roster, **sizes, older=opened.query.is_older)
 
     def open_query(self, federation_key: bytes) -> OpenedQuery:
         """The query with its verified key, as of its creation time. Raises WireError."""

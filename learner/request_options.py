@@ -22,7 +22,6 @@ _SAME = (
     "prepare_within_s",
     "upload_within_s",
     "expires_after_s",
-    "allow_older_nodes",
 )
 _FIGURES = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight", "delta")
 

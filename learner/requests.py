@@ -84,9 +84,9 @@ class Terms(ABC):
     rados without noise use the fraction bits with the fewest ciphertexts, at most 16 (dpcore.queries.fraction_bits),
     and other kinds a fixed number. attempts: the most that the learner may start; each is charged. quorum_wait_s: how
     long the coordinator waits for further parties once enough for a cohort have accepted, and again once enough are
-    ready; by default for the whole phase. allow_older_nodes: whether to do without features of the protocol that a node
-    does not state. held_back: the part of each party's rows that the request is about; None for all rows. feature_map:
-    what records are mapped by before they are clipped. It must fit the schema; kinds that protect records take it.
+    ready; by default for the whole phase. held_back: the part of each party's rows that the request is about; None for
+    all rows. feature_map: what records are mapped by before they are clipped. It must fit the schema; kinds that
+    protect records take it.
 
     Raises ConfigurationError if an option is invalid for every roster.
     """
@@ -99,7 +99,6 @@ class Terms(ABC):
     cohort_min: int | None = None
     colluders: int | None = None
     attempts: int = 3
-    allow_older_nodes: bool = False
     held_back: HeldBack | None = None
     feature_map: FeatureMap | None = None
     answer_within_s: int = 600

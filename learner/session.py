@@ -36,7 +36,7 @@ from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features, usable_features
+from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features
 from wire.identity import Certificate
 from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
@@ -76,7 +76,7 @@ class Session:
             config.tls.files.check(config.federation, Role.LEARNER, config.name, dt.datetime.now(dt.UTC))
             self._certificate = Certificate.load(config.tls.files.certificate)
         self._federation_key = load_public_key(config.federation_key)
-        self._signing_key = SigningKey.load(config.signing_key)
+        self._signing_key = SigningKey.load(config.signing_key, config.federation)
         self._state = LearnerState(config.state_directory, self._federation_key)
         self._key: LearnerKey | None = None
         self._coordinator = coordinator or Coordinator(
@@ -142,7 +142,6 @@ class Session:
             roster=roster,
             learner=self.config.name,
             certificate=certificate,
-            features=usable_features(stated, older_nodes=request.allow_older_nodes),
         )
         # A coordinator refuses what it cannot read, also where a query without the feature would do.
         if missing := ({*USUAL_FEATURES, *plan.query.features}) - coordinator:
@@ -452,8 +451,8 @@ class Session:
         if newest is None or newest == asked.roster:
             return asked.roster
         try:
-            self._open(AskedQuery(asked.query, newest))
-            total.cohort.open(open_roster(newest, self._federation_key))
+            opened = self._open(AskedQuery(asked.query, newest))
+            total.cohort.open(open_roster(newest, self._federation_key), older=opened.query.is_older)
         except WireError:
             return asked.roster
         return newest

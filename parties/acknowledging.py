@@ -155,7 +155,7 @@ def _find(config: PartyConfig, ledger: Ledger, *, wait_s: float, offline_allowed
         federation_key=load_public_key(config.federation_key),
         log=log,
     )
-    signing_key = SigningKey.load(config.signing_key)
+    signing_key = SigningKey.load(config.signing_key, config.federation)
     policy = Policy.load(config.policy)
     guard = LedgerGuard(
         federation=config.federation,

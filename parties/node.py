@@ -167,7 +167,7 @@ class PartyNode:
         opened.enter_context(lock_party(config))
         self._stop, self._was_paused = threading.Event(), False
         self._drain_until = float("inf")
-        signing_key = SigningKey.load(config.signing_key)
+        signing_key = SigningKey.load(config.signing_key, config.federation)
         self._signing_key = signing_key
         self._rosters = Rosters(
             config.state_directory,

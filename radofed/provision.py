@@ -117,7 +117,7 @@ def provision(
     check_empty(directory)
     roles = [(Role.COORDINATOR, COORDINATOR), *((Role.PARTY, name) for name in parties)]
     roles += [(Role.LEARNER, name) for name in learners]
-    keys = {name: SigningKey.generate() for role, name in roles if role is not Role.COORDINATOR}
+    keys = {name: SigningKey.generate(federation) for role, name in roles if role is not Role.COORDINATOR}
     members = tuple(
         Member(
             role,
@@ -129,7 +129,7 @@ def provision(
         for role, name in roles
     )
     roster = Roster(federation, 1, int(now.timestamp()), members, not_after_unix_s)
-    maker = _Maker(Authority.create(federation, now), SigningKey.generate(), roster, keys, policy, now)
+    maker = _Maker(Authority.create(federation, now), SigningKey.generate(federation), roster, keys, policy, now)
     directory.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, with_remedy
 from radofed.common.files.writing import BY_UMASK, write_durably
-from wire.envelopes import SigningKey, fingerprint
+from wire.envelopes import SigningKey, fingerprint, public_key_of
 from wire.roster import EXPIRY_SKEW_S, Member, Role, Roster, read_roster
 
 ROSTER_DAYS = 90
@@ -72,8 +72,9 @@ def renew_roster(
     then changes nothing.
     """
     now = dt.datetime.now(dt.UTC) if now is None else now
-    key = SigningKey.load(federation / "federation.key")
-    old = _newest(federation / ROSTER_FILE, newest, key.public_bytes)
+    file = federation / "federation.key"
+    old = _newest(federation / ROSTER_FILE, newest, public_key_of(file))
+    key = SigningKey.load(file, old.federation)
     check_clock(now, old)
     removed = _removed(old, without)
     roster = replace(

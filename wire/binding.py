@@ -1,6 +1,7 @@
 """The binding of a query: the learner's opening key, and the seed of the tag's coefficient, sealed for every party.
 
-What the tag proves: dpcore.paillier.tag. The coordinator reads neither the seed nor a pad.
+What the tag proves: dpcore.paillier.tag. The coordinator reads neither the seed nor a pad. Every party gets the seed in
+bytes of its own, so the binding also commits to it: a party that reads another seed than the others refuses.
 
 A seed is sealed to a party's Ed25519 signing key of the roster, as a point of Curve25519 (RFC 7748, section 4.1), so
 that a federation needs no further keys:
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpcore.paillier.masks import agreed
-from dpcore.paillier.tag import SEED_BYTES, is_low_order
+from dpcore.paillier.tag import COMMITMENT_BYTES, SEED_BYTES, is_low_order, seed_commitment
 from rado.v1 import query_pb2
 from wire.envelopes import KEY_BYTES, SigningKey
 from wire.errors import Code, WireError
@@ -59,10 +60,14 @@ class OpeningSecret:
 
 @dataclass(frozen=True)
 class Binding:
-    """What a query carries. opening_key: 32 bytes. sealed_seeds: (party's name, 32 bytes), ascending by name."""
+    """What a query carries. opening_key: 32 bytes. sealed_seeds: (party's name, 32 bytes), ascending by name.
+
+    commitment: to the seed, 32 bytes; empty in queries from before 0.2.1, which no party of this version answers.
+    """
 
     opening_key: bytes
     sealed_seeds: tuple[tuple[str, bytes], ...]
+    commitment: bytes = b""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.sealed_seeds]
@@ -70,6 +75,7 @@ class Binding:
             "the opening key is a 32-byte X25519 key of high order": len(self.opening_key) == KEY_BYTES
             and not is_low_order(self.opening_key),
             "sealed seeds have 32 bytes": all(len(seed) == SEED_BYTES for _, seed in self.sealed_seeds),
+            "a commitment has 32 bytes": len(self.commitment) in (0, COMMITMENT_BYTES),
             "sealed seeds are in the order of names, each name once": names == sorted(set(names)),
         }
         for rule, holds in checks.items():
@@ -84,28 +90,32 @@ class Binding:
             party.name: _xored(seed, _pad(key, montgomery_key(party.signing_key), nonce, party.name))
             for party in parties
         }
-        return cls(secret.public_bytes, tuple(sorted(sealed.items())))
+        return cls(secret.public_bytes, tuple(sorted(sealed.items())), seed_commitment(seed, nonce=nonce))
 
     def unseal(self, party: str, signing_key: SigningKey, nonce: bytes) -> bytes:
-        """The seed, as this party reads it. Raises WireError(QUERY_INVALID) if none is sealed for it."""
-        return _xored(self.sealed_for(party), _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
+        """The seed that all parties of the query have, as this party reads it.
 
-    def sealed_for(self, party: str) -> bytes:
-        """The sealed seed of a party. Raises WireError(QUERY_INVALID) if there is none."""
+        Raises WireError(QUERY_INVALID) if none is sealed for it, and WireError(SEED_MISMATCH) if another one is than
+        the query commits to: the parties' coefficients would differ, and the learner could open one party's sum.
+        """
         sealed = dict(self.sealed_seeds).get(party)
         if sealed is None:
             raise WireError(Code.QUERY_INVALID, f"The query has no seed for {party!r}: it was planned without it.")
-        return sealed
+        seed = _xored(sealed, _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
+        if seed_commitment(seed, nonce=nonce) != self.commitment:
+            raise WireError(Code.SEED_MISMATCH, f"The seed for {party!r} is another than the query commits to.")
+        return seed
 
     def to_proto(self) -> query_pb2.Binding:
         """The message that travels."""
         seeds = [query_pb2.SealedSeed(party=party, seed=seed) for party, seed in self.sealed_seeds]
-        return query_pb2.Binding(opening_key=self.opening_key, seeds=seeds)
+        return query_pb2.Binding(opening_key=self.opening_key, seeds=seeds, commitment=self.commitment)
 
     @classmethod
     def from_proto(cls, message: query_pb2.Binding) -> "Binding":
         """Raises WireError."""
-        return cls(message.opening_key, tuple((sealed.party, sealed.seed) for sealed in message.seeds))
+        seeds = tuple((sealed.party, sealed.seed) for sealed in message.seeds)
+        return cls(message.opening_key, seeds, message.commitment)
 
 
 @lru_cache(maxsize=1024)

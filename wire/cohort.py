@@ -196,10 +196,15 @@ def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
 S = TypeVar("S", Acceptance, Refusal, Pending, Ready, Receipt)
 
 
-def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) -> tuple[S, Member]:
-    """The verified statement of a party of the roster, and the party. Raises WireError."""
+def open_statement(
+    statement_type: type[S], envelope: Envelope, roster: Roster, *, older: bool = False
+) -> tuple[S, Member]:
+    """The verified statement of a party of the roster, and the party.
+
+    older: whether it is on a query from before 0.2.1 (Envelope.open). Raises WireError.
+    """
     statement = statement_type.from_bytes(envelope.payload)
-    return statement, open_from_party(envelope, statement_type.KIND, statement.party, roster)
+    return statement, open_from_party(envelope, statement_type.KIND, statement.party, roster, older=older)
 
 
 @dataclass(frozen=True)
@@ -235,15 +240,15 @@ class Cohort:
         """Raises WireError."""
         return cls(message.query_id, message.attempt, tuple(Envelope.from_proto(a) for a in message.acceptances))
 
-    def open(self, roster: Roster) -> tuple[Acceptance, ...]:
-        """Every member's acceptance, each verified against the roster.
+    def open(self, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
+        """Every member's acceptance, each verified against the roster. older: as in `open_statement`.
 
         Raises WireError if a signature is invalid, a member occurs twice, or an acceptance is for another attempt.
         """
         # Before the signatures: a response has room for those of 16,000 acceptances.
         if len(self.acceptances) > len(roster.parties):
             raise WireError(Code.MESSAGE_MALFORMED, "The cohort has more members than the roster has parties.")
-        opened = tuple(open_statement(Acceptance, envelope, roster)[0] for envelope in self.acceptances)
+        opened = tuple(open_statement(Acceptance, envelope, roster, older=older)[0] for envelope in self.acceptances)
         if any((a.query_id, a.attempt) != (self.query_id, self.attempt) for a in opened):
             raise WireError(Code.ATTEMPT_MISMATCH, "The cohort has an acceptance for another attempt.")
         if len({a.party for a in opened}) != len(opened):
@@ -269,16 +274,18 @@ def check_roster_version(acceptance: Acceptance, features: Collection[str], newe
 
 
 def check_receipts(
-    receipts: Sequence[Envelope], cohort: Cohort, roster: Roster, *, chunks: int, ciphertexts: int
+    receipts: Sequence[Envelope], cohort: Cohort, roster: Roster, *, chunks: int, ciphertexts: int, older: bool = False
 ) -> tuple[Receipt, ...]:
     """Every cohort member's verified receipt, in order, for this cohort and of the planned size.
+
+    older: as in `open_statement`.
 
     Raises WireError(RECEIPT_INVALID) if one is missing, for another cohort, or of another size.
     """
     if len(receipts) != len(cohort.acceptances):
         raise WireError(Code.RECEIPT_INVALID, "There is not one receipt for each member of the cohort.")
-    opened = tuple(open_statement(Receipt, envelope, roster)[0] for envelope in receipts)
-    members = [a.party for a in cohort.open(roster)]
+    opened = tuple(open_statement(Receipt, envelope, roster, older=older)[0] for envelope in receipts)
+    members = [a.party for a in cohort.open(roster, older=older)]
     if [r.party for r in opened] != members:
         raise WireError(Code.RECEIPT_INVALID, "The receipts do not match the cohort's members.")
     for receipt in opened:

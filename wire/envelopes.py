@@ -1,7 +1,8 @@
-"""Signed envelopes: Ed25519 over exact bytes, with a domain that names version, message type and signer's role.
+"""Signed envelopes: Ed25519 over exact bytes, in a domain of version, federation, message type and signer's role.
 
-Exactly the signed bytes are hashed, stored and forwarded. The domain separates message types and roles: a signature for
-one is never valid for another. The caller must check the sender named inside a message against the key.
+Exactly the signed bytes are hashed, stored and forwarded. The domain separates federations, message types and roles: a
+signature for one is never valid for another, also if a member has one key in two federations. The caller must check the
+sender named inside a message against the key.
 """
 
 import hashlib
@@ -118,9 +119,13 @@ def same_digits(given: str, expected: str) -> bool:
     return "".join(given.split()) == "".join(expected.split())
 
 
-def signed_bytes(kind: Kind, payload: bytes) -> bytes:
-    """The bytes that the signature covers."""
-    return b"\0".join((VERSION, kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))
+def signed_bytes(federation: str | None, kind: Kind, payload: bytes) -> bytes:
+    """The bytes that the signature covers. No federation, kind or role contains a zero byte.
+
+    federation: None gives what members signed before version 0.2.1.
+    """
+    named = () if federation is None else (federation.encode(),)
+    return b"\0".join((VERSION, *named, kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))
 
 
 @dataclass(frozen=True)
@@ -161,42 +166,50 @@ class Envelope:
         """The inverse of to_bytes. Raises the same errors as from_proto."""
         return cls.from_proto(parse(envelope_pb2.Signed, data))
 
-    def open(self, kind: Kind, public_key: bytes) -> bytes:
-        """The payload, after verifying the signature for this kind and key.
+    def open(self, kind: Kind, federation: str, public_key: bytes, *, older: bool = False) -> bytes:
+        """The payload, after verifying the signature for this kind, federation and key.
 
-        Raises WireError(SIGNATURE_INVALID).
+        older: whether it may have been signed before 0.2.1, when the domain did not name the federation. Only for what
+        names its federation by itself, and for statements on a query that old. Raises WireError(SIGNATURE_INVALID).
         """
         if self.key_id != key_id(public_key):
             raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is signed with another key.")
-        try:
-            Ed25519PublicKey.from_public_bytes(public_key).verify(self.signature, signed_bytes(kind, self.payload))
-        except (InvalidSignature, ValueError) as error:
-            raise WireError(Code.SIGNATURE_INVALID, f"The {kind} was altered or signed as another type.") from error
+        domains = (federation, None) if older else (federation,)
+        if not any(self._is_signed(signed_bytes(name, kind, self.payload), public_key) for name in domains):
+            raise WireError(
+                Code.SIGNATURE_INVALID,
+                f"The {kind} was altered, or signed as another type, for another federation or before version 0.2.1.",
+            )
         return self.payload
+
+    def _is_signed(self, signed: bytes, public_key: bytes) -> bool:
+        try:
+            Ed25519PublicKey.from_public_bytes(public_key).verify(self.signature, signed)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
 
 
 class SigningKey:
-    """An Ed25519 private key, held by the member or federation that signs with it. Prints as its fingerprint."""
+    """An Ed25519 private key, held by the member that signs with it for one federation. Prints as its fingerprint."""
 
-    def __init__(self, private_key: Ed25519PrivateKey) -> None:
-        self._private_key = private_key
+    def __init__(self, private_key: Ed25519PrivateKey, federation: str) -> None:
+        """federation: the name in the domain of every signature."""
+        self._private_key, self._federation = private_key, federation
         self.public_bytes = private_key.public_key().public_bytes_raw()
 
     def __repr__(self) -> str:
         return f"SigningKey({fingerprint(self.public_bytes)[:19]}...)"
 
     @classmethod
-    def generate(cls) -> "SigningKey":
+    def generate(cls, federation: str) -> "SigningKey":
         """A new key from the operating system's randomness."""
-        return cls(Ed25519PrivateKey.generate())
+        return cls(Ed25519PrivateKey.generate(), federation)
 
     @classmethod
-    def load(cls, path: Path) -> "SigningKey":
+    def load(cls, path: Path, federation: str) -> "SigningKey":
         """Read a PKCS #8 PEM file. Raises ConfigurationError, also if other users can read the file."""
-        key = load_private_key(path, _KEY)
-        if not isinstance(key, Ed25519PrivateKey):
-            raise ConfigurationError(f"{path}: not an Ed25519 key; make one with `rado provision`")
-        return cls(key)
+        return cls(_private_key(path), federation)
 
     def save(self, path: Path) -> None:
         """Write the key to a file that only its owner can read. Refuses to overwrite."""
@@ -212,8 +225,20 @@ class SigningKey:
 
     def sign(self, kind: Kind, payload: bytes) -> Envelope:
         """Sign a payload as this kind of message."""
-        signature = self._private_key.sign(signed_bytes(kind, payload))
+        signature = self._private_key.sign(signed_bytes(self._federation, kind, payload))
         return Envelope(payload, key_id(self.public_bytes), signature)
+
+
+def public_key_of(path: Path) -> bytes:
+    """The raw public half of the signing key in a PKCS #8 PEM file. Raises ConfigurationError, as SigningKey.load."""
+    return _private_key(path).public_key().public_bytes_raw()
+
+
+def _private_key(path: Path) -> Ed25519PrivateKey:
+    key = load_private_key(path, _KEY)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigurationError(f"{path}: not an Ed25519 key; make one with `rado provision`")
+    return key
 
 
 def parse(message_type: type[M], data: bytes) -> M:

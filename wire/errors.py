@@ -43,6 +43,7 @@ class Code(StrEnum):
     QUERIES_TOO_MANY = "QUERIES_TOO_MANY"
     QUERY_TOO_LARGE = "QUERY_TOO_LARGE"
     KEY_INVALID = "KEY_INVALID"
+    SEED_MISMATCH = "SEED_MISMATCH"
     ENCODING_OVERFLOW = "ENCODING_OVERFLOW"
     ATTEMPT_MISMATCH = "ATTEMPT_MISMATCH"
     PHASE_MISMATCH = "PHASE_MISMATCH"
@@ -110,8 +111,9 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.SIGNATURE_INVALID: Entry(
         _S.PERMISSION_DENIED,
-        "The signature is not valid for these bytes, this message type and this signer.",
-        "Check that the signing key is the one in the roster, and that no proxy changes messages on the way.",
+        "The signature is not valid for these bytes, this message type, this federation and this signer.",
+        "Check that both nodes have version 0.2.1 or newer, that the signing key is the one in the roster and is used "
+        "in no other federation, and that no proxy changes messages on the way.",
         2,
     ),
     Code.MESSAGE_MALFORMED: Entry(
@@ -125,8 +127,8 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.FEATURE_MISSING: Entry(
         _S.FAILED_PRECONDITION,
-        "The query uses a feature of the protocol that this node lacks.",
-        "Update the node, or send a query without the feature.",
+        "The node lacks a feature of the protocol that the query uses, or the query lacks one that the node requires.",
+        "Update the older of the two nodes.",
         4,
     ),
     Code.MESSAGE_TOO_LARGE: Entry(
@@ -188,6 +190,13 @@ CATALOGUE: dict[Code, Entry] = {
         _S.INVALID_ARGUMENT,
         "The Paillier key is too short, too long, malformed, out of date or not certified by the learner.",
         "Make a key with `rado learner keygen` (2048 to 4096 bits).",
+        4,
+    ),
+    Code.SEED_MISMATCH: Entry(
+        _S.INVALID_ARGUMENT,
+        "The learner gave this party another seed than the query commits to.",
+        "Do not answer this learner's queries until its operator has explained it: with unequal seeds a learner opens "
+        "one party's sum.",
         4,
     ),
     Code.ENCODING_OVERFLOW: Entry(

@@ -1,9 +1,9 @@
 """Features: optional parts of the protocol, which every party states for its own node, and which a query names.
 
 Unknown fields are refused, so a new field may only reach nodes that know it. A party signs the features of its node. A
-learner uses all usual features of its version, and refuses to plan if too few parties for a cohort can have them. It
-does without a feature only if it is asked to, so that a coordinator that withholds statements cannot weaken a query. A
-feature that changes what is asked is used where it is asked, and never left out.
+query has all usual features of its version: parties and coordinator refuse one without them, so neither a learner nor a
+coordinator that withholds statements can weaken a query. A learner refuses to plan if too few parties for a cohort have
+them. A feature that changes what is asked is used where it is asked, and never left out.
 """
 
 import re
@@ -26,6 +26,8 @@ class Feature(StrEnum):
 
     BOUND_TOTALS = "bound-totals"
     """The total carries a tag that binds it to query, attempt and cohort (Query.binding)."""
+    COMMITTED_SEEDS = "committed-seeds"
+    """The query commits to the seed of its tag (Binding.commitment), so that all parties have the same."""
     QUORUM_WAIT = "quorum-wait"
     """Once enough parties for a cohort have accepted, or are ready, the others have Query.quorum_wait_s left."""
     SIGNED_RETRIES = "signed-retries"
@@ -110,12 +112,6 @@ def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]
 
 Stated = Mapping[str, frozenset[str] | None]
 """What each party of a roster states, by name; None for a party that states nothing: an older node, or a new member."""
-
-
-def usable_features(stated: Stated, *, older_nodes: bool) -> tuple[str, ...]:
-    """The features that a query may use: all of this version; with `older_nodes` those that every party states."""
-    common = [features or frozenset() for features in stated.values()] if older_nodes else []
-    return tuple(sorted(frozenset(OWN_FEATURES).intersection(*common)))
 
 
 def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) -> None:

@@ -19,7 +19,7 @@ from wire.binding import Binding
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
 from wire.feature_map import feature_map_from_proto, feature_map_to_proto
-from wire.features import OWN_FEATURES, Feature, check_features
+from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, check_features
 from wire.held_back import held_back_from_proto, held_back_to_proto
 from wire.query_kinds import Kind as QueryKind
 from wire.query_kinds import read_kind, write_kind
@@ -113,6 +113,10 @@ class Query:
             f"max_attempts is from 1 to {MAX_ATTEMPTS}": 1 <= self.max_attempts <= MAX_ATTEMPTS,
             "it has a binding exactly if it has the feature of bound totals": (self.binding is not None)
             == (Feature.BOUND_TOTALS in self.features),
+            "it commits to the binding's seed exactly if it has the feature of committed seeds": (
+                self.binding is not None and bool(self.binding.commitment)
+            )
+            == (Feature.COMMITTED_SEEDS in self.features),
             f"it has a quorum_wait_s, at most {MAX_PHASE_S}, exactly if it has that feature": (self.quorum_wait_s > 0)
             == (Feature.QUORUM_WAIT in self.features)
             and self.quorum_wait_s <= MAX_PHASE_S,
@@ -144,6 +148,11 @@ class Query:
             raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
         except PlanError as error:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it is from before 0.2.1: then parties' seeds may differ, and signatures name no federation."""
+        return Feature.COMMITTED_SEEDS not in self.features
 
     @property
     def limits(self) -> QueryLimits:
@@ -301,10 +310,15 @@ class Retry:
         return cls(message.query_id, message.learner, message.attempt)
 
 
-def check_features_known(query: Query) -> None:
-    """Raise WireError(FEATURE_MISSING) if the query has a feature that this version lacks."""
+def check_query_features(query: Query) -> None:
+    """Raise WireError(FEATURE_MISSING) if the query has a feature that this version lacks, or lacks one of all queries.
+
+    A learner must not weaken a query by leaving out what protects the parties.
+    """
     if missing := sorted(set(query.features) - set(OWN_FEATURES)):
         raise WireError(Code.FEATURE_MISSING, f"Missing here: {', '.join(missing)}.")
+    if lacking := sorted(set(USUAL_FEATURES) - set(query.features)):
+        raise WireError(Code.FEATURE_MISSING, f"The query lacks {', '.join(lacking)}: update the learner to 0.2.1.")
 
 
 def open_retry(envelope: Envelope, opened: "OpenedQuery", roster: Roster) -> Retry:
@@ -313,7 +327,7 @@ def open_retry(envelope: Envelope, opened: "OpenedQuery", roster: Roster) -> Ret
     learner = roster.find(opened.query.learner, Role.LEARNER)
     if learner is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {opened.query.learner!r}.")
-    open_from(envelope, Kind.RETRY, learner)
+    open_from(envelope, Kind.RETRY, learner, roster.federation)
     if (retry.query_id, retry.learner) != (opened.query_id, opened.query.learner):
         raise WireError(Code.QUERY_INVALID, "The retry is of another query.")
     if not 2 <= retry.attempt <= opened.query.max_attempts:
@@ -387,14 +401,16 @@ def _verified(envelope: Envelope, roster: Roster) -> "tuple[OpenedQuery, Paillie
     learner = roster.find(said.learner, Role.LEARNER)
     if learner is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {said.learner!r}.")
-    open_from(envelope, Kind.QUERY, learner)
+    older = Feature.COMMITTED_SEEDS not in said.features
+    open_from(envelope, Kind.QUERY, learner, roster.federation, older=older)
     query = Query.from_bytes(envelope.payload)
     if query.roster_version > roster.version:
         raise WireError(
             Code.ROSTER_STALE,
             f"The query was planned with version {query.roster_version}, but this node has {roster.version}.",
         )
-    key = PaillierKey.from_bytes(open_from(query.paillier_key, Kind.PAILLIER_KEY, learner))
+    certificate = open_from(query.paillier_key, Kind.PAILLIER_KEY, learner, roster.federation, older=older)
+    key = PaillierKey.from_bytes(certificate)
     if key.learner != query.learner:
         raise WireError(Code.KEY_INVALID, "The key is certified for another learner.")
     return OpenedQuery(envelope, query, key.public_key), key

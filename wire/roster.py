@@ -221,20 +221,25 @@ def read_roster(file: Path, federation_key: bytes, kind: FileKind) -> tuple[Enve
 # A learner opens its roster at every step of a query. An error is not kept.
 @lru_cache(maxsize=4)
 def _verified(envelope: Envelope, federation_key: bytes) -> Roster:
-    return Roster.from_bytes(envelope.open(Kind.ROSTER, federation_key))
+    roster = Roster.from_bytes(envelope.payload)
+    envelope.open(Kind.ROSTER, roster.federation, federation_key, older=True)
+    return roster
 
 
-def open_from_party(envelope: Envelope, kind: Kind, name: str, roster: Roster) -> Member:
+def open_from_party(envelope: Envelope, kind: Kind, name: str, roster: Roster, *, older: bool = False) -> Member:
     """The party of this name, after verifying its envelope. Raises WireError(PEER_UNKNOWN or SIGNATURE_INVALID)."""
     member = roster.find(name, Role.PARTY)
     if member is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {name!r}.")
-    open_from(envelope, kind, member)
+    open_from(envelope, kind, member, roster.federation, older=older)
     return member
 
 
-def open_from(envelope: Envelope, kind: Kind, member: Member) -> bytes:
-    """The payload of a member's envelope. Raises WireError(SIGNATURE_INVALID)."""
+def open_from(envelope: Envelope, kind: Kind, member: Member, federation: str, *, older: bool = False) -> bytes:
+    """The payload of the envelope of a federation's member. older: as in Envelope.open.
+
+    Raises WireError(SIGNATURE_INVALID).
+    """
     if envelope.key_id != key_id(member.signing_key):
         raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is not signed with {member.name}'s key in the roster.")
-    return envelope.open(kind, member.signing_key)
+    return envelope.open(kind, federation, member.signing_key, older=older)

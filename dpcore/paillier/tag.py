@@ -6,15 +6,15 @@ of member i, the member's tag is
 
     t_i = s_i + sum over j = 1..L of alpha^j x_j      (mod p)
 
-alpha   the coefficient of this attempt, which the cohort's members and the learner derive from a seed in the query
+alpha   the coefficient of this attempt, which the cohort's members and the learner derive from the query's seed
 s_i     the pad that only this member and the learner derive
 
 and the total's tag is the sum of t_i. The learner accepts values V if the total's tag is S + h(V), S = sum of s_i and
 h(V) = sum alpha^j V_j. Like a slot, t_i is sent under pairwise masks that sum to zero (mod p), encrypted.
 
-**Claim.** Against a coordinator that knows neither alpha nor the pad of one member, a total whose values differ from
-the members' sum V is accepted with a probability of at most L / p < 2^-101 (L <= 2^28), for any computation and any
-`value_bits`.
+**Claim 1: no total is forged.** Against a coordinator that knows neither alpha nor the pad of one member, a total whose
+values differ from the members' sum V is accepted with a probability of at most L / p < 2^-101 (L <= 2^28), for any
+computation and any `value_bits`.
 
 **Proof.** Let (M, T) be all plaintexts of the members' product, T that of the tag. Given V, the slots of M depend on
 the masks only. T is a function of the masks and of tau = S + h(V) mod p. S is uniform and independent of alpha, so tau
@@ -29,7 +29,29 @@ message-authentication code", FSE 2005, uses the same prime and polynomial.)
 numbers to the total, as the member could by sending other values. It cannot make a total without the product of
 all other members' uploads: their pads are uniform to it.
 
-Assumes that HKDF-SHA256 of an X25519 agreement is pseudorandom (gap Diffie-Hellman), as the masks do.
+The claim is about an honest learner, which checks its own totals. The commitment (below) is public; alpha is
+pseudorandom beside it.
+
+**Claim 2: the tag reveals nothing beside the total,** whatever the learner sends. Let the learner, the coordinator and
+further members collude, and let H be the honest members of a cohort, all with the same alpha. What the coalition gets
+from the tags is a function of V_H, the sum of these members' values, and of what it knows itself.
+
+**Proof.** The masks of tags cancel only in a sum over all of H (dpcore.paillier.masks), so the tags of H reveal the sum
+of their t_i and nothing else. That is S_H + h(V_H), because h is linear and one for all: no value stands in it alone.
+The coalition knows S_H, h and, from the slots, V_H.
+
+**One alpha is checked, not assumed.** Each member reads the seed from bytes that the learner encrypted for it alone.
+The signed query commits to the seed by c = HKDF-SHA256(seed, salt = nonce). A member refuses a query if its own seed
+has another commitment. Two seeds with one c would be a collision of SHA-256: HKDF is two HMACs in turn, and a collision
+of HMAC for keys or messages of one length is one of its hash. The query's hash is in every mask, so what members with
+different c send does not cancel.
+
+Version 0.2.0 had no commitment. With a coefficient for each member the sum of the tags is S + sum over i of h_i(x_i).
+The learner knows all but the x_i and subtracts what V tells it. Lattice reduction then gives a member's values exactly
+if they have fewer than about 115 bits in all; of longer ones it learns 130 bits.
+
+Assumes that HKDF-SHA256 of an X25519 agreement is pseudorandom (gap Diffie-Hellman), as the masks do; that HKDF-SHA256
+is a pseudorandom function of its input key (claim 1: alpha beside c); that SHA-256 has no collisions (claim 2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +69,9 @@ from dpcore.paillier.masks import CohortAttempt
 
 PRIME = (1 << 130) - 5
 SEED_BYTES = 32
+COMMITMENT_BYTES = 32
 _COEFFICIENT = b"rado.v1/tag-coefficient\0"
+_COMMITMENT = b"rado.v1/tag-seed-commitment\0"
 _PAD = b"rado.v1/tag-pad\0"
 _MASK = b"rado.v1/tag-mask\0"
 # 2^-254 from uniform modulo the prime.
@@ -73,6 +97,11 @@ def coefficient(seed: bytes, *, query_id: bytes, attempt: int) -> int:
     """Alpha of one attempt, in [0, p). seed: SEED_BYTES that the learner chose for the query."""
     info = _COEFFICIENT + attempt.to_bytes(4, "big")
     return _residue(HKDF(SHA256(), _WIDE_BYTES, query_id, info).derive(seed))
+
+
+def seed_commitment(seed: bytes, *, nonce: bytes) -> bytes:
+    """The commitment of a query to its seed, 32 bytes. seed: SEED_BYTES. nonce: the query's."""
+    return HKDF(SHA256(), COMMITMENT_BYTES, nonce, _COMMITMENT).derive(seed)
 
 
 def polynomial(values: NDArray[np.int64], alpha: int) -> int:

@@ -21,7 +21,6 @@ from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
-from wire.features import Feature
 from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S, Query
 from wire.witness import Witness, name_of
@@ -243,8 +242,7 @@ class Attempts:
                     continue
                 entries = acceptance.ledger_head.entries
                 witnessed.remember(acceptance.party, entries, envelope)
-                if Feature.WITNESSED_ATTEMPTS in heads.query.features:
-                    witnessed.remember_in_cohort(acceptance.party, entries, envelope, heads.query)
+                witnessed.remember_in_cohort(acceptance.party, entries, envelope, heads.query)
 
     def receipt(self, held: Attempt) -> Envelope | None:
         """The receipt that was stored with the charge; None if it has no ledger head and was not stored."""

@@ -12,7 +12,7 @@ from parties.policy import Policy, check_cohort, check_query
 from wire.cohort import Acceptance, Cohort, check_roster_version
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OpenedQuery, Query, check_features_known, open_retry
+from wire.query import OpenedQuery, Query, check_query_features, open_retry
 from wire.roster import Roster
 
 
@@ -37,11 +37,12 @@ class Party:
 def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None) -> Charge:
     """Cost of one attempt, if policy, schema and design allow it, and from attempt 2 on the learner's signed retry.
 
-    Raises WireError with the code of the refusal: one of the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
-    PLAN_INFEASIBLE.
+    Raises WireError with the code of the refusal: one of the policy's, FEATURE_MISSING, SEED_MISMATCH, SCHEMA_MISMATCH,
+    ATTEMPT_MISMATCH or PLAN_INFEASIBLE.
     """
     query, rows = opened.query, party.records.rows
-    check_features_known(query)
+    check_query_features(query)
+    check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
     if not 1 <= attempt <= query.max_attempts:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {attempt} of {query.max_attempts}.")
@@ -51,6 +52,16 @@ def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retr
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {rows} rows and max_rows is {query.max_rows}.")
     return charge_for(query, rows, epoch_of(query, party))
+
+
+def check_seed(query: Query, party: Party) -> None:
+    """Refuse a query that has no seed for this party, or another seed than the query commits to.
+
+    Before it is accepted: masking checks the seed again, but then the other members wait for this party. Raises
+    WireError(QUERY_INVALID or SEED_MISMATCH).
+    """
+    if query.binding is not None:
+        query.binding.unseal(party.name, party.signing_key, query.nonce)
 
 
 def check_retry(opened: OpenedQuery, attempt: int, roster: Roster, retry: Envelope | None) -> None:
@@ -96,7 +107,8 @@ def verify_cohort(
 ) -> tuple[Acceptance, ...]:
     """Verify a cohort from an untrusted coordinator and return its members' acceptances.
 
-    The policy must still allow the query: it may have changed since the party accepted. A party of the roster must have
+    The policy must still allow the query, and this version of the node: both may have changed since the party accepted.
+    A party of the roster must have
     signed each acceptance, for this attempt. This party's own acceptance must be in the cohort byte for byte. The
     cohort's size must satisfy the query and the policy.
 
@@ -107,6 +119,8 @@ def verify_cohort(
     and check_roster_version raise).
     """
     query = opened.query
+    check_query_features(query)
+    check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
     if (cohort.query_id, cohort.attempt) != (opened.query_id, attempt):
         raise WireError(Code.ATTEMPT_MISMATCH, "The cohort is for another attempt.")

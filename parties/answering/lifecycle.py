@@ -36,7 +36,6 @@ from parties.rosters import Rosters
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Refusal, sign
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
-from wire.features import Feature
 from wire.query import OpenedQuery, check_time, open_query
 from wire.roster import Roster
 from wire.status import PartyState, Phase, Work
@@ -223,13 +222,11 @@ class QueryLifecycle:
         if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
             # A query that would be refused afterwards need not be decided on.
             self._attempts.check_admits(charge, self._clock())
-            self._say_pending(work, opened)
+            self._say_pending(work)
             return None
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
-        version = roster.version if Feature.FRESH_ROSTERS in opened.query.features else 0
-        acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public, version)
-        heads = Feature.LEDGER_HEADS in opened.query.features
+        acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public, roster.version)
         held = self._attempts.accept(
             acceptance,
             lambda complete: sign(complete, party.signing_key),
@@ -237,7 +234,7 @@ class QueryLifecycle:
             mask_key=mask_key.private_bytes_raw(),
             not_after_unix_s=opened.query.not_after_unix_s,
             now_unix_s=self._clock(),
-            sums_key=SumsKey(party.name, party.signing_key) if heads else None,
+            sums_key=SumsKey(party.name, party.signing_key),
         )
         self._accepted_with[held.query_id, held.attempt] = party
         self._obfuscators.expect(opened.public_key, opened.ciphertexts)
@@ -252,9 +249,9 @@ class QueryLifecycle:
         self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest, **facts)
         return held
 
-    def _say_pending(self, work: Work, opened: OpenedQuery) -> None:
-        """Tell the learner who is waited for. A coordinator takes it where the query has the feature."""
-        if Feature.DECISIONS not in opened.query.features or work.state is PartyState.PENDING:
+    def _say_pending(self, work: Work) -> None:
+        """Tell the learner who is waited for."""
+        if work.state is PartyState.PENDING:
             return
         pending = sign(Pending(work.query_id, work.attempt, self._party.name), self._party.signing_key)
         self._tell(work, lambda: self._coordinator.pending(pending))
@@ -378,9 +375,6 @@ class QueryLifecycle:
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
         party, data_digest = self._accepted_by(held)
         check_unchanged(opened.query, held.rows, self._attempts.cost(held), party, data_digest)
-        if opened.query.binding is not None:
-            # Masking needs it, but then the other members wait for this party.
-            opened.query.binding.sealed_for(party.name)
         computation = Computation(self._random, party.secret, party.row_sums, progress, party.numbers)
         values = integer_vector(opened, party.records, computation)
         width = opened.public_key.ciphertext_bytes

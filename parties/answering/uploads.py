@@ -23,7 +23,6 @@ from radofed.common.logs import Log
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.features import Feature
 from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, Query
 from wire.roster import Roster
@@ -74,9 +73,7 @@ class Uploads:
 
         acceptances = self._rosters.checked(self._coordinator, verified)
         spool = self._masked(opened, cohort, acceptances, held, party)
-        heads = None
-        if Feature.LEDGER_HEADS in opened.query.features:
-            heads = _heads(opened.query, cohort, acceptances, held, spool, party)
+        heads = _heads(opened.query, cohort, acceptances, held, spool, party)
         self._note_cohort(opened, cohort, acceptances, held)
         if self._attempts.charge(
             held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock(), heads=heads

@@ -411,7 +411,7 @@ class LedgerGuard:
         )
 
     def _refuse(self, statement: Envelope, error: WireError) -> None:
-        name = sha256(signed_bytes(Kind.WITNESS, statement.payload), statement.signature)
+        name = sha256(signed_bytes(self._federation, Kind.WITNESS, statement.payload), statement.signature)
         # The coordinator repeats its answers.
         if name not in self._refused and len(self._refused) < MOST_CHALLENGES:
             self._refused.add(name)

@@ -12,7 +12,6 @@ from parties.history.history import History, What
 from parties.ledger.charges import Charge
 from parties.policy import Policy
 from wire.errors import Code, WireError
-from wire.features import Feature
 from wire.query import OpenedQuery
 
 
@@ -34,7 +33,7 @@ class Gate:
         found = reasons(policy.approval, opened.query, charge)
         decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
         if decided.verdict is Verdict.REFUSED:
-            raise _refused(opened, decided)
+            raise _refused(decided)
         if not found or decided.verdict is Verdict.APPROVED:
             self._waiting.pop(opened.query_id, None)
             return True
@@ -50,7 +49,7 @@ class Gate:
         """
         decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
         if decided.verdict is Verdict.REFUSED:
-            raise _refused(opened, decided)
+            raise _refused(decided)
         if decided.verdict is Verdict.UNDECIDED and reasons(policy.approval, opened.query, charge):
             raise WireError(Code.PERSON_REFUSED, "The policy asks for approval now, and too few people approved it.")
 
@@ -77,10 +76,9 @@ class Gate:
                 self.gone(shown.query_id, 0)
 
 
-def _refused(opened: OpenedQuery, decided: Decided) -> WireError:
-    """The refusal that a person decided on. Peers of older queries do not know its code."""
-    knows = Feature.DECISIONS in opened.query.features
+def _refused(decided: Decided) -> WireError:
+    """The refusal that a person decided on."""
     by = decided.refusal
     reason = f": {by.reason}" if by is not None and by.reason else ""
     detail = "" if by is None else f"{by.person} refused it{reason}."
-    return WireError(Code.PERSON_REFUSED if knows else Code.UNAVAILABLE, detail)
+    return WireError(Code.PERSON_REFUSED, detail)

@@ -112,7 +112,7 @@ def _dp_feat(run: Run) -> None:
 
 
 def _signing_key(run: Run) -> None:
-    run.signing_key = SigningKey.load(run.config.signing_key)
+    run.signing_key = SigningKey.load(run.config.signing_key, run.config.federation)
     key = run.signing_key.public_bytes
     run.add("signing-key", f"fingerprint {fingerprint(key)}, digits to read to other members: {spoken(key)}")
 

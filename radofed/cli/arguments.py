@@ -68,10 +68,6 @@ MaxRows = Annotated[
         "stated rows."
     ),
 ]
-AllowOlderNodes = Annotated[
-    bool,
-    typer.Option("--allow-older-nodes", help="Do without protections that a member's older version does not have."),
-]
 QuorumWait = Annotated[
     int | None,
     typer.Option(

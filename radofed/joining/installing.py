@@ -16,9 +16,9 @@ from radofed.provision_roster import ROSTER_FILE
 from wire.envelopes import (
     Envelope,
     Kind,
-    SigningKey,
     load_public_key,
     parse,
+    public_key_of,
     save_public_key,
     sha256,
     spoken,
@@ -64,10 +64,11 @@ class Admission:
         """Like `load`, with the content of a file, or what a coordinator sent for it."""
         try:
             file = parse(join_pb2.AdmissionFile, content)
-            payload = Envelope.from_proto(file.admission).open(Kind.ADMISSION, file.federation_key)
-            message = parse(join_pb2.Admission, payload)
+            signed = Envelope.from_proto(file.admission)
+            message = parse(join_pb2.Admission, signed.payload)
             envelope = Envelope.from_proto(message.roster)
             roster = open_roster(envelope, file.federation_key)
+            signed.open(Kind.ADMISSION, roster.federation, file.federation_key, older=True)
         except WireError as error:
             raise _FILE.error(path, f"is no answer of an operator, or was changed ({error.public_sentence})") from error
         split_address(message.coordinator_address)
@@ -146,10 +147,10 @@ def install(directory: Path, admission: Admission, *, now: dt.datetime | None = 
             f"the operator's answer is to another request than {directory / (request.name + SUFFIX)}: give the "
             "answer to this one, or make a new request"
         )
-    signing = SigningKey.load(directory / SIGNING_KEY)
+    own_key = public_key_of(directory / SIGNING_KEY)
     # A roster that was signed before it listed TLS keys has the member without one.
     listed = {request.member, replace(request.member, tls_key_hash=b"")} & {*admission.roster.members}
-    if signing.public_bytes != request.signing_key or not listed:
+    if own_key != request.signing_key or not listed:
         raise ConfigurationError(
             f"the roster in the answer does not list {request.name} with the key of {directory / SIGNING_KEY}: send "
             "the operator the request once more"

@@ -11,7 +11,7 @@ from radofed.certificates import Authority
 from radofed.joining.installing import Admission
 from radofed.joining.operator import ADMISSION_SUFFIX, ADMISSIONS
 from radofed.provision_roster import ROSTER_FILE, signed_roster
-from wire.envelopes import SigningKey
+from wire.envelopes import public_key_of
 from wire.identity import Certificate
 from wire.roster import Roster
 
@@ -79,7 +79,7 @@ class Listing:
 
 def listing(operator: Path, now: dt.datetime | None = None) -> Listing:
     """Read an operator's directory. Raises ConfigurationError if its key did not sign the roster or an admission."""
-    key = SigningKey.load(operator / "federation.key").public_bytes
+    key = public_key_of(operator / "federation.key")
     roster = signed_roster(operator / ROSTER_FILE, key)
     certificates = {}
     for member in roster.members:

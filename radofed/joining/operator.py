@@ -16,7 +16,7 @@ from radofed.common.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.joining.requests import SUFFIX, JoinRequest, ReceivedRequest
 from radofed.provision import certificate_hosts, check_empty, join_address, split_address
 from radofed.provision_roster import ROSTER_DAYS, ROSTER_FILE, check_clock, expiry_unix_s, signed_roster
-from wire.envelopes import Kind, SigningKey, fingerprint, save_public_key, sha256, spoken
+from wire.envelopes import Kind, SigningKey, fingerprint, public_key_of, save_public_key, sha256, spoken
 from wire.roster import Member, Role, Roster
 
 ADMISSION_SUFFIX = ".admission"
@@ -83,7 +83,7 @@ def found(directory: Path, federation: str, now: dt.datetime | None = None) -> F
     if len(federation) > LONGEST_FEDERATION:
         raise ConfigurationError(f"{federation!r}: give a name of at most {LONGEST_FEDERATION} characters")
     check_empty(directory)
-    authority, key = Authority.create(federation, now or dt.datetime.now(dt.UTC)), SigningKey.generate()
+    authority, key = Authority.create(federation, now or dt.datetime.now(dt.UTC)), SigningKey.generate(federation)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     key.save(directory / "federation.key")
@@ -109,10 +109,11 @@ def admit(
     certificate. Raises ConfigurationError before anything is signed.
     """
     now, requests = now or dt.datetime.now(dt.UTC), [each.request for each in received]
-    key, authority = SigningKey.load(directory / "federation.key"), Authority.load(directory)
-    old = signed_roster(directory / ROSTER_FILE, key.public_bytes) if (directory / ROSTER_FILE).exists() else None
+    own, authority = directory / "federation.key", Authority.load(directory)
+    old = signed_roster(directory / ROSTER_FILE, public_key_of(own)) if (directory / ROSTER_FILE).exists() else None
     if old is not None:
         authority = replace(authority, federation=old.federation)
+    key = SigningKey.load(own, authority.federation)
     _check_requests(requests, authority.federation)
 
     if old is not None:

@@ -81,7 +81,7 @@ class JoinRequest:
         try:
             envelope = Envelope.from_bytes(content)
             message = parse(join_pb2.JoinRequest, envelope.payload)
-            envelope.open(Kind.JOIN_REQUEST, message.signing_key)
+            envelope.open(Kind.JOIN_REQUEST, message.federation, message.signing_key, older=True)
         except WireError as error:
             raise _FILE.error(path, f"is no request of a member, or was changed ({error.public_sentence})") from error
         role = ROLE_FROM_PROTO.get(message.role)
@@ -167,7 +167,7 @@ def make_join_request(
                 f"{directory / key}: there is a key already; give a new directory, or move the old keys away to "
                 "replace them"
             )
-    signing, tls = SigningKey.generate(), make_request(federation, role, name)
+    signing, tls = SigningKey.generate(federation), make_request(federation, role, name)
     made_at = int((now or dt.datetime.now(dt.UTC)).timestamp())
     request = JoinRequest(
         federation, role, name, signing.public_bytes, tls.request_pem, made_at, rows_at_least, address

@@ -150,7 +150,7 @@ class PlannedParties:
 
     def __init__(self, request: AskRequest) -> None:
         self._request, self.plans = request, list[Plan]()
-        key = SigningKey.generate()
+        key = SigningKey.generate(_FEDERATION)
         # It encrypts nothing, and has the size of a real one.
         public = PublicKey((1 << (request.key_bits - 1)) | 1)
         self._certificate = PaillierKey(_LEARNER, public, _NOW_UNIX_S, _NOW_UNIX_S + _YEAR_S).sign(key)

@@ -22,7 +22,7 @@ from learner.planning import Plan, plan_query
 from learner.requests import Request
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.exact_split import divided_counts
-from radofed.simulation.party import ATTEMPT, Ask, Share, seeded
+from radofed.simulation.party import ATTEMPT, FEDERATION, Ask, Share, seeded
 from radofed.simulation.workers import Hosts
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, SigningKey
@@ -34,7 +34,7 @@ from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
 from wire.upload import Chunk
 
-FEDERATION, LEARNER, COORDINATOR = "simulation", "learner", "coordinator"
+LEARNER, COORDINATOR = "learner", "coordinator"
 # A simulation has no clock: all timestamps are this second.
 NOW_UNIX_S = 1_000_000_000
 _LEAST_BITS = 2048
@@ -71,7 +71,7 @@ class SimulatedFederation:
 
     def __init__(self, hosts: Hosts, parties: Sequence[str], seed: int, secret: SecretKey | None) -> None:
         self._hosts, self._parties, self._seed, self._secret = hosts, tuple(parties), seed, secret
-        self._learner = SigningKey.generate()
+        self._learner = SigningKey.generate(FEDERATION)
         self._keys = hosts.signing_keys()
         # Without encryption the query has a modulus of the smallest size, which encrypts nothing.
         public = PublicKey((1 << (_LEAST_BITS - 1)) | 1) if secret is None else secret.public_key
@@ -104,7 +104,7 @@ class SimulatedFederation:
             certificate=self._certificate,
             random=seeded(self._seed, fold, LEARNER, "nonce", question),
             now_unix_s=NOW_UNIX_S,
-            features=() if self._secret is None else (Feature.BOUND_TOTALS,),
+            features=() if self._secret is None else (Feature.BOUND_TOTALS, Feature.COMMITTED_SEEDS),
         )
         envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)

@@ -28,6 +28,7 @@ from wire.envelopes import Envelope, SigningKey, sha256
 from wire.query import OpenedQuery
 from wire.upload import upload_digest
 
+FEDERATION = "simulation"
 ATTEMPT = 1
 """The only attempt: a simulation loses no party."""
 
@@ -88,7 +89,8 @@ class Host:
         self._features, self._labels, self._usable, self._seed = features, labels, usable, seed
         self._key_seed = key_seed
         self._keys = {
-            party: SigningKey(Ed25519PrivateKey.from_private_bytes(self._key(b"sign", party))) for party in parties
+            party: SigningKey(Ed25519PrivateKey.from_private_bytes(self._key(b"sign", party)), FEDERATION)
+            for party in parties
         }
         self._obfuscator: Obfuscator | None = None
 

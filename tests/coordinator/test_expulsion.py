@@ -215,7 +215,7 @@ def test_a_member_that_changed_its_key_answers_again_only_in_the_next_attempt(wo
     opened = world.open(world.query())
     clients["lea"].submit(opened.envelope)
     clients.to_uploading(opened.query_id)
-    fresh = SigningKey.generate()
+    fresh = SigningKey.generate("test")
     members = tuple(
         dataclasses.replace(m, signing_key=fresh.public_bytes) if m.name == "dan" else m for m in world.roster.members
     )

@@ -25,7 +25,8 @@ def config(made):
 def file_of(made, key=None, **changes):
     roster = replace(made.roster, **({"version": 2} | changes))
     file = made.directory / "new.signed"
-    file.write_bytes(roster.sign(key or SigningKey.load(made.directory / "federation/federation.key")).to_bytes())
+    key = key or SigningKey.load(made.directory / "federation/federation.key", roster.federation)
+    file.write_bytes(roster.sign(key).to_bytes())
     return file
 
 
@@ -52,7 +53,7 @@ def test_an_older_roster_or_the_same_is_refused(made, config, version):
 
 
 def test_a_roster_of_others_is_refused(made, config):
-    refused(config, file_of(made, SigningKey.generate()), "not a roster of this federation key")
+    refused(config, file_of(made, SigningKey.generate("clinics")), "not a roster of this federation key")
     refused(config, file_of(made, federation="banks"), "not a roster of 'clinics'")
     hub = tuple(replace(m, name="hub") if m.role is Role.COORDINATOR else m for m in made.roster.members)
     refused(config, file_of(made, members=hub), "with coordinator 'coordinator'")

@@ -86,7 +86,7 @@ async def test_a_newer_challenge_replaces_the_older_and_its_answers(bench):
 
 @on_bench
 async def test_one_member_answers_once_and_only_for_itself(bench):
-    relay, stranger = bench.witnesses, SigningKey.generate()
+    relay, stranger = bench.witnesses, SigningKey.generate(FEDERATION)
     relay.ask(challenge(bench), member(bench, "ann"))
     refused(Code.SENDER_MISMATCH, relay.ask, challenge(bench), member(bench, "bob"))
     refused(Code.SENDER_MISMATCH, relay.answer, witness(bench), member(bench, "cat"))

@@ -70,8 +70,8 @@ class World:
         )
         self.directories = {member.name: member.directory for member in made.members}
         self.secret_key = secret_key
-        self.keys = {n: SigningKey.load(self.directories[n] / "signing.key") for n in (*PARTIES, *LEARNERS)}
-        self.federation_key = SigningKey.load(made.directory / "federation" / "federation.key")
+        self.keys = {n: SigningKey.load(self.directories[n] / "signing.key", FEDERATION) for n in (*PARTIES, *LEARNERS)}
+        self.federation_key = SigningKey.load(made.directory / "federation" / "federation.key", FEDERATION)
         home = self.directories["coordinator"]
         config = CoordinatorConfig.load(home / "coordinator.toml")
         self.config = config.model_copy(update={"listen": "127.0.0.1:0", "log_level": "debug"})

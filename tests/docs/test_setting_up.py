@@ -19,7 +19,7 @@ import pytest
 
 from tests.docs.examples import DOCS, rado
 from tests.federation import free_port, wait_until
-from wire.envelopes import SigningKey, spoken
+from wire.envelopes import public_key_of, spoken
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ class Members:
 
     def digits(self, member: str) -> str:
         """What a member reads out: of its own key."""
-        return spoken(SigningKey.load(self.root / member / "signing.key").public_bytes)
+        return spoken(public_key_of(self.root / member / "signing.key"))
 
     def files(self, member: str) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.root / member).iterdir() if path.is_file()}

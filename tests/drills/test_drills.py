@@ -17,7 +17,7 @@ from learner.release import Release
 from tests.docs.examples import DOCS
 from tests.end_to_end.test_joining import SCHEMA, Home
 from tests.federation import rado, wait_until
-from wire.envelopes import SigningKey, spoken
+from wire.envelopes import public_key_of, spoken
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ class Drill(Home):
             config = Path(words[-1])
             self.start(config.parent.name, "listening" if words[1] == "coordinator" else '"started"')
             return {}
-        words = [spoken(SigningKey.load(self.newest / "signing.key").public_bytes) if w == DIGITS else w for w in words]
+        words = [spoken(public_key_of(self.newest / "signing.key")) if w == DIGITS else w for w in words]
         with chdir(self.root):
             return rado(*words[1:], *more, code=code)
 

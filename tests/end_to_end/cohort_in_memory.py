@@ -69,7 +69,7 @@ class CohortInMemory:
         now = int(time.time())
         self.max_attempts = max_attempts
         self.opening = OpeningSecret(SystemRandom().bytes(32)) if bound else None
-        self.keys = {name: SigningKey.generate() for name in (*ROWS, "learner")}
+        self.keys = {name: SigningKey.generate("f") for name in (*ROWS, "learner")}
         members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san("f", Role.COORDINATOR, "coordinator"))]
         for name, key in self.keys.items():
             role = Role.LEARNER if name == "learner" else Role.PARTY
@@ -109,7 +109,7 @@ class CohortInMemory:
             prepare_within_s=60,
             upload_within_s=60,
             max_attempts=self.max_attempts,
-            features=(Feature.BOUND_TOTALS.value,) * bound
+            features=(Feature.BOUND_TOTALS.value, Feature.COMMITTED_SEEDS.value) * bound
             + (Feature.FEATURE_MAPS.value,) * (self.feature_map is not None),
             binding=Binding.seal(self.opening, self.roster.parties, nonce) if bound else None,
             feature_map=self.feature_map,

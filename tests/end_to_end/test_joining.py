@@ -13,7 +13,7 @@ from tests import forked
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import free_port, rado, wait_until
 from tests.forked import Forked
-from wire.envelopes import SigningKey, spoken
+from wire.envelopes import public_key_of, spoken
 from wire.identity import Certificate
 
 PARTIES = ("north", "south", "west")
@@ -164,7 +164,7 @@ def four(home):
     assert home.commands == all_commands
     wait_until(lambda: '"version": 2' in (home.root / "hub.log").read_text(), what="the new roster")
     assert {file: file.read_bytes() for file in before} == before, "a file of another member was changed"
-    digits = spoken(SigningKey.load(home.root / "east/signing.key").public_bytes)
+    digits = spoken(public_key_of(home.root / "east/signing.key"))
     # Each officer decides for their own party.
     for name in PARTIES:
         assert home.accept(name, "east", "0" * 30, code=4)["error"]["message"].startswith("the roster's key of east")

@@ -97,7 +97,9 @@ def read_cost(payload: bytes) -> None:
 
 
 def read_key(payload: bytes) -> None:
-    key = PaillierKey.from_bytes(open_from(world.KEYS["lea"].sign(Kind.PAILLIER_KEY, payload), Kind.PAILLIER_KEY, LEA))
+    key = PaillierKey.from_bytes(
+        open_from(world.KEYS["lea"].sign(Kind.PAILLIER_KEY, payload), Kind.PAILLIER_KEY, LEA, "fuzz")
+    )
     assert PaillierKey.from_bytes(key.sign(world.KEYS["lea"]).payload) == key
 
 
@@ -211,7 +213,7 @@ def read_envelope(data: bytes) -> None:
 
 def opens(envelope: Envelope, kind: Kind) -> bool:
     try:
-        envelope.open(kind, world.KEYS["federation"].public_bytes)
+        envelope.open(kind, "fuzz", world.KEYS["federation"].public_bytes)
     except RadofedError:
         return False
     return True

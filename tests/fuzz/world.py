@@ -49,7 +49,7 @@ def octets(name: str) -> bytes:
 
 
 def signing_key(name: str) -> SigningKey:
-    return SigningKey(Ed25519PrivateKey.from_private_bytes(octets(name)))
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(octets(name)), FEDERATION)
 
 
 KEYS = {name: signing_key(name) for name in ("federation", *PARTIES, "lea")}

@@ -125,7 +125,7 @@ def asked(federation: ProcessFederation, learner_key, *, count: int, lapse_in_s:
     roster_file = federation.directory("coordinator") / "roster.signed"
     key = load_public_key(federation.learner.directory / "federation.pub")
     roster = open_roster(Envelope.from_bytes(roster_file.read_bytes()), key)
-    signing_key = SigningKey.load(federation.learner.directory / "signing.key")
+    signing_key = SigningKey.load(federation.learner.directory / "signing.key", "test")
     lifetime_s = 600
     request = StatisticRequest(
         STAYS, (parse('x["smoker"]'),), epsilon=Fraction(1), pure=True, cohort_min=3, expires_after_s=lifetime_s

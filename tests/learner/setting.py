@@ -35,9 +35,9 @@ class Setting:
         self.world = World(
             learner_key,
             dict(ROWS),
-            federation_key=SigningKey.load(offline / "federation.key"),
-            learner_key=SigningKey.load(directories["learner"] / "signing.key"),
-            party_keys={name: SigningKey.load(directories[name] / "signing.key") for name in ROWS},
+            federation_key=SigningKey.load(offline / "federation.key", "clinics"),
+            learner_key=SigningKey.load(directories["learner"] / "signing.key", "clinics"),
+            party_keys={name: SigningKey.load(directories[name] / "signing.key", "clinics") for name in ROWS},
             fixed_roster=Roster.from_bytes(signed.payload),
         )
         jwk = {**learner_key.secret.to_jwk(), "not_before_unix_s": learner_key.not_before_unix_s}

@@ -122,7 +122,7 @@ def test_a_plan_is_signed_only_under_a_roster_at_least_as_new_as_its_own(setting
 @pytest.fixture
 def another_key(tmp_path):
     """The file of a new signing key, and its public bytes."""
-    key, path = SigningKey.generate(), tmp_path / "new.key"
+    key, path = SigningKey.generate("clinics"), tmp_path / "new.key"
     key.save(path)
     return path, key.public_bytes
 

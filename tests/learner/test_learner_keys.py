@@ -164,10 +164,10 @@ def test_an_absent_file_says_how_to_make_one(tmp_path):
 
 def test_certificates_of_one_key_are_the_same_bytes(made):
     path, key = made
-    signer = SigningKey.generate()
+    signer = SigningKey.generate("clinics")
     envelope = key.certify("learner", signer)
     assert envelope == load_key(path).certify("learner", signer)
-    certified = PaillierKey.from_bytes(envelope.open(Kind.PAILLIER_KEY, signer.public_bytes))
+    certified = PaillierKey.from_bytes(envelope.open(Kind.PAILLIER_KEY, "clinics", signer.public_bytes))
     assert certified == PaillierKey("learner", key.public_key, NOW, NOW + VALIDITY_S)
 
 

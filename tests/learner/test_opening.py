@@ -166,13 +166,13 @@ def with_cohort(opening, acceptances, attempt=1):
 
 
 def test_a_cohort_with_a_stranger(opening):
-    stranger = opening.world.acceptance(opening.opened, "mallory", 10, key=SigningKey.generate())
+    stranger = opening.world.acceptance(opening.opened, "mallory", 10, key=SigningKey.generate("clinics"))
     with_cohort(opening, [*opening.total.cohort.acceptances[:2], stranger])
     assert opening.refuse(WireError).code is Code.PEER_UNKNOWN
 
 
 def test_a_cohort_with_a_stranger_under_a_members_name(opening):
-    forged = opening.world.acceptance(opening.opened, "cy", 300, key=SigningKey.generate())
+    forged = opening.world.acceptance(opening.opened, "cy", 300, key=SigningKey.generate("clinics"))
     with_cohort(opening, [*opening.total.cohort.acceptances[:2], forged])
     assert opening.refuse(WireError).code is Code.SIGNATURE_INVALID
 

@@ -205,7 +205,7 @@ def test_a_total_with_another_opening_key_is_not_opened(setting, session, conten
 def test_a_stored_roster_that_the_federation_key_did_not_sign_is_refused(setting, session):
     session.ask(session.plan(REQUEST))
     file = setting.config.state_directory / "roster.signed"
-    file.write_bytes(setting.world.roster.sign(SigningKey.generate()).to_bytes())
+    file.write_bytes(setting.world.roster.sign(SigningKey.generate("clinics")).to_bytes())
     with pytest.raises(WireError) as caught:
         session._state.newest_roster()
     assert caught.value.code is Code.SIGNATURE_INVALID

@@ -197,7 +197,7 @@ def test_cancel_is_signed(setting, session):
     query_id = session.ask(session.plan(REQUEST))
     session.cancel(query_id)
     (envelope,) = setting.stub.cancelled
-    payload = envelope.open(Kind.CANCEL, setting.world.learner_key.public_bytes)
+    payload = envelope.open(Kind.CANCEL, "clinics", setting.world.learner_key.public_bytes)
     assert query_pb2.Cancel.FromString(payload) == query_pb2.Cancel(query_id=query_id, learner="learner")
 
 
@@ -333,7 +333,7 @@ def test_two_rosters_of_one_version(setting, session):
 
 
 def test_a_roster_that_another_key_signed(setting, session):
-    setting.stub.roster = setting.world.roster.sign(SigningKey.generate())
+    setting.stub.roster = setting.world.roster.sign(SigningKey.generate("clinics"))
     with pytest.raises(WireError) as caught:
         session.plan(REQUEST)
     assert caught.value.code is Code.SIGNATURE_INVALID
@@ -346,7 +346,7 @@ def test_a_learner_that_the_roster_does_not_list(setting, session):
 
 
 def test_a_signing_key_that_the_roster_does_not_list(setting, session):
-    other = SigningKey.generate().public_bytes
+    other = SigningKey.generate("clinics").public_bytes
     setting.issue(2, lambda members: (*members[:-1], replace(members[-1], signing_key=other)))
     with pytest.raises(ConfigurationError, match="is not the key that the roster lists"):
         session.fetch_roster()

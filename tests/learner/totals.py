@@ -37,8 +37,8 @@ class World:
 
     key: LearnerKey
     rows: dict[str, int | None]
-    federation_key: SigningKey = field(default_factory=SigningKey.generate)
-    learner_key: SigningKey = field(default_factory=SigningKey.generate)
+    federation_key: SigningKey = field(default_factory=lambda: SigningKey.generate(FEDERATION))
+    learner_key: SigningKey = field(default_factory=lambda: SigningKey.generate(FEDERATION))
     party_keys: dict[str, SigningKey] = field(default_factory=dict)
     version: int = 1
     fixed_roster: Roster | None = None
@@ -48,7 +48,7 @@ class World:
 
     def __post_init__(self):
         for name in self.rows:
-            self.party_keys.setdefault(name, SigningKey.generate())
+            self.party_keys.setdefault(name, SigningKey.generate(FEDERATION))
 
     @property
     def roster(self) -> Roster:

@@ -35,14 +35,17 @@ from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
 from tests.schemas import STAYS as SCHEMA
+from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
+from wire.features import USUAL_FEATURES, Feature
 from wire.query import OpenedQuery, PaillierKey, Query, Retry, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import PartyState, Phase, Work
 
 FEDERATION = "clinics"
+OPENING = OpeningSecret(bytes(range(32)))
 PARTIES = ("ada", "bo", "cy")
 OWNER = LedgerOwner(FEDERATION, "ada", "data.csv")
 SMOKER = marginal("smoker", "smoker")
@@ -70,9 +73,11 @@ class World:
     """Keys of all members, and queries as a learner signs them."""
 
     key: SecretKey
-    federation_key: SigningKey = field(default_factory=SigningKey.generate)
-    learner_key: SigningKey = field(default_factory=SigningKey.generate)
-    party_keys: dict[str, SigningKey] = field(default_factory=lambda: {n: SigningKey.generate() for n in PARTIES})
+    federation_key: SigningKey = field(default_factory=lambda: SigningKey.generate(FEDERATION))
+    learner_key: SigningKey = field(default_factory=lambda: SigningKey.generate(FEDERATION))
+    party_keys: dict[str, SigningKey] = field(
+        default_factory=lambda: {n: SigningKey.generate(FEDERATION) for n in PARTIES}
+    )
     version: int = 1
     mask_keys: dict[tuple[str, int], X25519PrivateKey] = field(default_factory=dict)
 
@@ -129,7 +134,12 @@ class World:
             "upload_within_s": 60,
             "max_attempts": 3,
         }
-        return Query(**fields | changes)
+        fields |= changes
+        # What every query has, and what a test names. A lacking feature is given as `lacks`.
+        fields["features"] = tuple(sorted({*USUAL_FEATURES, *fields.get("features", ())} - {*fields.pop("lacks", ())}))
+        if Feature.BOUND_TOTALS in fields["features"]:
+            fields.setdefault("binding", Binding.seal(OPENING, self.roster.parties, fields["nonce"]))
+        return Query(**fields)
 
     def plain_query(self, rados: int = 20, **changes) -> Query:
         return self.query(kind=RadosQuery(rados, plain_design(SCHEMA)), **changes)
@@ -145,7 +155,7 @@ class World:
 
     def acceptance(self, query_id: bytes, party: str, *, attempt: int = 1, rows: int = 50, key=None) -> Envelope:
         mask_key = self.mask_keys[party, attempt] = X25519PrivateKey.generate()
-        said = Acceptance(query_id, attempt, party, rows, mask_key.public_key().public_bytes_raw())
+        said = Acceptance(query_id, attempt, party, rows, mask_key.public_key().public_bytes_raw(), self.version)
         return sign(said, key or self.party_keys[party])
 
     def cohort(self, own: Envelope, *, others: tuple[str, ...] = ("bo", "cy"), attempt: int = 1, rows: int = 50):

@@ -30,7 +30,11 @@ def bad_cohorts(world: World, own):
     yield "a party twice", Cohort(query_id, 1, (own, good.acceptances[1], world.acceptance(query_id, "bo")))
     yield (
         "a forged acceptance",
-        Cohort(query_id, 1, (own, good.acceptances[1], world.acceptance(query_id, "cy", key=SigningKey.generate()))),
+        Cohort(
+            query_id,
+            1,
+            (own, good.acceptances[1], world.acceptance(query_id, "cy", key=SigningKey.generate("clinics"))),
+        ),
     )
     yield (
         "another attempt's acceptance",
@@ -52,7 +56,7 @@ def test_a_cohort_that_breaks_a_rule_receives_no_upload_and_no_charge(ada, which
 
 def test_a_stranger_in_the_cohort_does_not_count(world, tmp_path):
     """Dee is in the roster, and ada has not accepted it: three members count, so a cohort with dee needs four."""
-    world.party_keys["dee"] = SigningKey.generate()
+    world.party_keys["dee"] = SigningKey.generate("clinics")
     encoding = plan_encoding(largest_sum=1000 << 16, max_parties=4, fraction_bits=16)
     known = [sha256(world.party_keys[name].public_bytes).hex() for name in PARTIES[1:]]
     policy = world.policy(accepted_members=known)
@@ -323,7 +327,7 @@ def signed_for_another_query(world, _query_id):
 
 
 def signed_by_another_learner(world, query_id):
-    return world.retry(query_id, 2, key=SigningKey.generate())
+    return world.retry(query_id, 2, key=SigningKey.generate("clinics"))
 
 
 def signed_by_a_party(world, query_id):

@@ -23,7 +23,7 @@ from radofed.cli.entry_point import run as rado
 from radofed.common.files.writing import create_durably
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA
-from wire.envelopes import SigningKey, spoken
+from wire.envelopes import SigningKey, public_key_of, spoken
 from wire.roster import Role
 
 
@@ -230,7 +230,7 @@ def test_members_not_yet_accepted_are_listed_with_the_digits_to_compare(tmp_path
         (ada / "policy.toml").write_text(text)
     assert found.status == "advice"
     for member in (served.member("bo"), served.learner):
-        digits = spoken(SigningKey.load(served.directory(member.name) / "signing.key").public_bytes)
+        digits = spoken(public_key_of(served.directory(member.name) / "signing.key"))
         assert f'rado party accept {member.name} --config party.toml --fingerprint "{digits}"' in found.fix
     assert "accept cy" not in found.fix
     assert "1 of 2 other parties" in found.detail
@@ -249,7 +249,7 @@ def test_a_policy_that_needs_more_parties_than_the_roster_has_is_advised(served)
 
 
 def test_a_signing_key_that_is_not_the_rosters_is_a_failure(served, tmp_path):
-    SigningKey.generate().save(tmp_path / "other.key")
+    SigningKey.generate("clinics").save(tmp_path / "other.key")
     config = PartyConfig.load(served.member("ada").config).model_copy(update={"signing_key": tmp_path / "other.key"})
     found = {finding.name: finding for finding in preflight(config)}
     assert found["membership"].status == "failed"

@@ -26,14 +26,14 @@ from wire.status import PartyState, Phase, Work
 @pytest.fixture
 def show(served, secret_key, monkeypatch):
     """Lets the coordinator show queries of these schemas, "forged" for one that does not open; the check's finding."""
-    world = World(secret_key, learner_key=SigningKey.load(served.learner.directory / "signing.key"))
+    world = World(secret_key, learner_key=SigningKey.load(served.learner.directory / "signing.key", "test"))
     now = int(time.time())
     certificate = PaillierKey("learner", secret_key.public_key, now - 10, now + 10_000).sign(world.learner_key)
 
     def look(*schemas, unreadable=0):
         works = []
         for text in schemas:
-            key = SigningKey.generate() if text == "forged" else None
+            key = SigningKey.generate("test") if text == "forged" else None
             schema = Schema.from_toml(SCHEMA if key else text)
             query = world.query(federation="test", learner="learner", paillier_key=certificate, schema=schema)
             works.append(Work(world.ask(query, key), 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()))
@@ -109,7 +109,7 @@ def test_a_cohort_that_was_refused_is_reported_with_what_to_do(offline):
 def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path):
     """Like a coordinator that lost its state and received an old file."""
     operator = served.root / "federation" / "federation"
-    key = SigningKey.load(operator / "federation.key")
+    key = SigningKey.load(operator / "federation.key", "test")
     roster = open_roster(Envelope.from_bytes((operator / "roster.signed").read_bytes()), key.public_bytes)
     config = PartyConfig.load(served.member("ada").config).model_copy(update={"state_directory": tmp_path})
 

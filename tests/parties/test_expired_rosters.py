@@ -39,7 +39,7 @@ def test_party_check_tells_when_the_roster_expires(served, before_s, status, say
 
 def test_party_check_tells_that_a_roster_never_expires(offline):
     directory = offline.made.directory / "federation"
-    key = SigningKey.load(directory / "federation.key")
+    key = SigningKey.load(directory / "federation.key", "test")
     roster = Roster.from_bytes(Envelope.from_bytes((directory / "roster.signed").read_bytes()).payload)
     old = Roster(roster.federation, 2, roster.issued_at_unix_s, roster.members)
     (offline.directory("coordinator") / "roster.signed").write_bytes(old.sign(key).to_bytes())

@@ -153,7 +153,7 @@ def test_unknown_keys_and_bad_fingerprints_are_refused(tmp_path):
 
 
 def test_a_fingerprint_may_be_written_with_or_without_colons(tmp_path):
-    printed = fingerprint(SigningKey.generate().public_bytes)
+    printed = fingerprint(SigningKey.generate("clinics").public_bytes)
     for form in (printed, printed.replace(":", ""), printed.upper()):
         policy = load(tmp_path, f'accepted_members = ["{form}"]')
         assert policy.accepted_members == (printed.replace(":", ""),)
@@ -164,7 +164,7 @@ def test_what_is_allowed_passes(world):
 
 
 def test_a_pinned_name_under_another_key_is_refused(world):
-    other = fingerprint(SigningKey.generate().public_bytes)
+    other = fingerprint(SigningKey.generate("clinics").public_bytes)
     policy = world.policy(learners=[{"name": "lea", "signing_key": other}])
     with pytest.raises(WireError) as caught:
         check(world, policy)
@@ -238,7 +238,7 @@ def test_only_accepted_members_count(world):
 
 def test_a_member_whose_key_changed_is_no_longer_accepted(world):
     policy = world.policy()
-    world.party_keys["cy"] = SigningKey.generate()
+    world.party_keys["cy"] = SigningKey.generate("clinics")
     with pytest.raises(WireError):
         check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], 2)
 

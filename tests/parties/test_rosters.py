@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("small_comb")
 
 def test_a_newer_roster_is_fetched_if_the_query_needs_it(ada):
     ada.world.version = 2
-    ada.world.party_keys["dee"] = SigningKey.generate()
+    ada.world.party_keys["dee"] = SigningKey.generate(FEDERATION)
     assert ada.go(ada.world.ask(ada.world.query(roster_version=2)))
     assert ada.rosters.current.version == 2
 
@@ -35,15 +35,12 @@ def test_a_roster_that_goes_back_is_rejected(ada, world):
     world.version = 2
     assert not ada.rosters.offer(world.roster_envelope)
     world.version = 3
-    world.party_keys["dee"] = SigningKey.generate()
+    world.party_keys["dee"] = SigningKey.generate(FEDERATION)
     assert not ada.rosters.offer(world.roster_envelope)
-    world.version, world.federation_key = 4, SigningKey.generate()
+    world.version, world.federation_key = 4, SigningKey.generate(FEDERATION)
     assert not ada.rosters.offer(world.roster_envelope)
     assert ada.rosters.current.version == 3
     assert ada.rosters.current.find("dee", ada.rosters.current.parties[0].role) is None
-
-
-FRESH = ("fresh-rosters",)
 
 
 def signed(world, version: int, *, ends: int = 0, without: tuple[str, ...] = ()):
@@ -72,7 +69,7 @@ def accepted(world, query_id: bytes, party: str, version: int):
 
 def fresh_cohort(ada, version: int, others: tuple[str, ...] = ("bo", "cy")):
     """A query that ada is ready for, and a cohort whose other members state this version."""
-    envelope = ada.world.ask(ada.world.query(features=FRESH))
+    envelope = ada.world.ask()
     assert ada.go(envelope)
     query_id = envelope.payload_hash
     theirs = (accepted(ada.world, query_id, name, version) for name in others)
@@ -119,11 +116,10 @@ def test_a_stored_roster_that_expired_still_opens(ada, world):
     assert ada.rosters.current.is_expired(time.time())
 
 
-def test_acceptances_carry_the_newest_version_if_the_query_asks_for_it(ada):
+def test_acceptances_carry_the_newest_version(ada):
     assert ada.rosters.offer(signed(ada.world, 5))
-    for features, version in ((FRESH, 5), ((), 0)):
-        assert ada.go(ada.world.ask(ada.world.query(features=features)))
-        assert Acceptance.from_bytes(ada.hub.answers[-1].payload).roster_version == version
+    assert ada.go(ada.world.ask())
+    assert Acceptance.from_bytes(ada.hub.answers[-1].payload).roster_version == 5
 
 
 def test_a_member_ahead_is_followed_by_one_refresh(ada):
@@ -156,7 +152,7 @@ def test_a_member_behind_is_accepted(ada):
 
 def test_a_removed_member_is_refused_although_it_is_only_behind(ada):
     # With a fourth party the roster is large enough for the policy after the removal.
-    ada.world.party_keys["dee"], ada.world.version = SigningKey.generate(), 2
+    ada.world.party_keys["dee"], ada.world.version = SigningKey.generate(FEDERATION), 2
     ada.restart()
     envelope, cohort = fresh_cohort(ada, 2)
     assert ada.rosters.offer(signed(ada.world, 3, without=("cy",)))

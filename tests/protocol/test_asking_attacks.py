@@ -90,7 +90,7 @@ def test_a_query_is_not_read_before_its_signature(learner_key, monkeypatch):
     world = World(learner_key.secret)
     predicates = (Constant(value=True), Flag("smoker"))
     payload = world.query(kind=StatisticQuery(predicates, SCHEMA, GaussianShares(10)))
-    forged = world.ask(payload, key=SigningKey.generate())
+    forged = world.ask(payload, key=SigningKey.generate("clinics"))
     read = []
     kind_of = wire_query.read_kind
     monkeypatch.setattr(wire_query, "read_kind", lambda *given: read.append(given) or kind_of(*given))

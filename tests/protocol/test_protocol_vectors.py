@@ -87,7 +87,7 @@ def test_query(roster):
     assert opened.query_id.hex() == GOOD["query"]["query_id"]
     assert opened.query.to_bytes() == opened.envelope.payload
     # 10 rados of 2 coordinates in 51 slots of 40 bits, one of them the check slot.
-    assert (opened.query.length, opened.ciphertexts, opened.chunks) == (20, 1, 1)
+    assert (opened.query.length, opened.value_ciphertexts, opened.ciphertexts, opened.chunks) == (20, 1, 2, 1)
 
 
 @pytest.mark.parametrize("name", GOOD["other_queries"])
@@ -245,7 +245,7 @@ def test_a_party_unseals_the_seed_with_its_signing_key(roster):
     vector = GOOD["tag"]
     binding = open_query(envelope(vector["query"]), roster, now_unix_s=GOOD["now_unix_s"]).query.binding
     for name in ("a", "b", "c"):
-        signing = SigningKey(Ed25519PrivateKey.from_private_bytes(sha256(b"test key of ", name.encode())))
+        signing = SigningKey(Ed25519PrivateKey.from_private_bytes(sha256(b"test key of ", name.encode())), "vectors")
         assert signing.public_bytes.hex() == GOOD["keys"][name]
         assert binding.unseal(name, signing, bytes(range(32))).hex() == vector["seed"]
         assert montgomery_key(signing.public_bytes) == signing.agreement_key().public_key().public_bytes_raw()

@@ -47,7 +47,7 @@ def make_party(root: Path) -> Path:
     )
     directory = next(member.directory for member in made.members if member.name == "ada")
     ledger = opened(directory / "state" / "ledger.sqlite")
-    attempts, signing_key = Attempts(ledger), SigningKey.generate()
+    attempts, signing_key = Attempts(ledger), SigningKey.generate("clinics")
     for number, key in enumerate(KEYS[:7]):
         acceptance = Acceptance(number.to_bytes(32, "big"), 1, "ada", 3, os.urandom(32))
         held = attempts.accept(

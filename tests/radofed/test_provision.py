@@ -73,10 +73,10 @@ def test_the_roster_lists_all_and_is_signed_by_the_federation(made):
         listed = roster.find(member.name, member.role)
         assert listed is not None
         if member.role is not Role.COORDINATOR:
-            key = SigningKey.load(member.directory / "signing.key")
+            key = SigningKey.load(member.directory / "signing.key", "clinics")
             assert key.public_bytes == listed.signing_key
             assert fingerprint(key.public_bytes) == member.fingerprint
-    federation_key = SigningKey.load(made.directory / "federation" / "federation.key")
+    federation_key = SigningKey.load(made.directory / "federation" / "federation.key", "clinics")
     assert fingerprint(federation_key.public_bytes) == made.federation_fingerprint
 
 

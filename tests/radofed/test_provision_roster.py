@@ -63,7 +63,7 @@ def test_a_renewal_is_the_next_version_with_a_new_expiry_and_the_same_members(fe
 
 
 def test_a_roster_of_version_0_1_gets_an_expiry(federation):
-    key = SigningKey.load(federation / "federation.key")
+    key = SigningKey.load(federation / "federation.key", "clinics")
     old = dataclasses.replace(stored(federation), not_after_unix_s=0)
     (federation / "roster.signed").write_bytes(old.sign(key).to_bytes())
     assert renew_roster(federation, now=NOW).roster.not_after_unix_s > 0

@@ -49,8 +49,8 @@ class Keys:
     """Keys of one federation, made once for many runs."""
 
     secret: object
-    federation: SigningKey = field(default_factory=SigningKey.generate)
-    learner: SigningKey = field(default_factory=SigningKey.generate)
+    federation: SigningKey = field(default_factory=lambda: SigningKey.generate(NAME))
+    learner: SigningKey = field(default_factory=lambda: SigningKey.generate(NAME))
     parties: dict[str, SigningKey] = field(default_factory=dict)
 
 

@@ -33,7 +33,7 @@ from learner.keys import LearnerKey
 from tests.simulation import faults
 from tests.simulation.federation import Federation, Keys, ProductObfuscators, SharedObfuscators, ViolationError, one_hot
 from tests.simulation.machine import Machines
-from tests.simulation.nodes import START_UNIX_S, Clock
+from tests.simulation.nodes import NAME, START_UNIX_S, Clock
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.query import Query
 
@@ -144,7 +144,8 @@ def operations_of(options: Options, count: int = OPERATIONS_A_RUN) -> list[Opera
 def _keys() -> tuple[Keys, SharedObfuscators]:
     secret = SecretKey.generate(SystemRandom(), bits=2048)
     small = Obfuscator(secret.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
-    keys = Keys(LearnerKey(secret, int(START_UNIX_S) - 1000), parties={name: SigningKey.generate() for name in NAMES})
+    parties = {name: SigningKey.generate(NAME) for name in NAMES}
+    keys = Keys(LearnerKey(secret, int(START_UNIX_S) - 1000), parties=parties)
     return keys, SharedObfuscators(ProductObfuscators(small))
 
 

@@ -32,6 +32,15 @@ ROLES = {
     "Cancel": "learner",
     "Retry": "learner",
 }
+USUAL = (
+    "bound-totals",
+    "committed-seeds",
+    "decisions",
+    "fresh-rosters",
+    "ledger-heads",
+    "signed-retries",
+    "witnessed-attempts",
+)
 SCHEMA = (
     b'{"bias":true,"features":[{"column":"c","impute":null,"missing":"refuse","name":"big","threshold":"4020000000000000"'
     b',"type":"threshold"}],"label":{"column":"y","missing":"refuse","negative":["0"],"positive":["1"]},"name":"vector",'
@@ -111,7 +120,8 @@ def binding(nonce):
     for name in ("a", "b", "c"):
         pad = hkdf(agreement_key(name).exchange(opening), nonce, b"rado.v1/tag-seed\0" + named(name), 32)
         seeds.append(query_pb2.SealedSeed(party=name, seed=bytes(x ^ y for x, y in zip(tag_seed(), pad, strict=True))))
-    return query_pb2.Binding(opening_key=opening.public_bytes_raw(), seeds=seeds)
+    commitment = hkdf(tag_seed(), nonce, b"rado.v1/tag-seed-commitment\0", 32)
+    return query_pb2.Binding(opening_key=opening.public_bytes_raw(), seeds=seeds, commitment=commitment)
 
 
 def residue(octets):
@@ -120,8 +130,7 @@ def residue(octets):
 
 def tags():
     """A bound query's coefficient, and for each member of its cohort the pad, the mask and the tag of some values."""
-    changes = {"features": ["bound-totals", "signed-retries"], "binding": binding(bytes(range(32)))}
-    asked = signed("Query", "learner", payload(query(**changes)))
+    asked = signed("Query", "learner", payload(query()))
     query_id, attempt, digest = sha(asked.payload), 2, sha(b"test cohort")
     where = query_id + u32(attempt)
     alpha = residue(hkdf(tag_seed(), query_id, b"rado.v1/tag-coefficient\0" + u32(attempt), 48))
@@ -155,22 +164,12 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = [
-        "bound-totals",
-        "decisions",
-        "feature-maps",
-        "fresh-rosters",
-        "held-back",
-        "ledger-heads",
-        "quorum-wait",
-        "signed-retries",
-        "witnessed-attempts",
-    ]
+    features = sorted([*USUAL, "feature-maps", "held-back", "quorum-wait"])
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
             "a",
-            roster_pb2.Features(**stated, features=features, version="0.2.0", signed_at_unix_s=NOW),
+            roster_pb2.Features(**stated, features=features, version="0.2.1", signed_at_unix_s=NOW),
         ),
         "Challenge": ("a", cohort_pb2.Challenge(**stated, nonce=sha(b"nonce"), signed_at_unix_s=NOW)),
         "Witness": (
@@ -191,11 +190,12 @@ def trust_statements(query_id):
     return described | {"Acceptance": describe("Acceptance", acceptance)}
 
 
-def signed(kind, signer, payload, *, domain_kind=None, role=None):
-    role = role or ROLES.get(kind, "party")
-    domain = b"rado.v1\0" + (domain_kind or kind).encode() + b"\0" + role.encode() + b"\0"
+def signed(kind, signer, payload, *, federation="vectors", domain_kind=None, role=None):
+    domain = "".join(
+        f"{part}\0" for part in ("rado.v1", federation, domain_kind or kind, role or ROLES.get(kind, "party"))
+    )
     return envelope_pb2.Signed(
-        payload=payload, key_id=sha(public(signer)), signature=key(signer).sign(domain + payload)
+        payload=payload, key_id=sha(public(signer)), signature=key(signer).sign(domain.encode() + payload)
     )
 
 
@@ -268,8 +268,11 @@ def query(**changes):
         "prepare_within_s": 600,
         "upload_within_s": 600,
         "max_attempts": 3,
+        "binding": binding(bytes(range(32))),
     }
-    return query_pb2.Query(**fields | changes)
+    # What every query has, and what is given.
+    features = sorted({*USUAL, *changes.pop("features", ())})
+    return query_pb2.Query(**fields | changes, features=features)
 
 
 def rational(numerator, denominator=1):
@@ -383,17 +386,17 @@ KINDS = {
     },
     "plain, with a quorum wait": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
-        "plain fields": {"features": ["quorum-wait"], "quorum_wait_s": 30},
+        "features": ["quorum-wait"],
+        "plain fields": {"quorum_wait_s": 30},
     },
 }
 
 
 def other_query(name):
     changes = dict(KINDS[name])
-    fields = query(**changes.pop("plain fields", {}))
+    fields = query(**changes.pop("plain fields", {}), features=changes.pop("features", ()))
     if "rados" not in changes:
         fields.ClearField("rados")
-    fields.features.extend(changes.pop("features", ()))
     for field, value in changes.items():
         getattr(fields, field).CopyFrom(value)
     return fields
@@ -585,9 +588,9 @@ def good():
 
 
 def bad_queries():
-    def ask(name, code, *, signer="learner", domain_kind=None, role=None, suffix=b"", **changes):
+    def ask(name, code, *, signer="learner", suffix=b"", domain=None, **changes):
         data = payload(query(**changes)) + suffix
-        envelope = signed("Query", signer, data, domain_kind=domain_kind, role=role)
+        envelope = signed("Query", signer, data, **domain or {})
         return describe("Query", envelope, name=name, code=code)
 
     def certified(**changes):
@@ -603,8 +606,9 @@ def bad_queries():
     yield ask("a quorum wait without its feature", "QUERY_INVALID", quorum_wait_s=30)
     yield ask("the feature of a quorum wait without one", "QUERY_INVALID", features=["quorum-wait"])
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
-    yield ask("signed as a roster", "SIGNATURE_INVALID", domain_kind="Roster")
-    yield ask("signed in another role", "SIGNATURE_INVALID", role="party")
+    yield ask("signed as a roster", "SIGNATURE_INVALID", domain={"domain_kind": "Roster"})
+    yield ask("signed in another role", "SIGNATURE_INVALID", domain={"role": "party"})
+    yield ask("signed for another federation", "SIGNATURE_INVALID", domain={"federation": "elsewhere"})
     yield ask("cut short", "MESSAGE_MALFORMED", suffix=b"\x0a\x7f")
     yield ask("another federation", "FEDERATION_MISMATCH", federation="elsewhere")
     yield ask("a learner that the roster lacks", "PEER_UNKNOWN", learner="stranger")
@@ -633,6 +637,13 @@ def bad_queries():
     yield ask("noise that overflows", "ENCODING_OVERFLOW", rados=rado(rados=10, gaussian=loud))
     yield ask("no split", "QUERY_INVALID", rados=rado(rados=10, dp_feat=unsplit))
     yield ask("a sensitive coordinate that is not boolean", "QUERY_INVALID", rados=rado(rados=10, dp_feat=absent))
+    short_commitment = query_pb2.Binding(
+        opening_key=binding(b"").opening_key, seeds=binding(b"").seeds, commitment=bytes(31)
+    )
+    yield ask("a commitment of 31 bytes", "QUERY_INVALID", binding=short_commitment)
+    uncommitted = query_pb2.Binding(opening_key=binding(b"").opening_key, seeds=binding(b"").seeds)
+    yield ask("no commitment to the seed", "QUERY_INVALID", binding=uncommitted)
+    yield ask("no binding", "QUERY_INVALID", binding=None)
     part = query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING)
     both = {"features": ["held-back"], "held_back": part}
     yield ask("a part of the rows of dp-feat", "QUERY_INVALID", **both)

@@ -17,13 +17,15 @@ from wire.envelopes import (
     key_id,
     load_public_key,
     parse,
+    public_key_of,
     save_public_key,
     signed_bytes,
     spoken,
 )
 from wire.errors import Code, WireError
 
-KEY = SigningKey.generate()
+FEDERATION = "clinics"
+KEY = SigningKey.generate(FEDERATION)
 
 
 def code_of(action) -> Code:
@@ -36,22 +38,45 @@ def code_of(action) -> Code:
 @settings(max_examples=50)
 def test_signed_bytes_open_and_others_do_not(kind, payload):
     envelope = KEY.sign(kind, payload)
-    assert envelope.open(kind, KEY.public_bytes) == payload
+    assert envelope.open(kind, FEDERATION, KEY.public_bytes) == payload
     for other in Kind:
         if other is not kind:
-            assert code_of(lambda other=other: envelope.open(other, KEY.public_bytes)) is Code.SIGNATURE_INVALID
+            assert (
+                code_of(lambda other=other: envelope.open(other, FEDERATION, KEY.public_bytes))
+                is Code.SIGNATURE_INVALID
+            )
     altered = Envelope(payload + b"\0", envelope.key_id, envelope.signature)
-    assert code_of(lambda: altered.open(kind, KEY.public_bytes)) is Code.SIGNATURE_INVALID
-    stranger = SigningKey.generate()
-    assert code_of(lambda: envelope.open(kind, stranger.public_bytes)) is Code.SIGNATURE_INVALID
+    assert code_of(lambda: altered.open(kind, FEDERATION, KEY.public_bytes)) is Code.SIGNATURE_INVALID
+    stranger = SigningKey.generate(FEDERATION)
+    assert code_of(lambda: envelope.open(kind, FEDERATION, stranger.public_bytes)) is Code.SIGNATURE_INVALID
     claimed = Envelope(payload, key_id(stranger.public_bytes), envelope.signature)
-    assert code_of(lambda: claimed.open(kind, stranger.public_bytes)) is Code.SIGNATURE_INVALID
+    assert code_of(lambda: claimed.open(kind, FEDERATION, stranger.public_bytes)) is Code.SIGNATURE_INVALID
 
 
 def test_domains_separate_types_and_roles():
     assert set(SIGNER_ROLE) == set(Kind)
-    assert len({signed_bytes(kind, b"x") for kind in Kind}) == len(Kind)
-    assert signed_bytes(Kind.QUERY, b"x") == b"rado.v1\0Query\0learner\0x"
+    assert len({signed_bytes(FEDERATION, kind, b"x") for kind in Kind}) == len(Kind)
+    assert signed_bytes(FEDERATION, Kind.QUERY, b"x") == b"rado.v1\0clinics\0Query\0learner\0x"
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("older", [False, True])
+def test_a_signature_is_for_one_federation(kind, older):
+    """Also if a member has one key in two federations."""
+    file = KEY._private_key
+    elsewhere = SigningKey(file, "banks").sign(kind, b"payload")
+    assert elsewhere.open(kind, "banks", KEY.public_bytes, older=older) == b"payload"
+    refused = code_of(lambda: elsewhere.open(kind, FEDERATION, KEY.public_bytes, older=older))
+    assert refused is Code.SIGNATURE_INVALID
+
+
+def test_what_was_signed_before_0_2_1_opens_only_where_that_is_allowed():
+    signature = KEY._private_key.sign(signed_bytes(None, Kind.ROSTER, b"payload"))
+    assert signed_bytes(None, Kind.ROSTER, b"payload") == b"rado.v1\0Roster\0federation\0payload"
+    older = Envelope(b"payload", key_id(KEY.public_bytes), signature)
+    assert older.open(Kind.ROSTER, FEDERATION, KEY.public_bytes, older=True) == b"payload"
+    assert code_of(lambda: older.open(Kind.ROSTER, FEDERATION, KEY.public_bytes)) is Code.SIGNATURE_INVALID
+    assert code_of(lambda: older.open(Kind.QUERY, FEDERATION, KEY.public_bytes, older=True)) is Code.SIGNATURE_INVALID
 
 
 def test_every_signable_kind_is_a_message():
@@ -102,14 +127,14 @@ def test_key_files(tmp_path):
     path = tmp_path / "signing.key"
     KEY.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert SigningKey.load(path).public_bytes == KEY.public_bytes
+    assert SigningKey.load(path, FEDERATION).public_bytes == public_key_of(path) == KEY.public_bytes
     with pytest.raises(FileExistsError):
         KEY.save(path)
     save_public_key(tmp_path / "public.pem", KEY.public_bytes)
     assert load_public_key(tmp_path / "public.pem") == KEY.public_bytes
     for damaged in (tmp_path / "absent", tmp_path / "public.pem"):
         with pytest.raises(ConfigurationError):
-            SigningKey.load(damaged)
+            SigningKey.load(damaged, FEDERATION)
     with pytest.raises(ConfigurationError):
         load_public_key(path)
 
@@ -127,7 +152,7 @@ def test_keys_of_another_algorithm_are_refused(tmp_path):
     (tmp_path / "public").write_bytes(key.public_key().public_bytes(pem, form))
     (tmp_path / "key").chmod(0o600)
     with pytest.raises(ConfigurationError, match="not an Ed25519 key"):
-        SigningKey.load(tmp_path / "key")
+        SigningKey.load(tmp_path / "key", FEDERATION)
     with pytest.raises(ConfigurationError, match="not an Ed25519 public key"):
         load_public_key(tmp_path / "public")
 

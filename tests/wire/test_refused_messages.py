@@ -28,7 +28,7 @@ from wire.query import (
     Query,
     Retry,
     _parsed,
-    check_features_known,
+    check_query_features,
     check_time,
     open_query,
     open_retry,
@@ -85,7 +85,7 @@ def test_sealed_seeds_of_another_length_or_order_are_refused(seeds):
 
 
 def test_a_party_without_a_seed_learns_so(world, bound):
-    refused(lambda: bound.binding.unseal("eve", SigningKey.generate(), bound.nonce), Code.QUERY_INVALID)
+    refused(lambda: bound.binding.unseal("eve", SigningKey.generate(FEDERATION), bound.nonce), Code.QUERY_INVALID)
 
 
 def test_a_signing_key_of_low_order_seals_nothing():
@@ -155,14 +155,14 @@ def test_a_ledger_head_out_of_range_is_refused(change):
 
 
 def test_an_envelope_under_another_key_id_is_refused():
-    key = SigningKey.generate()
+    key = SigningKey.generate(FEDERATION)
     envelope = key.sign(Kind.READY, b"payload")
-    renamed = replace(envelope, key_id=key_id(SigningKey.generate().public_bytes))
-    refused(lambda: renamed.open(Kind.READY, key.public_bytes), Code.SIGNATURE_INVALID)
+    renamed = replace(envelope, key_id=key_id(SigningKey.generate(FEDERATION).public_bytes))
+    refused(lambda: renamed.open(Kind.READY, FEDERATION, key.public_bytes), Code.SIGNATURE_INVALID)
 
 
 def test_an_envelope_with_an_unknown_field_is_refused():
-    data = SigningKey.generate().sign(Kind.READY, b"payload").to_bytes()
+    data = SigningKey.generate(FEDERATION).sign(Kind.READY, b"payload").to_bytes()
     refused(lambda: Envelope.from_bytes(data + UNKNOWN_FIELD), Code.FIELD_UNKNOWN)
 
 
@@ -203,7 +203,7 @@ def test_features_of_another_federation_are_refused(world):
 
 
 def test_features_of_a_stranger_are_refused(world):
-    envelope = replace(FEATURES, party="eve").sign(SigningKey.generate())
+    envelope = replace(FEATURES, party="eve").sign(SigningKey.generate(FEDERATION))
     refused(lambda: open_features(envelope, world.roster), Code.PEER_UNKNOWN)
 
 
@@ -214,7 +214,7 @@ def test_features_that_another_member_signed_are_refused(world):
 
 # Rosters.
 
-SIGNER = SigningKey.generate()
+SIGNER = SigningKey.generate(FEDERATION)
 ADA = Member(Role.PARTY, "ada", KEY, certificate_san(FEDERATION, Role.PARTY, "ada"))
 HUB = Member(Role.COORDINATOR, "hub", b"", certificate_san(FEDERATION, Role.COORDINATOR, "hub"))
 ROSTER = Roster(FEDERATION, 3, 1_700_000_000, (HUB, ADA))
@@ -400,7 +400,7 @@ def test_a_query_s_features_are_well_formed(opened):
 
 
 def test_a_query_with_a_feature_that_is_unknown_here_is_refused(opened):
-    refused(lambda: check_features_known(replace(opened.query, features=("a-new-feature",))), Code.FEATURE_MISSING)
+    refused(lambda: check_query_features(replace(opened.query, features=("a-new-feature",))), Code.FEATURE_MISSING)
 
 
 def test_a_query_that_is_too_long_is_not_parsed():
@@ -468,7 +468,9 @@ def test_what_was_verified_once_is_verified_for_another_time_roster_or_signature
     expired = replace(world.roster, not_after_unix_s=world.roster.issued_at_unix_s + 1)
     refused(lambda: again(roster=expired), Code.ROSTER_EXPIRED)
     other = tuple(
-        replace(member, signing_key=SigningKey.generate().public_bytes) if member.role is Role.LEARNER else member
+        replace(member, signing_key=SigningKey.generate(FEDERATION).public_bytes)
+        if member.role is Role.LEARNER
+        else member
         for member in world.roster.members
     )
     refused(lambda: again(roster=replace(world.roster, members=other)), Code.SIGNATURE_INVALID)
@@ -479,12 +481,12 @@ def test_what_was_verified_once_is_verified_for_another_time_roster_or_signature
 
 
 def test_a_roster_that_was_verified_once_is_verified_for_another_key_version_and_signature():
-    federation_key = SigningKey.generate()
+    federation_key = SigningKey.generate("f")
     san = certificate_san("f", Role.COORDINATOR, "hub")
     roster = Roster("f", 3, 1_700_000_000, (Member(Role.COORDINATOR, "hub", b"", san),))
     envelope = roster.sign(federation_key)
     assert open_roster(envelope, federation_key.public_bytes) == roster
-    refused(lambda: open_roster(envelope, SigningKey.generate().public_bytes), Code.SIGNATURE_INVALID)
+    refused(lambda: open_roster(envelope, SigningKey.generate(FEDERATION).public_bytes), Code.SIGNATURE_INVALID)
     refused(lambda: open_roster(envelope, federation_key.public_bytes, at_least_version=4), Code.ROSTER_STALE)
     forged = replace(envelope, signature=bytes(64))
     refused(lambda: open_roster(forged, federation_key.public_bytes), Code.SIGNATURE_INVALID)
@@ -550,7 +552,7 @@ def test_what_has_a_limit_may_reach_it(world, bound, monkeypatch):
 def test_a_cancellation_travels(world, opened):
     cancel = Cancel(opened.query_id, "learner")
     envelope = cancel.sign(world.learner_key)
-    assert Cancel.from_bytes(envelope.open(Kind.CANCEL, world.learner_key.public_bytes)) == cancel
+    assert Cancel.from_bytes(envelope.open(Kind.CANCEL, FEDERATION, world.learner_key.public_bytes)) == cancel
 
 
 def test_messages_have_the_bytes_that_their_fields_say(world, bound):

@@ -25,7 +25,7 @@ def refused(code: Code, function, *arguments) -> WireError:
 
 
 def test_the_federation_key_signs_the_expiry():
-    key = SigningKey.generate()
+    key = SigningKey.generate("clinics")
     signed = ROSTER.sign(key)
     assert open_roster(signed, key.public_bytes).not_after_unix_s == ENDS
     later = replace(signed, payload=replace(ROSTER, not_after_unix_s=ENDS + DAY_S).to_bytes())
@@ -44,7 +44,7 @@ def test_a_roster_of_version_0_1_has_the_same_bytes_and_never_expires():
     message = roster_pb2.Roster.FromString(old.to_bytes())
     message.ClearField("not_after_unix_s")
     assert message.SerializeToString(deterministic=True) == old.to_bytes()
-    key = SigningKey.generate()
+    key = SigningKey.generate("clinics")
     opened = open_roster(key.sign(Kind.ROSTER, old.to_bytes()), key.public_bytes)
     assert opened == old
     opened.check_unexpired(1e12)

@@ -84,7 +84,7 @@ class Admission(google.protobuf.message.Message):
     certificate: builtins.bytes
     """The member's TLS certificate, PEM."""
     authority: builtins.bytes
-    """The certificate of the federation's authority, PEM."""
+    """The certificate of the federation's authority, PEM. Several, one after another, while one replaces another."""
     coordinator_address: builtins.str
     """"host:port" at which members dial the coordinator."""
     @property

@@ -726,8 +726,13 @@ class Binding(google.protobuf.message.Message):
 
     OPENING_KEY_FIELD_NUMBER: builtins.int
     SEEDS_FIELD_NUMBER: builtins.int
+    COMMITMENT_FIELD_NUMBER: builtins.int
     opening_key: builtins.bytes
     """An X25519 public key, 32 bytes, fresh in every query. Its private half opens the total's tag."""
+    commitment: builtins.bytes
+    """What every party compares with the seed that was sealed for it (see the protocol document), 32 bytes. Present exactly
+    if the features contain "committed-seeds".
+    """
     @property
     def seeds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SealedSeed]:
         """The tag's seed for every party of the roster, in ascending order of names."""
@@ -737,8 +742,9 @@ class Binding(google.protobuf.message.Message):
         *,
         opening_key: builtins.bytes = ...,
         seeds: collections.abc.Iterable[Global___SealedSeed] | None = ...,
+        commitment: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["opening_key", b"opening_key", "seeds", b"seeds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commitment", b"commitment", "opening_key", b"opening_key", "seeds", b"seeds"]) -> None: ...
 
 Global___Binding: typing_extensions.TypeAlias = Binding
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from radofed.cli.arguments import AllowOlderNodes, CohortMin, Colluders, MaxRows, QuorumWait, Timeout
+from radofed.cli.arguments import CohortMin, Colluders, MaxRows, QuorumWait, Timeout
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import asked_federation, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
@@ -64,7 +64,6 @@ def histogram(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
-    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Show how the values of columns are distributed over the parties' rows.
@@ -112,7 +111,6 @@ def quantiles(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
-    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Estimate quantiles of columns over the parties' rows.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from radofed.cli.arguments import (
-    AllowOlderNodes,
     CohortMin,
     Colluders,
     HoldBack,
@@ -90,7 +89,6 @@ def train(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
-    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Train a model on a release, or by queries.
@@ -193,7 +191,6 @@ def evaluate(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
-    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Measure a model on the parties' rows.
@@ -208,7 +205,7 @@ def evaluate(
     from learner.model import Model
 
     loaded = Model.load(model)
-    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
+    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
     with asked_federation(output, config, loaded.schema, terms, timeout_s) as federation:
@@ -241,7 +238,6 @@ def statistic(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
-    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Estimate how often predicates hold in the parties' rows.
@@ -259,7 +255,7 @@ def statistic(
     predicates = tuple(parse(text) for text in predicate)
     # Check before connecting.
     check(predicates, shared)
-    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
+    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
     with asked_federation(output, config, shared, terms, timeout_s) as federation:
         oracle = within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)

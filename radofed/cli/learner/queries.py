@@ -11,7 +11,6 @@ import typer
 
 from radofed.cli.arguments import (
     LISTED,
-    AllowOlderNodes,
     CohortMin,
     Colluders,
     Design,
@@ -145,7 +144,6 @@ def query(
     upload_within_s: _UploadWithinS = None,
     expires_after_s: _ExpiresAfterS = None,
     quorum_wait: QuorumWait = None,
-    allow_older_nodes: AllowOlderNodes = False,
     hold_back: HoldBack = None,
     wait: _Wait = True,
     timeout_s: Timeout = None,

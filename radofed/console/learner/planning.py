@@ -195,7 +195,7 @@ class Planning:
 
     def _terms(self, values: Mapping[str, str]) -> dict[str, Any]:
         """The options of `rado learner query` that hold for each query of an estimator, and for statistics."""
-        own = {"cohort_min", "colluders", "max_rows", "quorum_wait", "allow_older_nodes"}
+        own = {"cohort_min", "colluders", "max_rows", "quorum_wait"}
         texts = {name: text for name, text in values.items() if name in own}
         given = parsed(self._query, texts, config=str(self._file), schema=str(self._file))
         return {name: given[name] for name in own}

@@ -74,6 +74,6 @@ def test_releases_that_are_gone_or_of_another_run_are_not_taken_for_the_model_s(
 
 def test_signatures_of_another_federation_are_refused(reported, kept):
     with pytest.raises(ConfigurationError, match="signatures are not those of this federation"):
-        reported.report(reported.model, config=configured(kept, SigningKey.generate()))
+        reported.report(reported.model, config=configured(kept, SigningKey.generate("clinics")))
     with pytest.raises(ConfigurationError, match="signatures are not those of this federation"):
-        reported.report(reported.releases[0], config=configured(kept, SigningKey.generate()))
+        reported.report(reported.releases[0], config=configured(kept, SigningKey.generate("clinics")))

@@ -8,7 +8,6 @@ from parties.history.history import What
 from parties.policy import ApprovalRules
 from tests.parties.party_world import Ada, limits, ready
 from wire.errors import Code
-from wire.features import Feature
 from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -23,7 +22,7 @@ def asking(world, tmp_path):
 
 def known(world, **changes):
     """A query that knows of decisions."""
-    return world.ask(world.query(features=(Feature.DECISIONS.value,), **changes))
+    return world.ask(world.query(**changes))
 
 
 def decide(ada, envelope, *, approves):
@@ -53,15 +52,6 @@ def test_nothing_exists_for_a_query_that_waits(asking):
     asking.go(envelope, state=PartyState.PENDING)
     assert asking.hub.accepted == [True]
     assert asking.history.waiting(0.0) == []
-
-
-def test_the_coordinator_of_an_older_query_is_told_nothing(asking):
-    envelope = asking.world.ask()
-    asking.go(envelope)
-    assert (asking.hub.pendings, asking.hub.answers) == ([], [])
-    decide(asking, envelope, approves=False)
-    asking.go(envelope)
-    assert asking.hub.refusal_code is Code.UNAVAILABLE
 
 
 def test_a_refusal_is_sent_with_its_code_and_without_its_reason(asking):

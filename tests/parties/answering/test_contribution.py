@@ -39,7 +39,7 @@ def decode(opened, secret_key, uploads, rows):
             products = ciphertexts
         else:
             key.add_many(products, ciphertexts)
-    plaintexts = secret_key.decrypt_many(products)
+    plaintexts = secret_key.decrypt_many(products)[: opened.value_ciphertexts]
     return open_total(plaintexts, query.length, len(uploads), query.encoding, key.bits, rows=rows)
 
 

@@ -2,10 +2,13 @@
 
 import errno
 import os
+import secrets
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
+import parties.answering.decisions
 from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.accounting.filters import NO_LOSS
 from dpcore.errors import PlanError
@@ -17,16 +20,28 @@ from parties.answering.failures import StoppedError
 from parties.answering.lifecycle import QueryLifecycle
 from parties.ledger.charges import RECORD
 from radofed.common.logs import Log
-from tests.parties.party_world import SCHEMA, SMOKER, Ada, make_records, ready, refused_with, reserved, spent
+from tests.parties.party_world import (
+    OPENING,
+    SCHEMA,
+    SMOKER,
+    Ada,
+    World,
+    make_records,
+    ready,
+    refused_with,
+    reserved,
+    spent,
+)
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Ready, open_statement
 from wire.envelopes import sha256
-from wire.errors import Code, ConnectionLostError
-from wire.features import Feature
+from wire.errors import Code, ConnectionLostError, WireError
+from wire.query import Query
 from wire.status import PartyState, Phase
 from wire.upload import upload_digest
 
 S = AttemptState
+OTHER = OpeningSecret(bytes(range(1, 33)))
 pytestmark = pytest.mark.usefixtures("small_comb")
 
 
@@ -134,16 +149,63 @@ def test_a_lost_ready_is_sent_again_after_a_restart(ada):
     assert len(ada.hub.readies) == 1
 
 
-@pytest.mark.parametrize("sealed", [True, False])
-def test_a_bound_query_without_a_seed_for_this_party_is_not_computed(ada, sealed):
-    """Masking would fail without it, when the other members of the cohort have begun to wait for this party."""
-    world, nonce = ada.world, bytes(16)
-    members = [member for member in world.roster.parties if sealed or member.name != "ada"]
-    binding = Binding.seal(OpeningSecret(bytes(range(32))), members, nonce)
-    envelope = world.ask(world.query(nonce=nonce, binding=binding, features=(Feature.BOUND_TOTALS.value,)))
+def sealed(world: World, *, without: str = "", **others: OpeningSecret) -> Query:
+    """A query with a seed for each party but one. others: the secrets from which some get another seed."""
+    nonce, members = secrets.token_bytes(16), {member.name: member for member in world.roster.parties}
+    members.pop(without, None)
+    binding = Binding.seal(OPENING, list(members.values()), nonce)
+    seeds = dict(binding.sealed_seeds)
+    for name, other in others.items():
+        # What the opening key of the query agrees on, applied to another seed.
+        pad = bytes(a ^ b for a, b in zip(seeds[name], OPENING.seed, strict=True))
+        seeds[name] = bytes(a ^ b for a, b in zip(pad, other.seed, strict=True))
+    return world.query(nonce=nonce, binding=replace(binding, sealed_seeds=tuple(sorted(seeds.items()))))
+
+
+def test_a_query_with_one_seed_for_all_is_answered(ada):
+    envelope = ada.world.ask(sealed(ada.world))
     assert ada.go(envelope)
-    assert ada.state(envelope) is (S.READY if sealed else S.ENDED)
-    assert (reserved(ada) > 0) is sealed
+    assert ada.state(envelope) is S.READY
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        (lambda world: sealed(world, without="ada"), Code.QUERY_INVALID),
+        (lambda world: sealed(world, ada=OTHER), Code.SEED_MISMATCH),
+        (lambda world: replace(sealed(world), nonce=secrets.token_bytes(16)), Code.SEED_MISMATCH),
+        (
+            lambda world: replace(made := sealed(world), binding=replace(made.binding, commitment=bytes(32))),
+            Code.SEED_MISMATCH,
+        ),
+    ],
+    ids=["no seed", "another seed than the others", "a binding of another query", "a commitment to another seed"],
+)
+def test_a_query_with_another_seed_for_this_party_is_refused_and_not_charged(ada, query, code):
+    """With unequal seeds the learner solves for one party's values (dpcore.paillier.tag, claim 2)."""
+    envelope = ada.world.ask(query(ada.world))
+    assert not ada.go(envelope)
+    assert ada.hub.refusal_code is code
+    assert ada.state(envelope) is None
+    assert reserved(ada) == spent(ada) == 0
+
+
+def test_the_seeds_of_others_are_theirs_to_check(ada):
+    envelope = ada.world.ask(sealed(ada.world, bo=OTHER))
+    assert ada.go(envelope)
+    bo = ada.world.open(envelope).query
+    with pytest.raises(WireError, match="another than the query commits to"):
+        bo.binding.unseal("bo", ada.world.party_keys["bo"], bo.nonce)
+
+
+def test_an_upload_checks_the_seed_again(ada, monkeypatch):
+    """The node may have been updated since it accepted. Nothing leaves, and nothing is charged."""
+    monkeypatch.setattr(parties.answering.decisions, "check_seed", lambda *_: None)
+    envelope, cohort = ready(ada, sealed(ada.world, ada=OTHER))
+    ada.upload(envelope, cohort)
+    assert ada.hub.chunks == {}
+    assert ada.state(envelope) is S.ENDED
+    assert spent(ada) == 0
 
 
 def test_an_interrupted_computation_is_repeated_after_a_restart(ada):

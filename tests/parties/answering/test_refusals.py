@@ -1,6 +1,5 @@
 """Refusals of a party: their codes, their cost, and what the party stores about them."""
 
-import secrets
 import sqlite3
 import time
 from contextlib import closing
@@ -24,6 +23,7 @@ from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, 
 from wire.cohort import Refusal, open_statement
 from wire.envelopes import SigningKey
 from wire.errors import Code, ConnectionLostError, WireError
+from wire.features import USUAL_FEATURES, Feature
 from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -45,6 +45,22 @@ REFUSALS = {
         lambda ada: ada.world.query(features=("a-later-feature",)),
         Code.FEATURE_MISSING,
     ),
+    **{
+        f"without {name}": (lambda ada, name=name: ada.world.query(lacks=(name,)), Code.FEATURE_MISSING)
+        for name in USUAL_FEATURES
+        if name not in {Feature.BOUND_TOTALS, Feature.COMMITTED_SEEDS}
+    },
+    "with a seed to which it does not commit": (
+        lambda ada: ada.world.query(
+            lacks=(Feature.COMMITTED_SEEDS,),
+            binding=replace(ada.world.query().binding, commitment=b""),
+        ),
+        Code.FEATURE_MISSING,
+    ),
+    "without a seed": (
+        lambda ada: ada.world.query(lacks=(Feature.COMMITTED_SEEDS, Feature.BOUND_TOTALS)),
+        Code.FEATURE_MISSING,
+    ),
     "newer roster than there is": (lambda ada: ada.world.query(roster_version=9), Code.ROSTER_STALE),
 }
 
@@ -60,7 +76,7 @@ def test_refusals_carry_their_code_and_reserve_nothing(ada, case):
 
 
 def test_a_forged_query_is_refused(ada):
-    envelope = ada.world.ask(key=SigningKey.generate())
+    envelope = ada.world.ask(key=SigningKey.generate("clinics"))
     ada.go(envelope)
     assert ada.hub.refusal_code is Code.SIGNATURE_INVALID
 
@@ -291,9 +307,8 @@ def test_a_query_that_cannot_be_stored_is_not_accepted_yet(ada, busy_history):
 
 
 def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplog):
-    query = ada.world.query(max_attempts=4)
     for _ in range(REFUSALS_LOGGED + 7):
-        ada.go(ada.world.ask(replace(query, nonce=secrets.token_bytes(16))))
+        ada.go(ada.world.ask(ada.world.query(max_attempts=4)))
     assert ada.hub.accepted == [False] * (REFUSALS_LOGGED + 7)
     said = [record.fields for record in caplog.records if record.getMessage() == "refused"]
     assert len(said) == REFUSALS_LOGGED

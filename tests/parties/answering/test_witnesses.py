@@ -40,8 +40,6 @@ from wire.query import CLOCK_SKEW_S
 from wire.witness import MOST_IN_COHORTS, Challenge, Witness, name_of, nonce_about, open_challenge, open_witness
 
 LIMITS = limits("1000", "1e-3")
-HEADS = {"features": ("ledger-heads",)}
-ATTEMPTS = {"features": ("ledger-heads", "witnessed-attempts")}
 
 
 @dataclass
@@ -112,7 +110,7 @@ def fields_of(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, ob
 
 def accepted(ada: Ada) -> Envelope:
     """Ada's acceptance of a new query, as a cohort's members hold it."""
-    assert ada.lifecycle.advance(ada.work(ada.world.ask(ada.world.query(**HEADS))))
+    assert ada.lifecycle.advance(ada.work(ada.world.ask()))
     return ada.hub.answers[-1]
 
 
@@ -159,11 +157,6 @@ def test_an_acceptance_carries_the_head_with_its_own_reservation(ada):
     assert SumsKey("ada", ada.world.party_keys["ada"]).open(replace(found, entries=7)) is None
 
 
-def test_a_query_without_the_feature_has_no_head(ada):
-    ada.lifecycle.advance(ada.work(ada.world.ask()))
-    assert Acceptance.from_bytes(ada.hub.answers[-1].payload).ledger_head is None
-
-
 def cohort_with_heads(ada: Ada, own: Envelope) -> Cohort:
     """A cohort in which every member's acceptance carries a head."""
     cohort = ada.world.cohort(own)
@@ -177,7 +170,7 @@ def cohort_with_heads(ada: Ada, own: Envelope) -> Cohort:
 
 @pytest.mark.usefixtures("small_comb")
 def test_a_receipt_carries_the_head_with_its_charge_and_is_the_same_after_a_restart(ada):
-    envelope, _ = ready(ada, ada.world.query(**HEADS))
+    envelope, _ = ready(ada)
     cohort = cohort_with_heads(ada, ada.hub.answers[-1])
     ada.hub.fail["receipt"] = [WireError(Code.SPOOL_FULL)]
     with pytest.raises(WireError):
@@ -197,7 +190,7 @@ def test_a_receipt_carries_the_head_with_its_charge_and_is_the_same_after_a_rest
 
 @pytest.mark.usefixtures("small_comb")
 def test_the_others_of_a_charged_cohort_are_remembered(ada):
-    envelope, _ = ready(ada, ada.world.query(**HEADS))
+    envelope, _ = ready(ada)
     cohort = cohort_with_heads(ada, ada.hub.answers[-1])
     witnessed = Witnessed(ada.ledger.database)
     assert witnessed.newest("bo") is None
@@ -318,7 +311,7 @@ def test_a_witness_that_lies_does_not_count(ada, board, caplog, lie):
         case "for another":
             board.say("bo", mine, subject="cy")
         case "forged":
-            board.say("bo", mine, key=SigningKey.generate())
+            board.say("bo", mine, key=SigningKey.generate(FEDERATION))
         case "altered":
             board.say("bo", replace(mine, payload=mine.payload + b"\x20\x05"))
         case "own":
@@ -387,7 +380,7 @@ def test_the_coordinator_s_newest_statement_is_evidence_too(ada, board, copy):
 def test_what_the_coordinator_makes_up_is_no_evidence(ada, board, caplog):
     acceptance = Acceptance.from_bytes(board.world.acceptance(b"q" * 32, "ada").payload)
     made_up = replace(acceptance, ledger_head=LedgerHead(99, b"x" * 32, b""))
-    board.newest = sign(made_up, SigningKey.generate())
+    board.newest = sign(made_up, SigningKey.generate(FEDERATION))
     waiting = guard(ada)
     waiting.look(board)
     board.say("bo")
@@ -427,7 +420,7 @@ def test_a_party_whose_ledger_is_not_confirmed_neither_answers_nor_ends_nor_comp
 
 def test_a_reservation_that_others_saw_in_a_cohort_is_charged_when_it_ends(ada, board):
     """In the copy it is reserved. It was charged later, and the acceptance has the same head in both."""
-    envelope = ada.world.ask(ada.world.query(**HEADS))
+    envelope = ada.world.ask()
     ada.lifecycle.advance(ada.work(envelope))
     waiting = guard(ada)
     waiting.hold_reservations()
@@ -443,7 +436,7 @@ def test_a_reservation_that_others_saw_in_a_cohort_is_charged_when_it_ends(ada, 
 
 
 def test_it_is_charged_when_it_lapses_too(ada, board):
-    envelope = ada.world.ask(ada.world.query(**HEADS))
+    envelope = ada.world.ask()
     ada.lifecycle.advance(ada.work(envelope))
     ada.ledger.hold_reservations()
     ada.ledger.seen_in_cohort(envelope.payload_hash, 1)
@@ -489,7 +482,7 @@ class Restarted:
 
 def test_every_attempt_that_a_member_shows_is_charged_when_it_ends(ada, board):
     """Of three that were open at once it was in a cohort with two, and the newest statement is of the third."""
-    restarted = Restarted(ada, board, *(ada.world.query(**ATTEMPTS) for _ in range(3)))
+    restarted = Restarted(ada, board, *(ada.world.query() for _ in range(3)))
     newest = ada.attempts.unfinished()[2].answer
     restarted.guard.look(board)
     restarted.answered("bo", newest=newest, in_cohorts=tuple(sorted(restarted.names[1:])))
@@ -500,7 +493,7 @@ def test_every_attempt_that_a_member_shows_is_charged_when_it_ends(ada, board):
 
 
 def test_names_that_are_not_of_its_attempts_change_nothing(ada, board):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     restarted.guard.look(board)
     restarted.answered("bo", in_cohorts=(b"s" * 8,))
     ada.lifecycle.end_absent([])
@@ -511,7 +504,7 @@ def test_a_reservation_from_before_the_start_is_released_once_members_were_asked
     ada, board, caplog
 ):
     caplog.set_level("INFO")
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     assert [logged["count"] for logged in fields_of(caplog, "reservations held")] == [1]
     restarted.confirmed()
     ada.lifecycle.end_absent([])
@@ -533,7 +526,7 @@ def test_a_reservation_from_before_the_start_is_released_once_members_were_asked
 
 
 def test_a_member_that_shows_it_then_has_it_charged(ada, board):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     restarted.confirmed()
     restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
     restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))
@@ -543,7 +536,7 @@ def test_a_member_that_shows_it_then_has_it_charged(ada, board):
 
 
 def test_members_that_do_not_answer_then_are_waited_for_and_fewer_than_required_never_suffice(ada, board):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     restarted.confirmed()
     restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
     for _ in range(20):
@@ -562,7 +555,7 @@ def test_members_that_do_not_answer_then_are_waited_for_and_fewer_than_required_
 def test_a_reservation_made_since_the_start_is_released_at_once(ada, board):
     restarted = Restarted(ada, board)
     restarted.confirmed()
-    envelope = ada.world.ask(ada.world.query(**ATTEMPTS))
+    envelope = ada.world.ask()
     ada.lifecycle.advance(ada.work(envelope))
     assert reserved(ada) > 0
     ada.lifecycle.end_absent([])
@@ -571,7 +564,7 @@ def test_a_reservation_made_since_the_start_is_released_at_once(ada, board):
 
 @pytest.mark.usefixtures("small_comb")
 def test_an_attempt_from_before_the_start_goes_on_and_is_charged_once(ada, board):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     restarted.confirmed()
     (envelope,) = restarted.envelopes
     assert ada.go(envelope)
@@ -582,7 +575,7 @@ def test_an_attempt_from_before_the_start_goes_on_and_is_charged_once(ada, board
 @pytest.mark.usefixtures("small_comb")
 def test_a_copy_from_before_its_contribution_was_computed_computes_no_other(ada, board):
     """Members were in a cohort with it, so it had computed one, with other noise."""
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     restarted.guard.look(board)
     restarted.answered("bo", in_cohorts=tuple(restarted.names))
     (envelope,) = restarted.envelopes
@@ -595,7 +588,7 @@ def test_a_copy_from_before_its_contribution_was_computed_computes_no_other(ada,
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "after another start"])
 def test_a_copy_that_has_computed_another_sends_none_of_it_once_a_member_showed_the_cohort(ada, board, again):
     """The first answer showed nothing: that member had not seen the cohort, or was not in it."""
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=1)
+    restarted = Restarted(ada, board, ada.world.query(), required_witnesses=1)
     restarted.confirmed("bo")
     (envelope,) = restarted.envelopes
     assert ada.go(envelope)
@@ -613,7 +606,7 @@ def test_a_copy_that_has_computed_another_sends_none_of_it_once_a_member_showed_
 
 
 def test_a_list_that_leaves_it_out_for_its_length_counts_as_if_it_showed_it(ada, board):
-    restarted = Restarted(ada, board, *(ada.world.query(**ATTEMPTS) for _ in range(2)))
+    restarted = Restarted(ada, board, *(ada.world.query() for _ in range(2)))
     restarted.guard.look(board)
     restarted.answered("bo", in_cohorts_from=2)
     ada.lifecycle.end_absent([])
@@ -621,7 +614,7 @@ def test_a_list_that_leaves_it_out_for_its_length_counts_as_if_it_showed_it(ada,
 
 
 def test_what_a_member_shows_is_durable_before_it_counts(ada, board, monkeypatch):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     restarted.guard.look(board)
 
     def full(*_given):
@@ -639,7 +632,7 @@ def test_what_a_member_shows_is_durable_before_it_counts(ada, board, monkeypatch
 
 
 def test_a_member_that_is_not_accepted_charges_nothing_by_what_it_shows(ada, board):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), accepted_members=[], required_witnesses=0)
+    restarted = Restarted(ada, board, ada.world.query(), accepted_members=[], required_witnesses=0)
     restarted.guard.look(board)
     restarted.answered("bo", newest=ada.attempts.unfinished()[0].answer, in_cohorts=tuple(restarted.names))
     ada.lifecycle.end_absent([])
@@ -647,14 +640,14 @@ def test_a_member_that_is_not_accepted_charges_nothing_by_what_it_shows(ada, boa
 
 
 def test_where_no_witness_is_required_reservations_end_with_their_queries(ada, board):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=0)
+    restarted = Restarted(ada, board, ada.world.query(), required_witnesses=0)
     restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
     assert reserved(ada) == 0
 
 
 def test_a_party_that_cannot_ask_for_a_day_accepts_no_query_until_it_could(ada, board, monkeypatch):
     """Members forget the attempt once they are in a cohort with a newer one, which this copy would have accepted."""
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS))
+    restarted = Restarted(ada, board, ada.world.query())
     restarted.confirmed()
     restarted.turn(KEPT_FOR_S)
     assert restarted.guard.may_answer
@@ -841,7 +834,7 @@ def test_a_party_whose_answers_are_too_old_says_so_whatever_the_coordinator_says
 
 def test_a_member_that_the_policy_accepts_later_counts_once_its_cohorts_are_noted(ada, board):
     """Its answer came before, and what it showed charged nothing."""
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), accepted_members=[])
+    restarted = Restarted(ada, board, ada.world.query(), accepted_members=[])
     restarted.guard.look(board)
     restarted.answered("bo", in_cohorts=tuple(restarted.names))
     restarted.guard.follow(ada.world.policy())
@@ -863,7 +856,7 @@ def test_what_a_member_says_of_a_reservation_made_since_the_start_charges_nothin
     """It may lie, or have got the acceptance from the coordinator: a sound party would pay for attempts that end."""
     restarted = Restarted(ada, board)
     restarted.guard.look(board)
-    envelopes = [ada.world.ask(ada.world.query(**ATTEMPTS)) for _ in range(3)]
+    envelopes = [ada.world.ask() for _ in range(3)]
     for envelope in envelopes:
         ada.lifecycle.advance(ada.work(envelope))
     first, second, third = (held.answer for held in ada.attempts.unfinished())
@@ -915,7 +908,7 @@ class SetBack(Restarted):
 
     def __init__(self, ada: Ada, board: Board, tmp_path, *, is_first: bool = True, newest: bool = False):
         shutil.copytree(ada.directory, tmp_path / "copy")
-        query = ada.world.query(**ATTEMPTS)
+        query = ada.world.query()
         self.lost = self.accept(ada, query)
         restored(ada, tmp_path / "copy")
         super().__init__(ada, board)
@@ -923,7 +916,7 @@ class SetBack(Restarted):
         self.confirmed()
         if is_first:
             self.bo.sees(self.lost, query)
-        self.queries = [ada.world.query(**ATTEMPTS) for _ in range(2)]
+        self.queries = [ada.world.query() for _ in range(2)]
         self.others = [self.accept(ada, query) for query in self.queries]
         for other, asked in zip(self.others, self.queries, strict=True):
             self.bo.sees(other, asked)
@@ -1068,7 +1061,7 @@ def test_a_name_stays_open_until_the_member_has_answered_about_it(ada, board):
 
 
 def test_names_of_acceptances_that_were_forgotten_are_known(ada, board):
-    restarted = Restarted(ada, board, ada.world.query(**ATTEMPTS), required_witnesses=1)
+    restarted = Restarted(ada, board, ada.world.query(), required_witnesses=1)
     restarted.confirmed()
     restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
     restarted.answered("bo", "cy")
@@ -1100,7 +1093,7 @@ def test_evidence_under_a_former_key_gives_way_to_any_other(ada, board, tmp_path
     restarted = Restarted(ada, board)
     restarted.guard.look(board)
     restarted.answered("bo", newest=lost)
-    ada.world.party_keys["ada"] = SigningKey.generate()
+    ada.world.party_keys["ada"] = SigningKey.generate(FEDERATION)
     ada.world.version += 1
     ada.rosters.offer(ada.world.roster_envelope)
     again = Restarted(ada, board)
@@ -1132,7 +1125,7 @@ def test_it_shows_what_it_holds(ada, board):
         Witness(FEDERATION, "ada", "cy", b"n" * 32, None),
     ]
     # With another key of bo in the roster the statement would be refused, so it is not shown.
-    ada.world.party_keys["bo"] = SigningKey.generate()
+    ada.world.party_keys["bo"] = SigningKey.generate(FEDERATION)
     ada.world.version += 1
     ada.rosters.offer(ada.world.roster_envelope)
     answering.answer((challenge(ada.world),), board)
@@ -1140,17 +1133,16 @@ def test_it_shows_what_it_holds(ada, board):
 
 
 @pytest.mark.usefixtures("small_comb")
-@pytest.mark.parametrize("query", [ATTEMPTS, HEADS], ids=["with the feature", "without it"])
-def test_it_shows_every_cohort_of_a_query_with_the_feature(ada, board, query):
+def test_it_shows_every_cohort(ada, board):
     shown = []
     for _ in range(2):
-        envelope, _ = ready(ada, ada.world.query(**query))
+        envelope, _ = ready(ada)
         cohort = cohort_with_heads(ada, ada.hub.answers[-1])
         ada.upload(envelope, cohort)
         shown.append(name_of(cohort.acceptances[1]))
     guard(ada).answer((challenge(ada.world),), board)
     found = open_witness(board.sent[0], ada.world.roster)[0]
-    assert found.in_cohorts == (tuple(sorted(shown)) if query is ATTEMPTS else ())
+    assert found.in_cohorts == tuple(sorted(shown))
 
 
 def test_what_a_newer_acceptance_covers_is_not_shown_any_more(ada):
@@ -1188,7 +1180,7 @@ def test_what_a_newer_acceptance_covers_is_not_shown_any_more(ada):
 def test_it_shows_what_it_is_asked_for_by_name_and_otherwise_the_newest(ada, board):
     answering, witnessed = guard(ada), Witnessed(ada.ledger.database)
     acceptance = Acceptance.from_bytes(ada.world.acceptance(b"q" * 32, "bo").payload)
-    query, held = ada.world.query(**ATTEMPTS), []
+    query, held = ada.world.query(), []
     for entries in (3, 5):
         complete = replace(acceptance, ledger_head=LedgerHead(entries, b"d" * 32, b""))
         held.append(sign(complete, ada.world.party_keys["bo"]))
@@ -1212,7 +1204,7 @@ def test_it_shows_what_it_is_asked_for_by_name_and_otherwise_the_newest(ada, boa
     assert shown(about) == held[1]
     assert len(open_witness(board.sent[-1], ada.world.roster)[0].in_cohorts) == 2
     # Nor is one shown that is under a former key.
-    ada.world.party_keys["bo"] = SigningKey.generate()
+    ada.world.party_keys["bo"] = SigningKey.generate(FEDERATION)
     ada.world.version += 1
     ada.rosters.offer(ada.world.roster_envelope)
     assert shown(about) is None
@@ -1226,7 +1218,7 @@ def test_a_coordinator_that_shows_an_old_challenge_again_and_again_fills_no_log(
 
 
 def test_a_challenge_that_does_not_verify_is_logged_with_the_reason(ada, board, caplog):
-    forged = challenge(ada.world, key=SigningKey.generate())
+    forged = challenge(ada.world, key=SigningKey.generate(FEDERATION))
     guard(ada).answer((forged,), board)
     (logged,) = fields_of(caplog, "challenge not answered")
     with pytest.raises(WireError) as raised:
@@ -1237,13 +1229,13 @@ def test_a_challenge_that_does_not_verify_is_logged_with_the_reason(ada, board, 
 
 def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):
     answering = guard(ada)
-    ada.world.party_keys["zoe"] = SigningKey.generate()
+    ada.world.party_keys["zoe"] = SigningKey.generate(FEDERATION)
     ada.world.version += 1
     answering.answer((challenge(ada.world, "zoe"),), board)
     assert open_witness(board.sent[-1], ada.world.roster)[0].subject == "zoe"
     # Any number of strangers in one answer of the coordinator cost one call.
     fetched = board.rosters_fetched
-    strangers = [challenge(ada.world, f"stranger{n}", key=SigningKey.generate()) for n in range(5)]
+    strangers = [challenge(ada.world, f"stranger{n}", key=SigningKey.generate(FEDERATION)) for n in range(5)]
     answering.answer(strangers, board)
     assert board.rosters_fetched == fetched + 1
     assert len(board.sent) == 1
@@ -1252,7 +1244,7 @@ def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):
 def test_a_party_with_new_keys_is_answered_at_once(ada, board):
     """The operator replaced them, and the next roster was not fetched yet."""
     answering = guard(ada)
-    ada.world.party_keys["bo"] = SigningKey.generate()
+    ada.world.party_keys["bo"] = SigningKey.generate(FEDERATION)
     ada.world.version += 1
     answering.answer((challenge(ada.world, "bo"),), board)
     assert open_witness(board.sent[-1], ada.world.roster)[0].subject == "bo"
@@ -1260,7 +1252,7 @@ def test_a_party_with_new_keys_is_answered_at_once(ada, board):
 
 def test_old_foreign_and_forged_challenges_are_not_answered(ada, board):
     answering = guard(ada)
-    stranger = SigningKey.generate()
+    stranger = SigningKey.generate(FEDERATION)
     wrong = (
         challenge(ada.world, age_s=400),
         challenge(ada.world, age_s=-400),

@@ -21,7 +21,7 @@ from wire.envelopes import SigningKey
 from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 
 LIMIT = limits("1000", "1e-3", unbounded=10**6)
-KEY = SumsKey("ada", SigningKey.generate())
+KEY = SumsKey("ada", SigningKey.generate("clinics"))
 NEW = marginal("new")
 SCOPES = (RECORD, joint("smoker"), SMOKER, marginal("old", "years"), NEW)
 

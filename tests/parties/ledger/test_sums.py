@@ -99,11 +99,11 @@ def test_the_longest_names_travel(scope):
 def test_what_does_not_fit_is_an_overflow_and_seals_to_nothing(sums):
     with pytest.raises(OverflowError):
         Account(sums, ()).packed()
-    assert SumsKey("ada", SigningKey.generate()).seal(Account(sums, ()), 1, bytes(32)) == b""
+    assert SumsKey("ada", SigningKey.generate("clinics")).seal(Account(sums, ()), 1, bytes(32)) == b""
 
 
 def test_sums_are_sealed_up_to_the_last_byte_that_fits():
-    key = SumsKey("ada", SigningKey.generate())
+    key = SumsKey("ada", SigningKey.generate("clinics"))
     # Random bytes do not compress: four more for each step of the trail, and a few for the name.
     drawn = random.Random(0).randbytes(480)
     trail = tuple(drawn[4 * step : 4 * step + 4] for step in range(120))
@@ -131,7 +131,7 @@ def test_every_byte_cut_off_is_noticed():
 
 
 def test_an_account_is_bound_to_its_party_its_head_and_its_place():
-    signing = SigningKey.generate()
+    signing = SigningKey.generate("clinics")
     key, account = SumsKey("ada", signing), Account(A, ())
     digest = b"d" * 32
     sealed = key.seal(account, 258, digest)
@@ -141,7 +141,7 @@ def test_an_account_is_bound_to_its_party_its_head_and_its_place():
     assert SumsKey("ada", signing).open(LedgerHead(258, digest, sealed)) == account
     for other, head in (
         (SumsKey("bo", signing), LedgerHead(258, digest, sealed)),
-        (SumsKey("ada", SigningKey.generate()), LedgerHead(258, digest, sealed)),
+        (SumsKey("ada", SigningKey.generate("clinics")), LedgerHead(258, digest, sealed)),
         (key, LedgerHead(513, digest, sealed)),
         (key, LedgerHead(258, b"e" * 32, sealed)),
         (key, LedgerHead(258, digest, sealed[:-1] + bytes([sealed[-1] ^ 1]))),
@@ -153,7 +153,7 @@ def test_an_account_is_bound_to_its_party_its_head_and_its_place():
 
 def test_the_label_of_sealed_sums_never_changes():
     """A head of an earlier version is opened: the key's derivation and the bound bytes are fixed."""
-    signing = SigningKey.generate()
+    signing = SigningKey.generate("clinics")
     secret = signing.agreement_key().private_bytes_raw()
     cipher = AESGCM(HKDF(SHA256(), 32, None, b"rado.v1/ledger-sums\0").derive(secret))
     digest, nonce = b"d" * 32, b"n" * 12

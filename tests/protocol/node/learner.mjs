@@ -39,7 +39,7 @@ const call = (client, method, request, seconds = 40) =>
 // Section 2: envelopes.
 const sha256 = (...parts) => parts.reduce((hash, part) => hash.update(part), crypto.createHash("sha256")).digest();
 const u32 = (x) => { const b = Buffer.alloc(4); b.writeUInt32BE(x); return b; };
-const signedBytes = (kind, role, payload) => Buffer.concat([Buffer.from(`rado.v1\0${kind}\0${role}\0`), payload]);
+const signedBytes = (kind, role, payload) => Buffer.concat([Buffer.from(`rado.v1\0${federation}\0${kind}\0${role}\0`), payload]);
 const rawPublicKey = (key) => (key.type === "private" ? crypto.createPublicKey(key) : key).export({ type: "spki", format: "der" }).subarray(-32);
 const publicKeyOf = (raw) =>
   crypto.createPublicKey({ key: Buffer.concat([Buffer.from("302a300506032b6570032100", "hex"), raw]), format: "der", type: "spki" });
@@ -77,6 +77,35 @@ const fetched = await call(members, "FetchRoster", {});
 const roster = open("Roster", "federation", rawPublicKey(crypto.createPublicKey(read("federation.pub"))), fetched.roster);
 const parties = roster.members.filter((m) => m.role === root.lookupEnum("rado.v1.Role").values.ROLE_PARTY);
 
+// Section 6: the binding. One seed for all parties, sealed for each, and a commitment to it.
+const X25519 = Buffer.from("302a300506032b656e032100", "hex");
+const opening = crypto.generateKeyPairSync("x25519");
+const agreed = (raw) =>
+  crypto.diffieHellman({ privateKey: opening.privateKey, publicKey: crypto.createPublicKey({ key: Buffer.concat([X25519, raw]), format: "der", type: "spki" }) });
+const hkdf = (secret, salt, info, length) => Buffer.from(crypto.hkdfSync("sha256", secret, salt, Buffer.concat(info.map((part) => Buffer.from(part))), length));
+const named = (text) => Buffer.concat([Buffer.from([Buffer.byteLength(text)]), Buffer.from(text)]);
+const little = (bytes) => toInteger(Buffer.from(bytes).reverse());
+const FIELD = (1n << 255n) - 19n;
+const montgomery = (raw) => {
+  const y = little(raw) & ((1n << 255n) - 1n);
+  const u = ((1n + y) * power((((1n - y) % FIELD) + FIELD) % FIELD, FIELD - 2n, FIELD)) % FIELD;
+  return Buffer.from(u.toString(16).padStart(64, "0"), "hex").reverse();
+};
+const nonce = crypto.randomBytes(32), seed = crypto.randomBytes(32);
+const seeds = parties.map((m) => m.name).sort().map((party) => {
+  const shared = agreed(montgomery(parties.find((m) => m.name === party).signingKey));
+  const pad = hkdf(shared, nonce, ["rado.v1/tag-seed\0", named(party)], 32);
+  return { party, seed: seed.map((byte, at) => byte ^ pad[at]) };
+});
+const binding = {
+  openingKey: opening.publicKey.export({ type: "spki", format: "der" }).subarray(-32),
+  seeds,
+  commitment: hkdf(seed, nonce, ["rado.v1/tag-seed-commitment\0"], 32),
+};
+const FEATURES = [
+  "bound-totals", "committed-seeds", "decisions", "fresh-rosters", "ledger-heads", "signed-retries", "witnessed-attempts",
+];
+
 // Section 5: the query.
 const schema = fs.readFileSync(schemaFile);
 const d = Number(JSON.parse(schema).features.length) + (JSON.parse(schema).bias ? 1 : 0);
@@ -84,7 +113,7 @@ const now = Math.floor(Date.now() / 1000);
 const encoding = { fractionBits: 16, valueBits: 38, slotBits: 40 };
 const key = encode("PaillierKey", { learner: name, modulus: toBuffer(n), notBeforeUnixS: now - 60, notAfterUnixS: now + 7200 });
 const fields = {
-  federation, learner: name, nonce: crypto.randomBytes(32), rosterVersion: roster.version,
+  federation, learner: name, nonce, rosterVersion: roster.version, features: FEATURES, binding,
   schema, schemaDigest: sha256("rado.v1/schema\0", schema),
   rados: { rados: Number(rados), plain: {} },
   encoding, paillierKey: sign("PaillierKey", key), delta: { numerator: 1, denominator: 1000000 },
@@ -121,18 +150,30 @@ const K = BigInt(acceptances.length), half = 1n << BigInt(encoding.valueBits - 1
 const centre = (t) => { const x = (((t - K * half) % modulus) + modulus) % modulus; return x >= half ? x - modulus : x; };
 const rows = acceptances.reduce((sum, a) => sum + a.rows, 0);
 const values = [];
+let tag;
 for (let index = 0; index < total.chunks; index++) {
   const { chunk } = await call(learners, "FetchTotalChunk", { queryId, index });
   expect(sha256(chunk.ciphertexts).equals(chunk.contentHash), "a chunk's hash is wrong");
   for (let at = 0; at < chunk.ciphertexts.length; at += width) {
     let plaintext = decrypt(toInteger(chunk.ciphertexts.subarray(at, at + width)));
+    if (index === total.chunks - 1 && at + width === chunk.ciphertexts.length) { tag = plaintext; continue; }
     const opened = [];
     for (let slot = 0; slot < slots; slot++, plaintext >>= BigInt(encoding.slotBits)) opened.push(centre(plaintext & ((1n << BigInt(encoding.slotBits)) - 1n)));
     expect(plaintext === 0n && opened[0] === BigInt(rows), "a check slot is wrong");
-    values.push(...opened.slice(1).map(Number));
+    values.push(...opened.slice(1));
   }
 }
+
+// Section 6: the tag.
+const PRIME = (1n << 130n) - 5n;
+const attempt = u32(total.cohort.attempt);
+const alpha = toInteger(hkdf(seed, queryId, ["rado.v1/tag-coefficient\0", attempt], 48)) % PRIME;
+const pads = acceptances.map((a) => toInteger(hkdf(agreed(a.maskKey), cohortDigest, ["rado.v1/tag-pad\0", queryId, attempt, named(a.party)], 48)));
+let wanted = 0n;
+for (const value of values.slice(0, Number(rados) * d).reverse()) wanted = ((wanted + value) * alpha) % PRIME;
+wanted = (pads.reduce((sum, pad) => sum + pad, wanted) % PRIME + PRIME) % PRIME;
+expect(tag % PRIME === wanted, "the tag is not that of the values");
 const result = [];
-for (let j = 0; j < Number(rados); j++) result.push(values.slice(j * d, (j + 1) * d));
+for (let j = 0; j < Number(rados); j++) result.push(values.slice(j * d, (j + 1) * d).map(Number));
 console.log(JSON.stringify({ query_id: Buffer.from(queryId).toString("hex"), rows, parties: acceptances.map((a) => a.party), rados: result }));
 process.exit(0);

@@ -19,7 +19,7 @@ from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.requests import JoinRequest, ReceivedRequest, make_join_request
 from radofed.provision_roster import signed_roster
 from tests.federation import rado
-from wire.envelopes import Envelope, Kind, SigningKey, load_public_key, spoken
+from wire.envelopes import Envelope, Kind, SigningKey, load_public_key, public_key_of, spoken
 from wire.identity import Certificate
 from wire.roster import Role
 
@@ -72,7 +72,7 @@ def test_the_roster_has_what_the_requests_say(home):
         ("party", "north"),
         ("learner", "lab"),
     ]
-    north = SigningKey.load(home.root / "north/signing.key")
+    north = SigningKey.load(home.root / "north/signing.key", "clinics")
     assert roster.find("north", Role.PARTY).signing_key == north.public_bytes
     assert roster.version == 1
     assert home.admission("north").coordinator_address == ADDRESS
@@ -97,7 +97,7 @@ def test_a_request_that_was_changed_on_its_way_is_refused(home, place):
 def test_a_request_by_another_has_another_fingerprint(home):
     """Who changes a request on its way must sign it again, with another key: the digits differ."""
     sent = ReceivedRequest.load(home.root / "north/north.request").request
-    forged = replace(sent, signing_key=SigningKey.generate().public_bytes)
+    forged = replace(sent, signing_key=SigningKey.generate("clinics").public_bytes)
     assert forged.fingerprint != sent.fingerprint
     more = replace(sent, rows_at_least=5)
     assert more.fingerprint != sent.fingerprint
@@ -181,7 +181,7 @@ def test_each_member_gets_the_digits_that_others_accept_it_by(home):
     """Those of its key, and not of its request: a party compares the key of the roster."""
     for name in ("north", "lab"):
         made = install(home.root / name, home.admission(name), now=NOW)
-        key = SigningKey.load(home.root / name / "signing.key").public_bytes
+        key = public_key_of(home.root / name / "signing.key")
         assert made.own_spoken == made.to_dict()["own_fingerprint"] == spoken(key)
         assert any(f"to read to each party over the telephone: {spoken(key)}" in line for line in made.sentences())
         # Those of others are read out by their owners.
@@ -216,7 +216,7 @@ def test_answers_that_are_not_installed(home, tmp_path):
     other = Home(tmp_path / "other")
     with pytest.raises(ConfigurationError, match="to another request"):
         install(place, other.admission("north"), now=NOW)
-    forged = replace(home.admission("north"), federation_key=SigningKey.generate().public_bytes)
+    forged = replace(home.admission("north"), federation_key=SigningKey.generate("clinics").public_bytes)
     with pytest.raises(ConfigurationError, match="the key of another federation"):
         install(place, forged, now=NOW)
 
@@ -235,7 +235,7 @@ def test_an_answer_that_was_changed_on_its_way_is_refused(home, place):
 def test_an_answer_signed_anew_shows_other_digits(home):
     """A forger's federation key comes with the file, so only the digits tell."""
     file = join_pb2.AdmissionFile.FromString((home.operator / "admissions/north.admission").read_bytes())
-    forger = SigningKey.generate()
+    forger = SigningKey.generate("clinics")
     payload = Envelope.from_proto(file.admission).payload
     signed = forger.sign(Kind.ADMISSION, payload).to_proto()
     path = home.root / "forged.admission"
@@ -275,7 +275,7 @@ def test_one_key_that_is_there_is_enough_to_stop(home, tmp_path, kept):
 def test_an_answer_is_not_installed_beside_other_keys(home, tmp_path):
     place = home.root / "north"
     (place / "signing.key").unlink()
-    SigningKey.generate().save(place / "signing.key")
+    SigningKey.generate("clinics").save(place / "signing.key")
     with pytest.raises(ConfigurationError, match="does not list north"):
         install(place, home.admission("north"), now=NOW)
     other = home.admission("lab")
@@ -288,7 +288,7 @@ def test_a_request_of_no_role_or_with_a_short_key(home):
     sent = home.request("east")
     message = join_pb2.JoinRequest.FromString(Envelope.from_bytes(sent.content).payload)
     message.role = 0
-    key = SigningKey.load(home.root / "east/signing.key")
+    key = SigningKey.load(home.root / "east/signing.key", "clinics")
     signed = key.sign(Kind.JOIN_REQUEST, message.SerializeToString(deterministic=True))
     with pytest.raises(ConfigurationError, match="does not know"):
         JoinRequest.read(signed.to_bytes(), home.root / "x")
@@ -426,6 +426,6 @@ def test_a_request_is_what_was_signed_and_nothing_else(home):
     payload = Envelope.from_bytes(sent.content).payload
     # The same message with an empty field written out parses alike and is not what a member writes.
     longer = payload + b"\x3a\x00"
-    signed = SigningKey.load(home.root / "north/signing.key").sign(Kind.JOIN_REQUEST, longer)
+    signed = SigningKey.load(home.root / "north/signing.key", "clinics").sign(Kind.JOIN_REQUEST, longer)
     with pytest.raises(ConfigurationError, match="as this version writes"):
         JoinRequest.read(signed.to_bytes(), home.root / "x")

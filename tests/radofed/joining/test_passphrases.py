@@ -14,7 +14,7 @@ from radofed.provision import provision
 from tests.coordinator.world import RunningNode
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import free_port, rado, wait_until
-from wire.envelopes import SigningKey
+from wire.envelopes import SigningKey, public_key_of
 from wire.private_keys import ENVIRONMENT
 from wire.roster import Role
 
@@ -47,12 +47,12 @@ def protected(plain, secret):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ENVIRONMENT, str(secret))
         party, hub, operator = plain
-        before = SigningKey.load(party.directory / "signing.key").public_bytes
+        before = public_key_of(party.directory / "signing.key")
         done = [rado("provision", "passphrase", str(place))["data"]["encrypted"]
                 for place in (party.directory, hub.directory, operator)]  # fmt: skip
         assert done == [["signing.key", "tls.key"], ["tls.key"], ["ca.key", "federation.key"]]
         assert rado("provision", "passphrase", str(operator))["data"] == {"encrypted": []}
-        assert SigningKey.load(party.directory / "signing.key").public_bytes == before
+        assert public_key_of(party.directory / "signing.key") == before
     return plain
 
 
@@ -116,7 +116,7 @@ def test_without_the_passphrase_it_says_what_to_do(protected, secret, tmp_path, 
 
 
 def test_what_openssl_encrypts_is_read(plain, secret, tmp_path, monkeypatch):
-    key = SigningKey.generate()
+    key = SigningKey.generate("clinics")
     key.save(tmp_path / "plain.key")
     done = subprocess.run(
         ["openssl", "pkcs8", "-topk8", "-in", tmp_path / "plain.key", "-out", tmp_path / "signing.key",
@@ -127,7 +127,7 @@ def test_what_openssl_encrypts_is_read(plain, secret, tmp_path, monkeypatch):
         pytest.skip("no openssl")
     (tmp_path / "signing.key").chmod(0o600)
     monkeypatch.setenv(ENVIRONMENT, str(secret))
-    assert SigningKey.load(tmp_path / "signing.key").public_bytes == key.public_bytes
+    assert public_key_of(tmp_path / "signing.key") == key.public_bytes
 
 
 def test_a_directory_without_keys_and_a_file_that_is_none(secret, tmp_path, monkeypatch):
@@ -150,7 +150,7 @@ def test_a_passphrase_that_others_can_read_is_called_a_passphrase(protected, sec
     file.chmod(0o644)
     monkeypatch.setenv(ENVIRONMENT, str(file))
     with pytest.raises(ConfigurationError) as caught:
-        SigningKey.load(protected[0].directory / "signing.key")
+        SigningKey.load(protected[0].directory / "signing.key", "clinics")
     assert str(caught.value) == (
         f"{file}: other users can read or change this passphrase (mode 0644); if others may have it and a copy of the "
         f"keys, replace the keys; otherwise run: chmod 600 {file}"

@@ -43,7 +43,7 @@ from wire.upload import Chunk
 
 NOW = dt.datetime.now(dt.UTC)
 QUERY = b"q" * 32
-FEDERATION_KEY = SigningKey.generate().public_bytes
+FEDERATION_KEY = SigningKey.generate("clinics").public_bytes
 
 
 def npy(shape, *, header_bytes=0):
@@ -234,7 +234,7 @@ class Readers:
         """A store with one query, whose round is the content."""
         path = self.root / "coordinator.sqlite"
         Store(path, "f").add_query(
-            SigningKey.generate().sign(Kind.QUERY, b"q"),
+            SigningKey.generate("clinics").sign(Kind.QUERY, b"q"),
             "lea",
             submitted_at_unix_s=1,
             not_after_unix_s=2,

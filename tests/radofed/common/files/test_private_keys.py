@@ -106,7 +106,7 @@ def open_total(directory) -> None:
 
 
 READERS = {
-    "signing.key": lambda directory: SigningKey.load(directory / "signing.key"),
+    "signing.key": lambda directory: SigningKey.load(directory / "signing.key", "clinics"),
     "tls.key": check_tls,
     "tls.key for gRPC": read_tls,
     "paillier.jwk": lambda directory: load_key(directory / "paillier.jwk"),
