@@ -29,7 +29,7 @@ from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 from wire.features import Feature
 from wire.ledger_head import MAX_SEALED_BYTES
-from wire.query import Cancel, OpenedQuery, Retry, check_query_features, open_query, open_retry
+from wire.query import Cancel, OpenedQuery, Retry, check_features_known, open_query, open_retry
 from wire.roster import Member, Roster, open_from
 from wire.status import Phase
 from wire.upload import Chunk, upload_digest
@@ -76,7 +76,7 @@ class Intake:
 
         def open_it() -> OpenedQuery:
             opened = open_query(envelope, roster, now_unix_s=self._core.wall_clock())
-            check_query_features(opened.query)
+            check_features_known(opened.query)
             check_size(opened)
             return opened
 

@@ -310,13 +310,17 @@ class Retry:
         return cls(message.query_id, message.learner, message.attempt)
 
 
-def check_query_features(query: Query) -> None:
-    """Raise WireError(FEATURE_MISSING) if the query has a feature that this version lacks, or lacks one of all queries.
-
-    A learner must not weaken a query by leaving out what protects the parties.
-    """
+def check_features_known(query: Query) -> None:
+    """Raise WireError(FEATURE_MISSING) if the query has a feature that this version lacks."""
     if missing := sorted(set(query.features) - set(OWN_FEATURES)):
         raise WireError(Code.FEATURE_MISSING, f"Missing here: {', '.join(missing)}.")
+
+
+def check_features_complete(query: Query) -> None:
+    """Raise WireError(FEATURE_MISSING) if the query lacks a feature that protects parties: all queries have them.
+
+    Otherwise a learner could leave one out.
+    """
     if lacking := sorted(set(USUAL_FEATURES) - set(query.features)):
         raise WireError(Code.FEATURE_MISSING, f"The query lacks {', '.join(lacking)}: update the learner to 0.2.1.")
 

@@ -12,7 +12,7 @@ from parties.policy import Policy, check_cohort, check_query
 from wire.cohort import Acceptance, Cohort, check_roster_version
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OpenedQuery, Query, check_query_features, open_retry
+from wire.query import OpenedQuery, Query, check_features_complete, check_features_known, open_retry
 from wire.roster import Roster
 
 
@@ -41,7 +41,8 @@ def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retr
     ATTEMPT_MISMATCH or PLAN_INFEASIBLE.
     """
     query, rows = opened.query, party.records.rows
-    check_query_features(query)
+    check_features_known(query)
+    check_features_complete(query)
     check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
     if not 1 <= attempt <= query.max_attempts:
@@ -119,7 +120,8 @@ def verify_cohort(
     and check_roster_version raise).
     """
     query = opened.query
-    check_query_features(query)
+    check_features_known(query)
+    check_features_complete(query)
     check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
     if (cohort.query_id, cohort.attempt) != (opened.query_id, attempt):

@@ -579,6 +579,7 @@ def membership(world, roster):
 
 
 def test_a_roster_of_another_federation_is_not_served(world):
+    world.federation_key._federation = "others"
     with pytest.raises(ConfigurationError, match="belongs to federation 'others'"):
         membership(world, dataclasses.replace(world.roster, federation="others"))
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -147,8 +148,11 @@ def queries() -> tuple[Query, ...]:
         features=(Feature.FEATURE_MAPS.value,),
     )
     most = tuple(name for name in OWN_FEATURES if name not in (Feature.HELD_BACK, Feature.FEATURE_MAPS))
-    uses = ({"features": CORPUS_FEATURES}, {"features": most, "quorum_wait_s": 5})
-    bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
+    uses = (
+        {"features": CORPUS_FEATURES, "binding": replace(binding, commitment=b"")},
+        {"features": most, "quorum_wait_s": 5, "binding": binding},
+    )
+    bound = (_query(RadosQuery(2, PlainDesign()), **fields) for fields in uses)
     return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
 
 

@@ -271,11 +271,9 @@ def test_a_session_uses_the_feature_where_a_part_is_asked_about(setting):
         assert session.plan(request).query.features == tuple(sorted((*USUAL_FEATURES, Feature.HELD_BACK)))
         assert session.plan(replace(request, held_back=None)).query.features == USUAL_FEATURES
         setting.stub.features = [setting.world.features(name, USUAL_FEATURES) for name in ("ada", "bo")]
-        # Without it the query would ask something else: it is not left out for older nodes.
-        for older in (False, True):
-            with pytest.raises(WireError, match="ada lacks held-back; bo lacks held-back") as caught:
-                session.plan(replace(request, allow_older_nodes=older))
-            assert caught.value.code is Code.FEATURE_MISSING
+        with pytest.raises(WireError, match="ada lacks held-back; bo lacks held-back") as caught:
+            session.plan(request)
+        assert caught.value.code is Code.FEATURE_MISSING
         session.plan(replace(request, held_back=None))
 
 

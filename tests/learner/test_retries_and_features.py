@@ -145,10 +145,9 @@ def test_a_quorum_wait_is_named_as_a_feature_exactly_where_it_is_asked_for(setti
     query = session.plan(replace(REQUEST, quorum_wait_s=30)).query
     assert (query.features, query.quorum_wait_s) == (tuple(sorted((*USUAL_FEATURES, Feature.QUORUM_WAIT))), 30)
     assert session.plan(REQUEST).query.quorum_wait_s == 0
-    some = (Feature.SIGNED_RETRIES.value,)
-    setting.stub.features = [setting.world.features(name, some) for name in ROWS]
+    setting.stub.features = [setting.world.features(name, USUAL_FEATURES) for name in ROWS]
     with pytest.raises(WireError, match="quorum-wait") as caught:
-        session.plan(replace(REQUEST, quorum_wait_s=30, allow_older_nodes=True))
+        session.plan(replace(REQUEST, quorum_wait_s=30))
     assert caught.value.code is Code.FEATURE_MISSING
 
 
@@ -164,13 +163,6 @@ def test_too_few_parties_with_a_feature_are_refused_by_name(setting, session):
     with pytest.raises(WireError, match="ada lacks bound-totals; bo lacks bound-totals") as caught:
         session.plan(REQUEST)
     assert caught.value.code is Code.FEATURE_MISSING
-
-
-def test_older_nodes_are_asked_with_what_all_have_only_where_the_user_says_so(setting, session):
-    some = (Feature.SIGNED_RETRIES.value,)
-    setting.stub.features = [setting.world.features(name, some) for name in ROWS]
-    plan = session.plan(replace(REQUEST, allow_older_nodes=True))
-    assert (plan.query.features, plan.query.binding, plan.opening) == (some, None, None)
 
 
 def test_statements_that_are_not_the_party_s_own_count_for_nothing(setting, session):

@@ -353,6 +353,8 @@ def test_a_signing_key_that_the_roster_does_not_list(setting, session):
 
 
 def test_another_federation(setting):
+    """Also one that the same key signed."""
+    setting.world.federation_key._federation = "banks"
     other = replace(setting.world.roster, federation="banks")
     setting.stub.roster = other.sign(setting.world.federation_key)
     with setting.session() as session, pytest.raises(WireError) as caught:

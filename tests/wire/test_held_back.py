@@ -18,7 +18,7 @@ from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
 from wire.held_back import held_back_from_proto
-from wire.query import Query, check_query_features
+from wire.query import Query, check_features_known
 
 PART = HeldBack(Fraction(1, 5), Part.HELD_BACK)
 BUDGET = {"epsilon": Fraction(1), "held_back": PART}
@@ -71,10 +71,10 @@ def test_a_query_about_all_rows_does_not_name_the_feature(world):
 
 def test_a_node_without_the_feature_refuses_with_a_sentence(world, monkeypatch):
     query = world.plan(REQUESTS[0], features=USUAL_FEATURES).query
-    check_query_features(query)
+    check_features_known(query)
     monkeypatch.setattr("wire.query.OWN_FEATURES", USUAL_FEATURES)
     with pytest.raises(WireError, match="Missing here: held-back") as caught:
-        check_query_features(query)
+        check_features_known(query)
     assert caught.value.code is Code.FEATURE_MISSING
 
 

@@ -28,7 +28,7 @@ from wire.query import (
     Query,
     Retry,
     _parsed,
-    check_query_features,
+    check_features_known,
     check_time,
     open_query,
     open_retry,
@@ -400,7 +400,7 @@ def test_a_query_s_features_are_well_formed(opened):
 
 
 def test_a_query_with_a_feature_that_is_unknown_here_is_refused(opened):
-    refused(lambda: check_query_features(replace(opened.query, features=("a-new-feature",))), Code.FEATURE_MISSING)
+    refused(lambda: check_features_known(replace(opened.query, features=("a-new-feature",))), Code.FEATURE_MISSING)
 
 
 def test_a_query_that_is_too_long_is_not_parsed():

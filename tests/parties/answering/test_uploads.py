@@ -176,6 +176,7 @@ def test_the_contribution_is_over_exactly_the_accepted_rows(ada, secret_key):
                     own_key=ada.world.mask_keys[peer, 1],
                     acceptances=acceptances,
                     cohort_digest=cohort.digest,
+                    alpha=1,
                 )
             )
         )
