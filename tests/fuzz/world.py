@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -29,7 +28,7 @@ from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, Feature, Features
+from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, Features
 from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Member, Role, Roster, certificate_san
@@ -124,9 +123,6 @@ FEATURE_MAP = FeatureMap(
     SCHEMA.bias,
 )
 
-CORPUS_FEATURES = ("bound-totals", "fresh-rosters", "ledger-heads", "signed-retries")
-"""Those of the query that kept inputs name by its id: they stay as they were recorded."""
-
 
 @cache
 def queries() -> tuple[Query, ...]:
@@ -148,11 +144,8 @@ def queries() -> tuple[Query, ...]:
         features=(Feature.FEATURE_MAPS.value,),
     )
     most = tuple(name for name in OWN_FEATURES if name not in (Feature.HELD_BACK, Feature.FEATURE_MAPS))
-    uses = (
-        {"features": CORPUS_FEATURES, "binding": replace(binding, commitment=b"")},
-        {"features": most, "quorum_wait_s": 5, "binding": binding},
-    )
-    bound = (_query(RadosQuery(2, PlainDesign()), **fields) for fields in uses)
+    uses = ({"features": USUAL_FEATURES}, {"features": most, "quorum_wait_s": 5})
+    bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
     return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
 
 

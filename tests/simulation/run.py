@@ -236,12 +236,12 @@ class Bench:
 
 def _verified_once(real: Callable[..., bytes]) -> Callable[..., bytes]:
     """Signatures that were valid once are not computed again: every node verifies the same ones."""
-    valid: set[tuple[Envelope, Kind, bytes]] = set()
+    valid: set[tuple[Envelope, Kind, str, bytes, bool]] = set()
 
-    def opened(envelope: Envelope, kind: Kind, public_key: bytes) -> bytes:
-        key = (envelope, kind, public_key)
+    def opened(envelope: Envelope, kind: Kind, federation: str, public_key: bytes, *, older: bool = False) -> bytes:
+        key = (envelope, kind, federation, public_key, older)
         if key not in valid:
-            real(envelope, kind, public_key)
+            real(envelope, kind, federation, public_key, older=older)
             valid.add(key)
         return envelope.payload
 
