@@ -49,6 +49,7 @@ from wire.cohort import Acceptance, Pending, sign
 from wire.envelopes import Envelope, save_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.features import OWN_FEATURES, Features
+from wire.query import Cancel
 from wire.roster import Member, Role
 
 if TYPE_CHECKING:
@@ -507,8 +508,9 @@ class LearnerCalls:
     def watch_query(self, query_id, cursor, wait_s=0):
         return self._call(lambda caller: self._hub().views.watch(caller, query_id, cursor, 0))
 
-    def cancel_query(self, query_id, learner, _key) -> None:
-        self._call(lambda caller: self._hub().intake.cancel(query_id, learner, caller))
+    def cancel_query(self, query_id, learner, key) -> None:
+        cancel = Cancel(query_id, learner).sign(key)
+        self._call(lambda caller: self._hub().intake.cancel(cancel, caller))
 
     def retry_query(self, retry: Envelope) -> None:
         self._call(lambda caller: self._hub().intake.retry(retry, caller))
