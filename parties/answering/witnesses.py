@@ -38,7 +38,7 @@ from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, open_statement
-from wire.envelopes import Envelope, Kind, SigningKey, sha256, signed_bytes
+from wire.envelopes import Envelope, Kind, SigningKey, key_id, sha256, signed_bytes
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
 from wire.roster import Roster
@@ -373,7 +373,16 @@ class LedgerGuard:
 
     def _check(self, statement: Envelope, source: str, roster: Roster) -> None:
         """Compare this party's own statement with its ledger. Raises WireError if it is not this party's."""
-        head = witnessed_head(statement, self._party, roster)
+        try:
+            head = witnessed_head(statement, self._party, roster)
+        except WireError as error:
+            if statement.key_id != key_id(self._signing_key.public_bytes):
+                raise
+            raise WireError(
+                error.code,
+                f"{source} showed a statement with this party's key that is not of this federation: the key is used in "
+                "another one, where it should be replaced, or the statement is from before 0.2.1.",
+            ) from error
         if head is None:
             raise WireError(Code.MESSAGE_MALFORMED, f"The statement that {source} showed has no ledger head.")
         if self._ledger.contradicts(head) and head.entries > self._entries_of_evidence(roster):

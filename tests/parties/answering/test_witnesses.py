@@ -390,6 +390,35 @@ def test_what_the_coordinator_makes_up_is_no_evidence(ada, board, caplog):
     assert caplog.messages.count("witness refused") == 1
 
 
+@pytest.mark.parametrize("shown_by", ["a member", "the coordinator"])
+def test_a_statement_of_another_federation_is_no_evidence_and_the_reuse_of_the_key_is_said(
+    ada, board, caplog, shown_by
+):
+    """The party has one name and key in two federations. `rado ledger acknowledge` would charge what it lacks."""
+    acceptance = Acceptance.from_bytes(board.world.acceptance(b"q" * 32, "ada").payload)
+    ahead = replace(acceptance, ledger_head=LedgerHead(99, b"x" * 32, b""))
+    foreign = sign(ahead, SigningKey(board.world.party_keys["ada"]._private_key, "banks"))
+    clock = Clock()
+    waiting = guard(ada, clock)
+    waiting.look(board)
+    if shown_by == "a member":
+        board.say("bo", foreign)
+    else:
+        board.newest = foreign
+        board.say("bo")
+    board.say("cy")
+    waiting.look(board)
+    assert not waiting.is_set_back
+    assert waiting.may_answer
+    (said,) = [event["detail"] for event in fields_of(caplog, "witness refused")]
+    assert "the key is used in another one" in said
+    # The same statement, of this federation, is evidence.
+    board.say("bo", sign(ahead, board.world.party_keys["ada"]))
+    clock.now += LOOK_EVERY_S
+    waiting.look(board)
+    assert waiting.is_set_back
+
+
 def test_a_late_answer_stops_a_party_that_answers_already(ada, board, copy):
     newest = accepted(ada)
     restored(ada, copy)
