@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-.PHONY: checks coverage mutants wheel-test help demo test test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
+.PHONY: checks coverage mutants wheel-test help demo test test-more test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,11 +29,14 @@ demo: $(READY)  ## four organisations learn over gRPC with real encryption: whol
 	$(BIN)/rado demo
 
 # `make lint` runs the two folders that are left out here.
-test: $(READY)  ## the tests, under five minutes on two cores
+test: $(READY)  ## the tests, about five minutes on two cores
 	$(PYTEST) $(PARALLEL) --ignore=tests/structure --ignore=tests/deploy
 
+test-more: $(READY)  ## more runs of the simulated protocol, some minutes on one core
+	$(PYTEST) -m 'more and not slow'
+
 test-all: $(READY)  ## the tests, the slow statistical runs, and more examples of each property
-	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(PYTEST) $(PARALLEL) -m 'slow or not slow' --hypothesis-profile thorough
+	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(PYTEST) $(PARALLEL) -m '' --hypothesis-profile thorough
 
 checks: $(READY)  ## break every security check and see its test fail; find tests of new checks: tests/checks/find.py
 	$(BIN)/python -m tests.checks.running

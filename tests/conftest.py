@@ -20,6 +20,7 @@ from learner.keys import LearnerKey
 from radofed.cli.entry_point import OPENBLAS_WAIT
 from tests.postgresql import PostgreSqlServer
 from tests.ray_nodes import RayNodes
+from tests.waiting import HANG_S
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
 # `make test` tries the same examples each time, so that a failure is that of a change; `make test-all` tries new ones.
@@ -208,10 +209,10 @@ def small_disk(tmp_path):
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
     try:
-        mounted = subprocess.run(mount, capture_output=True, check=False, timeout=10).returncode == 0
+        mounted = subprocess.run(mount, capture_output=True, check=False, timeout=HANG_S).returncode == 0
     except OSError:
         mounted = False
     if not mounted:
         pytest.skip("this user may not mount a file system")
     yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], capture_output=True, check=True, timeout=10)
+    subprocess.run(["umount", "--lazy", str(disk)], capture_output=True, check=True, timeout=HANG_S)

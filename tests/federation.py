@@ -17,6 +17,7 @@ from radofed.cli.entry_point import run
 from radofed.provision import Provisioned, provision
 from tests import forked
 from tests.forked import Forked
+from tests.waiting import HANG_S
 from wire.roster import Role
 
 
@@ -24,17 +25,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def wait_until(condition, *, timeout_s: float = 30.0, what: str = "it"):
-    """Wait for the condition; returns its first true value, fails the test at the timeout."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"waited {timeout_s} s for {what}")
 
 
 def rado(*arguments: str, code: int = 0) -> dict:
@@ -113,7 +103,7 @@ class ProcessFederation:
         for name in names or [m.name for m in self.made.members if m.role is not Role.LEARNER]:
             self.start(name)
 
-    def stop(self, name: str, number: int = signal.SIGTERM, timeout_s: float = 20.0) -> int:
+    def stop(self, name: str, number: int = signal.SIGTERM, timeout_s: float = HANG_S) -> int:
         """Signal a process and return its exit code."""
         process = self.processes.pop(name)
         process.send_signal(number)
@@ -129,7 +119,7 @@ class ProcessFederation:
             process.kill()
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+                process.wait(HANG_S)
         self.processes.clear()
 
     def __enter__(self) -> Self:
@@ -235,9 +225,9 @@ class Line:
                     self.sent_bytes += len(data)
                     if self._stall_after_bytes is not None and self.sent_bytes > self._stall_after_bytes:
                         self.stalled.set()
-                        self._open.wait(300)
+                        self._open.wait(HANG_S)
                 time.sleep(self._delay_s)
-                self._flowing.wait(300)
+                self._flowing.wait(HANG_S)
                 while self._trickles and not counted and len(data) > 1:
                     sink.sendall(data[:1])
                     data = data[1:]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.federation import wait_until
+from tests.waiting import wait_until
 
 PASSWORD = "pass word/of:ada@clinic"
 

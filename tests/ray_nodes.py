@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_info
 
+from tests.waiting import HANG_S
+
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -88,7 +90,7 @@ class RayNodes:
         """End all of the cluster."""
         if not self.has_ended:
             self._say("end")
-            self._process.wait(60)
+            self._process.wait(HANG_S)
             self._temporary.cleanup()
 
     def _say(self, word: str) -> str:

@@ -13,6 +13,7 @@ from coordinator.views import Views
 from coordinator.witnesses import WitnessExchange
 from radofed.common.logs import Log
 from tests.coordinator.world import PARTIES
+from tests.waiting import HANG_S
 from wire.errors import WireError
 from wire.status import Phase
 
@@ -133,7 +134,7 @@ def run_on(**limits):
                 await bench.core.close()
                 bench.store.close()
 
-            asyncio.run(asyncio.wait_for(play(), 60))
+            asyncio.run(asyncio.wait_for(play(), HANG_S))
 
         run.__name__, run.__doc__ = test.__name__, test.__doc__
         return run

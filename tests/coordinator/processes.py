@@ -9,6 +9,7 @@ import time
 from tests.coordinator.serving import serve_debugging
 from tests.coordinator.world import Clients, World
 from tests.forked import Forked
+from tests.waiting import HANG_S
 
 MAIN = "import sys; from tests.coordinator.serving import serve_debugging; serve_debugging(sys.argv[1])"
 
@@ -44,7 +45,7 @@ class Process:
     def stop(self, number: int) -> int:
         self.process.send_signal(number)
         self.clients.close()
-        return self.process.wait(20)
+        return self.process.wait(HANG_S)
 
     def events(self) -> list[dict]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]

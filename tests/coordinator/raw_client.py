@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 
+from tests.waiting import HANG_S
 from wire.identity import TlsFiles
 
 # RFC 9113: types of frames, flags and settings.
@@ -133,7 +134,7 @@ class RawConnection:
         self._unsent.pop(stream, None)
 
 
-def pump_until(connections: Iterable[RawConnection], condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
+def pump_until(connections: Iterable[RawConnection], condition: Callable[[], bool], timeout_s: float = HANG_S) -> bool:
     """Serve the connections until the condition holds or time is up; returns whether it holds."""
     end, connections = time.monotonic() + timeout_s, list(connections)
     while not condition() and time.monotonic() < end:

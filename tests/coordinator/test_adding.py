@@ -11,6 +11,7 @@ from coordinator import totals
 from dpcore.errors import ConfigurationError
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import MANY_RADOS, PARTIES
+from tests.waiting import HANG_S
 from wire.errors import Code
 from wire.status import Phase
 
@@ -76,7 +77,7 @@ def test_a_query_cancelled_in_the_middle_of_its_adding_leaves_nothing_and_no_fal
 
     def slow(key, uploads):
         entered.set()
-        go_on.wait(20)
+        go_on.wait(HANG_S)
         return real(key, uploads)
 
     monkeypatch.setattr(totals, "multiply", slow)
@@ -88,7 +89,7 @@ def test_a_query_cancelled_in_the_middle_of_its_adding_leaves_nothing_and_no_fal
         opened = await bench.ask(rados=MANY_RADOS)
         await bench.to_uploading(opened)
         await bench.contribute(opened, *PARTIES)
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, HANG_S)
         await bench.cancel(opened)
         for _ in range(1000):
             if not bench.core.spool.used_bytes:

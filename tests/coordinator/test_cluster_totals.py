@@ -19,13 +19,15 @@ from radofed.common.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJ
 from radofed.common.logs import Log
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import MANY_RADOS, PARTIES, Clients
-from tests.federation import wait_until
 from tests.ray_nodes import JobHere, RayNodes, another_product, cut_off, for_ever, needs_ray, slowly, zeros
+from tests.waiting import HANG_S, wait_until
 
 
 @pytest.fixture
 def settings(nodes):
-    return CoordinatorCluster(address=nodes.address, token_file=nodes.token_file, workers=1, timeout_s=60, from_bytes=1)
+    return CoordinatorCluster(
+        address=nodes.address, token_file=nodes.token_file, workers=1, timeout_s=HANG_S, from_bytes=1
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from radofed.common.cluster.jobs import ClusterError
 from radofed.common.logs import Log
 from tests.coordinator.bench import Bench, on_bench, refusal
 from tests.coordinator.world import PARTIES, refused
+from tests.waiting import HANG_S
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.query import Retry
@@ -338,12 +339,12 @@ async def test_a_chunk_that_ends_after_its_attempt_leaves_nothing(bench):
 
     def slow(*args):
         entered.set()
-        go_on.wait(10)
+        go_on.wait(HANG_S)
         return real(*args)
 
     spool.put = slow
     uploading = asyncio.create_task(bench.upload(opened, "ann"))
-    await asyncio.to_thread(entered.wait, 10)
+    await asyncio.to_thread(entered.wait, HANG_S)
     await bench.turn(60)
     await asyncio.sleep(0.05)
     go_on.set()
@@ -360,7 +361,7 @@ async def test_one_slow_upload_delays_no_other(bench):
 
     def slow_for_ann(query_id, attempt, party, chunk):
         if party == "ann":
-            go_on.wait(10)
+            go_on.wait(HANG_S)
         return real(query_id, attempt, party, chunk)
 
     bench.core.spool.put = slow_for_ann
@@ -382,12 +383,12 @@ async def test_a_caller_that_disconnects_does_not_interrupt_a_change(bench):
 
     def slow(*args, **options):
         entered.set()
-        go_on.wait(10)
+        go_on.wait(HANG_S)
         return real(*args, **options)
 
     bench.store.save = slow
     call = asyncio.create_task(bench.accept(opened, "ann"))
-    await asyncio.to_thread(entered.wait, 10)
+    await asyncio.to_thread(entered.wait, HANG_S)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -503,7 +504,7 @@ async def test_draining_ends_long_polls_and_accepts_no_query(bench):
     ]
     await asyncio.sleep(0.05)
     await bench.core.begin_draining()
-    for items, _ in await asyncio.wait_for(asyncio.gather(*polls), 5):
+    for items, _ in await asyncio.wait_for(asyncio.gather(*polls), 20):
         assert not items
     await refusal(Code.DRAINING, bench.ask())
 
@@ -559,7 +560,7 @@ async def test_a_chunk_whose_directory_went_with_its_attempt_is_refused_by_its_c
     loop = asyncio.get_running_loop()
 
     def put(*_):
-        asyncio.run_coroutine_threadsafe(bench.cancel(opened), loop).result(10)
+        asyncio.run_coroutine_threadsafe(bench.cancel(opened), loop).result(HANG_S)
         raise FileNotFoundError
 
     bench.core.spool.put = put

@@ -22,6 +22,7 @@ from tests.coordinator.processes import Process
 from tests.coordinator.test_watching import Watched
 from tests.coordinator.world import PARTIES, refused
 from tests.federation import rado
+from tests.waiting import HANG_S
 from wire.errors import CATALOGUE, Code
 from wire.query import Retry
 from wire.status import Phase
@@ -130,7 +131,7 @@ def test_a_query_that_runs_completes_while_a_new_one_is_refused(world, start, ca
     for party in PARTIES:
         process.clients.contribute(running, cohort, party)
     for thread in waiting:
-        thread.join(30)
+        thread.join(HANG_S)
     assert [each.is_complete for each in codes] == [True, True]
     assert sorted(each.changed for each in codes) == [False, True], "one of the two began it"
     # The total is still there to be fetched.
@@ -157,15 +158,15 @@ def test_a_restart_ends_a_drain_and_the_waiting_command_says_so(world, start):
     def waiting():
         thread = threading.Thread(target=wait, args=[begun := threading.Event()])
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(HANG_S)
         return thread
 
     thread = waiting()
     undrain(state)
-    thread.join(30)
+    thread.join(HANG_S)
     thread = waiting()
     process.stop(signal.SIGKILL)
-    thread.join(30)
+    thread.join(HANG_S)
     ended, gone = failed
     assert isinstance(ended, DrainEndedError)
     assert "continue at its next start" in str(gone)

@@ -9,8 +9,9 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from coordinator import status
 from rado.v1 import learner_service_pb2
-from tests.coordinator.test_server import served_version, wait_until
+from tests.coordinator.test_server import served_version
 from tests.coordinator.world import PARTIES, Client, Clients, refused
+from tests.waiting import HANG_S, wait_until
 from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey
 from wire.errors import Code, WireError
@@ -274,7 +275,7 @@ def test_a_tls_key_that_was_replaced_is_out_at_once(world, node, clients):
     wait_until(lambda: len(node.node._gate._calls) == 1)
     list_tls_keys(world, 3, ann=new, bob=world.tls("bob"))
     reload(world, node, clients, 3)
-    waiting.join(60)
+    waiting.join(HANG_S)
     assert ended == [Code.PEER_UNKNOWN]
     refused(Code.PEER_UNKNOWN, clients["ann"].work)
     stranger.work()

@@ -8,6 +8,7 @@ import pytest
 from coordinator import intake, totals, views
 from tests.coordinator.bench import on_bench, refusal, run_on
 from tests.coordinator.world import MANY_RADOS, PARTIES
+from tests.waiting import HANG_S
 from wire.cohort import Acceptance
 from wire.errors import Code
 from wire.status import Phase
@@ -19,7 +20,7 @@ def stalled(bench, party):
 
     def put(query_id, attempt, owner, chunk):
         if owner == party:
-            go_on.wait(20)
+            go_on.wait(HANG_S)
         return real(query_id, attempt, owner, chunk)
 
     bench.core.spool.put = put
@@ -67,7 +68,7 @@ async def test_long_polls_beyond_some_of_one_member_do_not_wait(bench):
     ann, bob = bench.world.member("ann"), bench.world.member("bob")
     polls = [asyncio.create_task(bench.views.work(ann, 0, 25)) for _ in range(views.WAITING_PER_MEMBER)]
     await asyncio.sleep(0.05)
-    items, _ = await asyncio.wait_for(bench.views.work(ann, 0, 25), 10)
+    items, _ = await asyncio.wait_for(bench.views.work(ann, 0, 25), 20)
     assert not items
     others = asyncio.create_task(bench.views.work(bob, 0, 25))
     await asyncio.sleep(0.05)
@@ -88,7 +89,7 @@ async def test_totals_in_progress_delay_no_upload(bench):
     real, go_on = totals.multiply, threading.Event()
 
     def slow(*args):
-        go_on.wait(20)
+        go_on.wait(HANG_S)
         return real(*args)
 
     totals.multiply = slow
@@ -100,7 +101,7 @@ async def test_totals_in_progress_delay_no_upload(bench):
         assert {bench.phase(opened) for opened in waiting} == {Phase.ADDING}
         late = await bench.ask()
         await bench.to_uploading(late)
-        await asyncio.wait_for(bench.contribute(late, *PARTIES), 10)
+        await asyncio.wait_for(bench.contribute(late, *PARTIES), HANG_S / 4)
     finally:
         go_on.set()
         totals.multiply = real
@@ -118,7 +119,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
 
     def recorded(key, uploads):
         entered.set()
-        go_on.wait(20)
+        go_on.wait(HANG_S)
         product = real(key, uploads)
         order.append(len(product))
         return product
@@ -126,7 +127,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
     totals.multiply = recorded
     try:
         await bench.contribute(large, *PARTIES)
-        await asyncio.to_thread(entered.wait, 10)
+        await asyncio.to_thread(entered.wait, HANG_S)
         await bench.contribute(small, *PARTIES)
         go_on.set()
         await bench.settled()
@@ -193,7 +194,7 @@ async def test_a_learner_that_sends_many_queries_at_once_is_read_one_at_a_time(b
 
     def slow(envelope, *args, **options):
         reading.append(envelope)
-        go_on.wait(20)
+        go_on.wait(HANG_S)
         return real(envelope, *args, **options)
 
     async def reads(count):

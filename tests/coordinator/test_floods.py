@@ -21,6 +21,7 @@ from tests.coordinator.raw_client import RawConnection, pump_until
 from tests.coordinator.test_server import Process
 from tests.coordinator.test_unfinished_messages import peak_bytes
 from tests.coordinator.world import LEARNERS, MANY_RADOS, PARTIES, Client
+from tests.waiting import HANG_S
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import MAX_QUERY_BYTES
 from wire.transport import MESSAGES_AT_ONCE
@@ -99,7 +100,7 @@ def test_polls(world, process):
             for _ in range(8):
                 client = Client(world, party, process.address)
                 opened.callback(client.channel.close)
-                waiting += [client.party.FetchWork.future(request, timeout=60) for _ in range(63)]
+                waiting += [client.party.FetchWork.future(request, timeout=HANG_S) for _ in range(63)]
         time.sleep(FLOOD_S)
         assert sum(not call.done() for call in waiting) == MESSAGES_AT_ONCE * len(PARTIES)
         for call in waiting:

@@ -13,7 +13,8 @@ from learner.keys import create_key
 from learner.requests import RadosRequest
 from learner.session import Session
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation
+from tests.waiting import HANG_S, wait_until
 from wire.status import PartyState
 
 SCHEMA = """
@@ -70,7 +71,7 @@ def refused_chunks(federation: ProcessFederation) -> set[str]:
 
 def test_uploads_wait_for_room_and_count_once(federation):
     restart_with(federation, PLENTY_BYTES)
-    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as learner:
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=HANG_S) as learner:
         request = RadosRequest(
             schema=Schema.from_toml(SCHEMA),
             rados=50,
@@ -85,7 +86,7 @@ def test_uploads_wait_for_room_and_count_once(federation):
         # Accepted with space for all; then the disk has space for only two of three.
         restart_with(federation, 2 * plan.upload_bytes_per_party)
         federation.start_all(*ROWS)
-        (late,) = wait_until(lambda: refused_chunks(federation), timeout_s=60, what="a refused chunk")
+        (late,) = wait_until(lambda: refused_chunks(federation), what="a refused chunk")
 
         def others_are_done() -> bool:
             states = {p.party: p.state for p in learner.status(query_id).parties}
@@ -94,7 +95,7 @@ def test_uploads_wait_for_room_and_count_once(federation):
         wait_until(others_are_done, what="the two that found room")
         assert {p.party: p.chunks for p in learner.status(query_id).parties}[late] == 0
         restart_with(federation, PLENTY_BYTES)
-        status = learner.watch(query_id, timeout_s=120)
+        status = learner.watch(query_id, timeout_s=HANG_S)
         assert status.attempt == 1
         release = learner.fetch(query_id)
         assert release.party_rows == ROWS

@@ -11,7 +11,8 @@ from coordinator.spool import TOTAL, scan
 from coordinator.store import read_queries
 from rado.v1 import member_service_pb2
 from tests.coordinator.world import PARTIES, Client
-from tests.federation import Line, wait_until
+from tests.federation import Line
+from tests.waiting import HANG_S, wait_until
 from wire.status import Phase
 
 
@@ -84,7 +85,7 @@ class Lossy:
         once = wait_until(lambda: settled(self.world, before), what=f"what {call.__name__} does")
         wait_until(lambda: line.swallowed_bytes, what="a reply to lose")
         line.cut()
-        calling.join(60)
+        calling.join(HANG_S)
         assert not calling.is_alive()
         assert not failures, failures
         assert line.connections > connections, "it was sent again, over another connection"

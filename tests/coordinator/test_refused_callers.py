@@ -5,6 +5,7 @@ import pytest
 
 from radofed.common.logs import REFUSALS_LOGGED
 from tests.coordinator.world import PARTIES, refused
+from tests.waiting import HANG_S
 from wire.errors import Code
 from wire.transport import CODE_METADATA_KEY
 from wire.upload import Chunk
@@ -16,7 +17,7 @@ NOT_A_MESSAGE = b"\xff\xff"
 
 def code_of(call, *arguments):
     with pytest.raises(grpc.RpcError) as caught:
-        list(call(*arguments, timeout=10))
+        list(call(*arguments, timeout=HANG_S))
     return dict(caught.value.trailing_metadata()).get(CODE_METADATA_KEY)
 
 

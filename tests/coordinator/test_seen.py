@@ -8,6 +8,7 @@ import pytest
 from coordinator import seen
 from coordinator.seen import LastSeen
 from coordinator.store import Store, read_seen
+from tests.waiting import HANG_S
 from wire.roster import Member, Role
 
 NORTH, SOUTH = (Member(Role.PARTY, name, bytes(32), f"rado://f/party/{name}") for name in ("north", "south"))
@@ -32,14 +33,14 @@ def test_a_member_s_first_call_is_stored_at_once_and_later_ones_wait(tmp_path, a
     async def play() -> None:
         task = asyncio.create_task(last.run())
         last.note(NORTH)
-        await asyncio.wait_for(until({"north": 100}), 10)
+        await asyncio.wait_for(until({"north": 100}), HANG_S)
         at[0] = 200.0
         last.note(NORTH)
         await asyncio.sleep(0.05)
         assert read_seen(file) == {"north": 100}
         # A member that is new brings what was noted of others.
         last.note(SOUTH)
-        await asyncio.wait_for(until({"north": 200, "south": 200}), 10)
+        await asyncio.wait_for(until({"north": 200, "south": 200}), HANG_S)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

@@ -20,6 +20,7 @@ from rado.v1 import cohort_pb2, learner_service_pb2, member_service_pb2, party_s
 from radofed.cli.entry_point import run
 from tests.coordinator.processes import Process
 from tests.coordinator.world import MANY_RADOS, PARTIES, Client, Clients, World, refused
+from tests.waiting import HANG_S, wait_until
 from wire.cohort import Ready, Receipt
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, ConnectionLostError, WireError
@@ -68,7 +69,7 @@ def test_a_party_killed_during_an_upload_resumes_and_the_total_is_exact(world, s
     for thread in uploads:
         thread.join()
     first.clients.close()
-    first.process.wait(10)
+    first.process.wait(HANG_S)
 
     second = start()
     for party in PARTIES[1:]:
@@ -87,15 +88,16 @@ def test_a_party_killed_during_an_upload_resumes_and_the_total_is_exact(world, s
 def test_sigterm_drains(world, start):
     process = start()
     query_id = process.clients["lea"].submit(world.query())
-    outcome, begun = [], time.monotonic()
+    outcome = []
     _, cursor = process.clients["lea"].watch(query_id)
     polling = threading.Thread(target=lambda: outcome.append(process.clients["lea"].watch(query_id, cursor, 25)))
     polling.start()
     time.sleep(0.3)
+    begun = time.monotonic()
     process.process.send_signal(signal.SIGTERM)
-    assert process.process.wait(15) == 0
+    assert process.process.wait(HANG_S) == 0
     polling.join()
-    assert time.monotonic() - begun < 12
+    assert time.monotonic() - begun < 20, "the poll ended by itself"
     assert outcome[0][0].phase is Phase.ANSWERING
     assert not world.config.address_file.exists()
     events = [event["event"] for event in process.events()]
@@ -160,7 +162,7 @@ def test_the_log_repeats_nothing_of_what_members_send(world, start):
     for service, method in (("PartyService", "UploadChunk"), ("LearnerService", "SubmitQuery")):
         raw = ann.channel.unary_unary(f"/rado.v1.{service}/{method}")
         with pytest.raises(grpc.RpcError):
-            raw(b"\xff" + canary.encode(), timeout=10)
+            raw(b"\xff" + canary.encode(), timeout=HANG_S)
     assert process.stop(signal.SIGTERM) == 0
     text = process.log.read_text()
     assert "chunk refused" in text
@@ -192,14 +194,6 @@ def test_sighup_reads_a_newer_roster_and_keeps_it_from_a_worse_one(world, start)
 def served_version(client: Client) -> int:
     response = client.call(client.members.FetchRoster, member_service_pb2.FetchRosterRequest())
     return Roster.from_bytes(Envelope.from_proto(response.roster).payload).version
-
-
-def wait_until(condition) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come")
 
 
 def test_an_older_roster_is_refused_at_start(world, start_node):

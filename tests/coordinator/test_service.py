@@ -9,6 +9,7 @@ from gmpy2 import mpz
 
 from rado.v1 import ciphertext_pb2, learner_service_pb2, member_service_pb2, party_service_pb2
 from tests.coordinator.world import MANY_RADOS, PARTIES, refused
+from tests.waiting import HANG_S
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code
 from wire.status import PartyState, Phase
@@ -334,14 +335,14 @@ def test_open_queries_are_limited(world, clients):
 def test_a_long_poll_ends_at_a_change(world, clients):
     seen = []
     cursor = clients["ann"].work().cursor
-    waiting = threading.Thread(target=lambda: seen.append(clients["ann"].work(cursor, 20)))
-    begun = time.monotonic()
+    waiting = threading.Thread(target=lambda: seen.append(clients["ann"].work(cursor, 25)))
     waiting.start()
     time.sleep(0.3)
     assert waiting.is_alive()
+    begun = time.monotonic()
     query_id = clients["lea"].submit(world.query())
-    waiting.join(10)
-    assert time.monotonic() - begun < 10
+    waiting.join(HANG_S)
+    assert time.monotonic() - begun < 20, "the poll ended by itself"
     (work,) = seen[0].work
     assert Envelope.from_proto(work.query).payload_hash == query_id
     # The next poll waits again, and ends with nothing.

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool, scan
 from tests.coordinator.world import refused
+from tests.waiting import HANG_S
 from wire.errors import Code
 from wire.upload import Chunk
 
@@ -99,7 +100,7 @@ def test_a_writer_that_outlives_its_attempt_meets_no_other_at_the_same_file(spoo
     def slow(descriptor):
         if not entered.is_set():
             entered.set()
-            go_on.wait(10)
+            go_on.wait(HANG_S)
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", slow)
@@ -113,7 +114,7 @@ def test_a_writer_that_outlives_its_attempt_meets_no_other_at_the_same_file(spoo
 
     first, second = threading.Thread(target=write), threading.Thread(target=write)
     first.start()
-    assert entered.wait(10)
+    assert entered.wait(HANG_S)
     spool.drop_attempt(ID, 1)
     second.start()
     second.join(0.2)

@@ -18,8 +18,9 @@ from tests.coordinator.raw_client import (
     RawConnection,
     pump_until,
 )
-from tests.coordinator.test_server import Process, served_version, wait_until
+from tests.coordinator.test_server import Process, served_version
 from tests.coordinator.world import refused
+from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
 from wire.transport import CODE_METADATA_KEY, MESSAGES_AT_ONCE
 
@@ -143,7 +144,7 @@ def test_a_connection_s_streams_and_windows_are_bounded(world, node):
 
 def test_a_call_without_a_message_is_refused(clients):
     with pytest.raises(grpc.RpcError) as caught:
-        clients["ann"].channel.stream_unary(UPLOAD)(iter([]), timeout=10)
+        clients["ann"].channel.stream_unary(UPLOAD)(iter([]), timeout=HANG_S)
     assert dict(caught.value.trailing_metadata())[CODE_METADATA_KEY] == Code.MESSAGE_MALFORMED
 
 
@@ -152,14 +153,14 @@ def test_calls_that_wait_end_when_their_member_is_expelled_and_others_go_on(worl
         return lambda: clients[name].work(0, 20)
 
     def watch():
-        list(health_pb2_grpc.HealthStub(clients["dan"].channel).Watch(health_pb2.HealthCheckRequest(), timeout=20))
+        list(health_pb2_grpc.HealthStub(clients["dan"].channel).Watch(health_pb2.HealthCheckRequest(), timeout=HANG_S))
 
     def reflect():
         stop = threading.Event()
 
         def requests():
             yield reflection_pb2.ServerReflectionRequest(list_services="")
-            stop.wait(20)
+            stop.wait(HANG_S)
 
         try:
             list(reflection_pb2_grpc.ServerReflectionStub(clients["dan"].channel).ServerReflectionInfo(requests()))
@@ -183,9 +184,9 @@ def test_calls_that_wait_end_when_their_member_is_expelled_and_others_go_on(worl
     wait_until(lambda: len(node.node._gate._calls) == len(waiting))
     expel(world, node, clients, "dan")
     for thread in threads[:3]:
-        thread.join(60)
+        thread.join(HANG_S)
     assert ended == dict.fromkeys(("poll", "watch", "reflect"), Code.PEER_UNKNOWN)
     opened = world.open(world.query())
     clients["lea"].submit(opened.envelope)
-    threads[3].join(60)
+    threads[3].join(HANG_S)
     assert len(ended["other"].work) == 1

@@ -109,7 +109,7 @@ async def test_a_long_poll_ends_when_a_challenge_is_due(bench):
     assert not polling.done()
     bench.witnesses.ask(challenge(bench), member(bench, "ann"))
     await bench.views.wake()
-    await asyncio.wait_for(polling, 5)
+    await asyncio.wait_for(polling, 20)
 
 
 def with_head(bench, query_id: bytes, party: str, entries: int) -> Envelope:

@@ -38,6 +38,7 @@ from radofed.certificates import Authority, make_request
 from radofed.common.files.writing import create_durably
 from radofed.provision import provision
 from tests.schemas import STAYS as SCHEMA
+from tests.waiting import HANG_S
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, sign
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, WireError
@@ -221,7 +222,7 @@ class Client:
         response = self.call(self.learner.WatchQuery, request)
         return QueryStatus.from_proto(response.status), response.cursor
 
-    def until(self, query_id: bytes, phase: Phase, timeout_s: float = 20.0) -> QueryStatus:
+    def until(self, query_id: bytes, phase: Phase, timeout_s: float = HANG_S) -> QueryStatus:
         end, cursor = time.monotonic() + timeout_s, 0
         while time.monotonic() < end:
             status, cursor = self.watch(query_id, cursor, 1)
@@ -317,7 +318,7 @@ class RunningNode:
         self._stop: asyncio.Event | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run(config)), daemon=True)
         self._thread.start()
-        self.address = self._started.result(30)
+        self.address = self._started.result(HANG_S)
 
     async def _run(self, config: CoordinatorConfig) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -336,7 +337,7 @@ class RunningNode:
     def close(self) -> None:
         if self._thread.is_alive() and self._stop is not None:
             self.on_loop(self._stop.set)
-        self._thread.join(30)
+        self._thread.join(HANG_S)
         assert not self._thread.is_alive(), "the coordinator did not stop"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.federation import wait_until
+from tests.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "deploy" / "proxy"
@@ -82,7 +82,7 @@ def running(name: str, text: str, directory: Path, port: int):
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(HANG_S)
         for left in Path("/tmp").glob(f"nginx-{port}-*"):
             left.rmdir()
 

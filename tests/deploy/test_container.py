@@ -15,7 +15,8 @@ from radofed.templates import PolicyChoices
 from tests.deploy.containerfile import FILE, read
 from tests.deploy.reading import DEPLOY, PORT, ROOT, USER, assert_command
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
+from tests.waiting import wait_until
 
 ARGUMENTS, STAGES = read()
 ROLES = ("coordinator", "party", "learner")
@@ -236,7 +237,7 @@ def test_a_federation_of_it_answers_a_query(root, tmp_path):
             text.write('\n[watch]\nsocket = "state/watch.sock"\n')
         rado("learner", "keygen", "--config", config, "--bits", "2048")
         federation.start_all()
-        wait_until(lambda: '"ledger witnessed"' in federation.log("ada"), timeout_s=60, what="the other parties")
+        wait_until(lambda: '"ledger witnessed"' in federation.log("ada"), what="the other parties")
         wait_until(lambda: health(root, ada) == 0, what="the health check")
         schema = str(federation.directory("ada") / "schema.toml")
         asked = rado(

@@ -9,9 +9,10 @@ from learner.client import Coordinator
 from learner.config import LearnerConfig
 from radofed.certificates import Authority
 from tests.deploy.proxies import SAMPLES, needs_haproxy, needs_nginx, opens_tls, running, sample
-from tests.federation import ProcessFederation, free_port, rado, wait_until
+from tests.federation import ProcessFederation, free_port, rado
 from tests.parties.test_check import certificate_files
 from tests.parties.test_node import ROWS, SCHEMA
+from tests.waiting import wait_until
 from wire.errors import ConnectionLostError
 from wire.transport import CHANNEL_OPTIONS
 

@@ -11,8 +11,9 @@ import pytest
 
 from tests import forked
 from tests.docs.examples import DOCS, EXAMPLE, rado
-from tests.federation import free_port, wait_until
+from tests.federation import free_port
 from tests.forked import Forked
+from tests.waiting import HANG_S, wait_until
 
 PAGE = (DOCS / "tutorials/deciding.md").read_text()
 SHOWN_IDS = ("3fa94c0b71", "b02d6e94f5")
@@ -104,4 +105,4 @@ def test_from_a_pending_query_to_a_signed_report(reader):
     assert (reader.where / "model.json").stat().st_size
     for node in reader.nodes:
         node.send_signal(signal.SIGTERM)
-    assert [node.wait(20) for node in reader.nodes] == [0, 0, 0, 0]
+    assert [node.wait(HANG_S) for node in reader.nodes] == [0, 0, 0, 0]

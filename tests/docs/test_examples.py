@@ -15,7 +15,8 @@ from learner.release import Release
 from radofed.common.files.feature_maps import load_feature_map
 from radofed.templates import PolicyChoices
 from tests.docs.examples import DOCS, assert_says, examples_of, rado
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation
+from tests.waiting import wait_until
 
 UNSTEADY = re.compile(r"[+]- +[0-9.]+|[0-9.]+$")
 """A deviation over three folds, and seconds, which are the machine's."""

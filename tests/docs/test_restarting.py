@@ -9,10 +9,11 @@ import pytest
 
 from radofed.templates import PolicyChoices
 from tests.docs.examples import DOCS, rado
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation
 from tests.federation import rado as rado_json
 from tests.parties.test_node import ROWS
 from tests.schemas import STAYS
+from tests.waiting import wait_until
 
 SECTION = (DOCS / "operating.md").read_text().partition("### Stopping and restarting\n")[2].partition("\n### ")[0]
 COMMANDS = re.findall(r"^ {4}(rado .*)$", SECTION, re.MULTILINE)

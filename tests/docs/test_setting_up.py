@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from tests.docs.examples import DOCS, rado
-from tests.federation import free_port, wait_until
+from tests.federation import free_port
+from tests.waiting import HANG_S, wait_until
 from wire.envelopes import public_key_of, spoken
 
 pytestmark = pytest.mark.slow
@@ -86,7 +87,7 @@ class Members:
         """Stop every node as a terminal does; their exit codes."""
         for node in self.nodes.values():
             node.send_signal(signal.SIGINT)
-        return {name: node.wait(30) for name, node in self.nodes.items()}
+        return {name: node.wait(HANG_S) for name, node in self.nodes.items()}
 
     def digits(self, member: str) -> str:
         """What a member reads out: of its own key."""
@@ -102,7 +103,7 @@ def members(tmp_path) -> Iterator[Members]:
     yield found
     for node in found.nodes.values():
         node.kill()
-        node.wait(10)
+        node.wait(HANG_S)
 
 
 def request_digits(said: str) -> str:

@@ -22,11 +22,12 @@ from parties.history.history import History
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
+from tests.waiting import HANG_S, wait_until
 
 ROWS = {"a": 300, "b": 280, "c": 320, "d": 250}
 ALLOWING = PolicyChoices(designs=("statistic", "moments"), epsilon="20", delta="1e-4")
-PHASES = {"answer_within_s": 60, "prepare_within_s": 60, "upload_within_s": 60}
+PHASES = {"answer_within_s": 300, "prepare_within_s": 300, "upload_within_s": 300}
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def federation(tmp_path_factory):
 
 @pytest.fixture
 def learner(federation):
-    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=HANG_S) as session:
         yield session
 
 
@@ -123,7 +124,7 @@ def test_from_pending_to_history(federation, learner):
         "party", "approve", query_id.hex()[:8], *at(federation, "a"), "--name", "Ann", "--reason", "as agreed"
     )
     assert decided["data"]["verdict"] == "approved"
-    release = learner.watch(query_id, timeout_s=120)
+    release = learner.watch(query_id, timeout_s=HANG_S)
     assert release.phase.word == "complete"
 
     found = in_history(federation, query_id)
@@ -143,7 +144,7 @@ def test_the_histories_of_two_members_agree(federation, learner):
     query_id = ask(learner)
     waiting(federation, query_id)
     rado("party", "approve", query_id.hex(), *at(federation, "a"))
-    learner.watch(query_id, timeout_s=120)
+    learner.watch(query_id, timeout_s=HANG_S)
     ours, theirs = in_history(federation, query_id), in_history(federation, query_id, "b")
     assert ours["asked"] == theirs["asked"]
     assert ours["attempts"][0]["cohort_digest"]
@@ -157,7 +158,7 @@ def test_a_refusal_ends_the_query_for_this_party(federation, learner):
     waiting(federation, query_id)
     rado("party", "refuse", query_id.hex(), *at(federation, "a"), "--name", "Ann", "--reason", "asked too often")
     with pytest.raises(QueryEndedError):
-        learner.watch(query_id, timeout_s=120)
+        learner.watch(query_id, timeout_s=HANG_S)
     codes = {party.party: party.code for party in learner.status(query_id).parties}
     assert codes["a"] == "PERSON_REFUSED"
     found = in_history(federation, query_id)
@@ -179,7 +180,7 @@ def test_a_paused_party_answers_once_it_is_resumed(federation, learner):
     assert {p.party: p.state.word for p in learner.status(query_id).parties}["b"] == "silent"
     assert '"paused"' in federation.log("b")
     rado("party", "resume", *at(federation, "b"))
-    assert learner.watch(query_id, timeout_s=120).phase.word == "complete"
+    assert learner.watch(query_id, timeout_s=HANG_S).phase.word == "complete"
 
 
 def test_a_query_that_waits_is_found_again_after_a_restart(federation, learner):
@@ -190,19 +191,19 @@ def test_a_query_that_waits_is_found_again_after_a_restart(federation, learner):
     rado("party", "approve", query_id.hex(), *at(federation, "a"))
     federation.start("a")
     wait_until(lambda: federation.log("a").count('"started"') > started, what="the party")
-    assert learner.watch(query_id, timeout_s=120).phase.word == "complete"
+    assert learner.watch(query_id, timeout_s=HANG_S).phase.word == "complete"
 
 
 @pytest.fixture(scope="module")
 def past(federation):
     """Two queries that a person approved, and one that was refused."""
-    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=HANG_S) as session:
         for decision in ("approve", "approve", "refuse"):
             query_id = ask(session)
             waiting(federation, query_id)
             rado("party", decision, query_id.hex(), *at(federation, "a"), "--name", "Ann")
             with suppress(QueryEndedError):
-                session.watch(query_id, timeout_s=120)
+                session.watch(query_id, timeout_s=HANG_S)
 
 
 @pytest.mark.usefixtures("past")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
+from tests.waiting import wait_until
 
 NAMES = tuple(f"x{n}" for n in range(22))
 """The products of all their pairs do not fit into 256 terms."""

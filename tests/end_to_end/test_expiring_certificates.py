@@ -18,8 +18,9 @@ from radofed.common.files.writing import write_durably
 from radofed.provision import provision
 from tests.coordinator.world import RunningNode
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import free_port, rado, wait_until
+from tests.federation import free_port, rado
 from tests.learner.test_session import REQUEST
+from tests.waiting import wait_until
 from wire.errors import TimedOutError
 from wire.identity import Certificate
 from wire.roster import Role

@@ -20,7 +20,8 @@ from learner.requests import RadosRequest
 from learner.session import AttemptLostError, Session
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import Line, ProcessFederation, rado, wait_until
+from tests.federation import Line, ProcessFederation, rado
+from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase
 from wire.upload import CHUNK_BYTES
@@ -44,6 +45,8 @@ POLICY = PolicyChoices(
 
 # So many rados of so few rows have no bound; they make uploads of a chunk and a quarter.
 UNBOUNDED = {"rados": 1060, "design": "plain", "sensitive": None}
+# Three parties make a cohort. Others are waited for this long, and not to the end of the phase.
+QUORUM = {"quorum_wait_s": 1}
 
 
 def table(rows: int, seed: int) -> str:
@@ -96,7 +99,7 @@ def start_coordinator(federation: ProcessFederation) -> None:
 
 
 def session(federation: ProcessFederation) -> Session:
-    return Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30)
+    return Session(LearnerConfig.load(federation.learner.config), give_up_after_s=HANG_S)
 
 
 def request(**changes) -> RadosRequest:
@@ -105,9 +108,9 @@ def request(**changes) -> RadosRequest:
         "rados": 50,
         "design": "dp-feat",
         "sensitive": "s",
-        "answer_within_s": 20,
-        "prepare_within_s": 30,
-        "upload_within_s": 30,
+        "answer_within_s": 300,
+        "prepare_within_s": 300,
+        "upload_within_s": 300,
     }
     return RadosRequest(**fields | changes)
 
@@ -125,7 +128,7 @@ def running(federation: ProcessFederation, parties: str) -> Session:
     def all_started() -> bool:
         return all(federation.log(name).count('"started"') == count for name, count in due.items())
 
-    wait_until(all_started, timeout_s=60, what="the parties")
+    wait_until(all_started, what="the parties")
     return session(federation)
 
 
@@ -159,7 +162,7 @@ def charged(federation):
 def test_too_few_parties_says_who_is_missing_and_charges_no_one(federation, charged):
     with running(federation, "ab") as learner:
         with pytest.raises(WireError) as caught:
-            learner.run(learner.plan(request(answer_within_s=2)), timeout_s=60)
+            learner.run(learner.plan(request(answer_within_s=2)), timeout_s=HANG_S)
         assert caught.value.code is Code.COHORT_TOO_SMALL
         assert "c" in caught.value.detail
         assert "d" in caught.value.detail
@@ -168,10 +171,10 @@ def test_too_few_parties_says_who_is_missing_and_charges_no_one(federation, char
 
 def test_a_cancelled_query_ends_for_every_party(federation, charged):
     with running(federation, "ab") as learner:
-        query_id = learner.ask(learner.plan(request(answer_within_s=60)))
+        query_id = learner.ask(learner.plan(request()))
         learner.cancel(query_id)
         with pytest.raises(WireError) as caught:
-            learner.watch(query_id, timeout_s=30)
+            learner.watch(query_id, timeout_s=HANG_S)
         assert caught.value.code is Code.CANCELLED
         time.sleep(1)
         assert charged() == [0, 0, 0, 0]
@@ -179,7 +182,7 @@ def test_a_cancelled_query_ends_for_every_party(federation, charged):
 
 def test_a_party_that_is_down_is_left_out(federation, charged):
     with running(federation, "abc") as learner:
-        release = learner.run(learner.plan(request(answer_within_s=5)), timeout_s=120)
+        release = learner.run(learner.plan(request(**QUORUM)), timeout_s=HANG_S)
         check_release(federation, release, "abc")
         assert charged() == [1, 1, 1, 0]
 
@@ -216,7 +219,7 @@ def test_a_party_outlives_policies_that_cannot_be_read_and_answers_under_its_own
             assert str(policy) in json.loads(line)["reason"]
             assert "reload again" in json.loads(line)["reason"]
         policy.write_bytes(good)
-        release = learner.run(learner.plan(request(answer_within_s=6)), timeout_s=120)
+        release = learner.run(learner.plan(request(**QUORUM)), timeout_s=HANG_S)
         check_release(federation, release, "abc")
         assert charged() == [1, 1, 1, 0]
 
@@ -226,7 +229,7 @@ def test_two_queries_at_once_share_one_ledger(federation, charged):
         plans = [learner.plan(request(rados=30 + i)) for i in range(3)]
         ids = [learner.ask(plan) for plan in plans]
         for query_id in ids:
-            learner.watch(query_id, timeout_s=120)
+            learner.watch(query_id, timeout_s=HANG_S)
         for query_id in ids:
             check_release(federation, learner.fetch(query_id), "abcd")
         assert charged() == [3, 3, 3, 3]
@@ -236,7 +239,7 @@ def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
     # d starts again, with nothing made ahead, so that it is not ready at once.
     running(federation, "abc").close()
     with running(federation, "abcd") as learner:
-        plan = learner.plan(request(rados=400, prepare_within_s=8))
+        plan = learner.plan(request(rados=400, quorum_wait_s=8))
         query_id = learner.ask(plan)
 
         def lose(status):
@@ -244,7 +247,7 @@ def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
             if states["d"] is PartyState.ACCEPTED and "d" in federation.processes:
                 federation.kill("d")
 
-        status = learner.watch(query_id, lose, timeout_s=120)
+        status = learner.watch(query_id, lose, timeout_s=HANG_S)
         if "d" in federation.processes:
             pytest.skip("d was ready before it could be killed")
         lost = {p.party: p.state for p in status.parties}["d"]
@@ -262,7 +265,7 @@ def test_a_party_whose_contribution_fails_is_not_waited_for_and_charges_nothing(
     try:
         with running(federation, "abcd") as learner:
             query_id = learner.ask(learner.plan(request(prepare_within_s=3600, **UNBOUNDED)))
-            status = learner.watch(query_id, timeout_s=60)
+            status = learner.watch(query_id, timeout_s=HANG_S)
             gave_up = {p.party: (p.state, p.code) for p in status.parties}["d"]
             assert gave_up == (PartyState.REFUSED, Code.UNAVAILABLE)
             # The total is that of the others; opening one so large takes seconds.
@@ -281,22 +284,22 @@ def stalled_upload(
     learner = running(federation, parties)
     line.stall_after(after_bytes)
     query_id = learner.ask(learner.plan(request(**changes)))
-    assert line.stalled.wait(120), federation.log("b")[-2000:]
+    assert line.stalled.wait(HANG_S), federation.log("b")[-2000:]
     return learner, query_id
 
 
 def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_again(federation, charged, line):
     learner, query_id = stalled_upload(
-        federation, line, "abcd", 1 << 15, rados=200, upload_within_s=10, answer_within_s=8, attempts=2
+        federation, line, "abcd", 1 << 15, rados=200, upload_within_s=20, attempts=2, **QUORUM
     )
     with learner:
         assert {p.party: p.chunks for p in learner.status(query_id).parties}["b"] == 0
         federation.kill("b")
         with pytest.raises(AttemptLostError, match=r"did not finish: b\. .*rado learner retry"):
-            learner.watch(query_id, timeout_s=240)
+            learner.watch(query_id, timeout_s=HANG_S)
         assert charged() == [1, 1, 1, 1]
         assert learner.retry(query_id) == 2
-        status = learner.watch(query_id, timeout_s=240)
+        status = learner.watch(query_id, timeout_s=HANG_S)
         assert status.attempt == 2
         check_release(federation, learner.fetch(query_id), "acd")
         assert charged() == [2, 1, 2, 2]
@@ -313,19 +316,18 @@ def test_a_drained_coordinator_completes_what_runs_and_takes_what_it_refused_lat
         assert caught.value.code is Code.DRAINING
         (unsent,) = other.unsent()
         line.release()
-        assert rado("coordinator", "drain", "--within", "60", *coordinator)["data"]["complete"]
+        assert rado("coordinator", "drain", "--within", str(HANG_S), *coordinator)["data"]["complete"]
         check_release(federation, learner.fetch(query_id), "abcd")
         assert charged() == [1, 1, 1, 1]
         assert rado("coordinator", "undrain", *coordinator)["data"]["changed"]
         other.send(unsent)
-        other.watch(unsent, timeout_s=60)
+        other.watch(unsent, timeout_s=HANG_S)
         check_release(federation, other.fetch(unsent), "abcd")
 
 
 def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federation, charged, line):
     """The coordinator is stopped, then killed, then the party is killed: no charge or chunk is lost or doubled."""
-    waits = {"prepare_within_s": 120, "upload_within_s": 200, "answer_within_s": 8}
-    learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **waits)
+    learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **QUORUM)
 
     def held() -> int:
         return {p.party: p.chunks for p in learner.status(query_id).parties}["b"]
@@ -340,7 +342,7 @@ def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federa
         federation.kill("b")
         line.release()
         federation.start("b")
-        status = learner.watch(query_id, timeout_s=180)
+        status = learner.watch(query_id, timeout_s=HANG_S)
         assert status.attempt == 1
         check_release(federation, learner.fetch(query_id), "abc")
         assert charged() == [1, 1, 1, 0]
@@ -373,11 +375,9 @@ def test_many_rados_of_500_features_work(tmp_path, key_file, rados):
                         sensitive=None,
                         fraction_bits=0,
                         max_rows=2000,
-                        prepare_within_s=120,
-                        upload_within_s=120,
                     )
                 ),
-                timeout_s=240,
+                timeout_s=HANG_S,
             )
             assert release.rados.shape == (rados, 500)
             assert release.rows == 100

@@ -21,7 +21,8 @@ from parties.data.dataset import load
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
+from tests.waiting import wait_until
 
 ROWS = {"a": 900, "b": 1300, "c": 700}
 ALLOWING = PolicyChoices(designs=("statistic", "gradient", "moments", "gaussian"), epsilon="300", delta="1e-3")

@@ -11,8 +11,9 @@ import pytest
 from learner.release import Release
 from tests import forked
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import free_port, rado, wait_until
+from tests.federation import free_port, rado
 from tests.forked import Forked
+from tests.waiting import wait_until
 from wire.envelopes import public_key_of, spoken
 from wire.identity import Certificate
 
@@ -87,7 +88,7 @@ class Home:
         config = str(self.config(party))
         return rado("party", "accept", name, "--config", config, "--fingerprint", digits, code=code)
 
-    def learn(self, *, cohort: int, answer_within_s: int = 30) -> dict[str, int]:
+    def learn(self, *options: str, cohort: int) -> dict[str, int]:
         """The university asks everyone; returns the rows of each party in the total that it opened."""
         schema = self.root / "schema.toml"
         schema.write_text(SCHEMA)
@@ -100,7 +101,8 @@ class Home:
             "--cohort-min",
             str(cohort),
             "--answer-within-s",
-            str(answer_within_s),
+            "300",
+            *options,
         )
         return Release.load(Path(rado("learner", "query", *config, *asked)["data"]["release"])).party_rows
 
@@ -227,7 +229,7 @@ def test_a_member_that_lost_its_keys_gets_new_ones(four):
     rado("coordinator", "roster", signed["data"]["roster"], "--config", str(four.config("hub")))
     # The old keys are out at once, with the process that still holds them.
     wait_until(lambda: '"version": 4' in (four.root / "hub.log").read_text(), what="the new roster")
-    assert set(four.learn(cohort=3, answer_within_s=3)) == {"south", "west", "east"}
+    assert set(four.learn("--quorum-wait", "1", cohort=3)) == {"south", "west", "east"}
     # So is its TLS key, though its certificate is valid for a year.
     assert renewed(four, "north", "--before-due", code=2)["error"]["code"] == "PEER_UNKNOWN"
     assert not renewed(four, "new-north", "--before-due")["data"]["is_new"]

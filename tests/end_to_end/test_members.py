@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
 from tests.parties.check_world import ALLOWED, PARTIES
 from tests.parties.test_node import ROWS, SCHEMA
+from tests.waiting import wait_until
 
 
 @pytest.fixture

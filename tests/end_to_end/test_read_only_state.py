@@ -12,6 +12,7 @@ from dpcore.errors import ConfigurationError
 from radofed.cli.entry_point import run
 from radofed.provision import provision
 from tests.federation import free_port
+from tests.waiting import HANG_S
 from wire.roster import Role
 
 SAYS = "(Read-only file system; mount it for writing, or name another place in the configuration)"
@@ -32,7 +33,7 @@ def test_a_read_only_state_directory_is_refused(tmp_path, small_disk, capsys, ro
     )
     assert changed == 1
     member.config.write_text(text)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True, timeout=10)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True, timeout=HANG_S)
     command = "start" if role is Role.COORDINATOR else "list"
     code = run([role.value, command, "--config", str(member.config)])
     assert SAYS in capsys.readouterr().err

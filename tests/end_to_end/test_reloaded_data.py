@@ -6,7 +6,8 @@ from learner.config import LearnerConfig
 from learner.session import Session
 from tests.end_to_end.test_approval import ROWS, ask, asking, at, in_history, waiting
 from tests.end_to_end.test_main_job import table
-from tests.federation import rado, wait_until
+from tests.federation import rado
+from tests.waiting import HANG_S, wait_until
 
 
 @pytest.mark.slow
@@ -24,7 +25,7 @@ def test_a_query_keeps_the_rows_of_its_acceptance(tmp_path):
         for query_id in (first, ask(learner)):
             waiting(federation, query_id)
             rado("party", "approve", query_id.hex()[:8], *at(federation, "a"), "--name", "Ann")
-            released.append(learner.watch(query_id, timeout_s=120).query_id)
+            released.append(learner.watch(query_id, timeout_s=HANG_S).query_id)
         cohorts = [in_history(federation, each, "b")["attempts"][0]["cohort"] for each in released]
         # The query waited for people at a, which had accepted nothing yet.
         assert cohorts == [ROWS | {"a": 200}, ROWS | {"a": 200, "b": 200}]

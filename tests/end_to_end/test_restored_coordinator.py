@@ -7,6 +7,7 @@ import pytest
 from learner.keys import create_key
 from tests.end_to_end.test_faults import (
     POLICY,
+    QUORUM,
     ROWS,
     SCHEMA,
     UNBOUNDED,
@@ -18,14 +19,13 @@ from tests.end_to_end.test_faults import (
     start_coordinator,
     table,
 )
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
+from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase
 from wire.upload import CHUNK_BYTES
 
 pytestmark = pytest.mark.slow
-
-WAITS = {"answer_within_s": 8, "prepare_within_s": 60, "upload_within_s": 60}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def wait_for(learner, query_id, state: PartyState, parties: str) -> None:
 
 def check_completed(federation, learner, query_id, members: str = "abc") -> None:
     """The first attempt has a total over these rows, each once, and each party was charged once."""
-    status = learner.watch(query_id, timeout_s=180)
+    status = learner.watch(query_id, timeout_s=HANG_S)
     assert (status.phase, status.attempt) == (Phase.COMPLETE, 1)
     check_release(federation, learner.fetch(query_id), members)
     assert charged(federation, members) == [1] * len(members)
@@ -75,7 +75,7 @@ def check_completed(federation, learner, query_id, members: str = "abc") -> None
 def test_parties_that_had_uploaded_upload_again(federation):
     """Parties a and c had uploaded, b in part. The backup has their receipts, and no upload."""
     (line,) = federation.lines
-    learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **WAITS)
+    learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **QUORUM)
     with learner:
         wait_for(learner, query_id, PartyState.UPLOADED, "ac")
         back_up(federation)
@@ -91,13 +91,13 @@ def test_a_backup_from_before_the_cohort_goes_on_to_the_same_cohort(federation, 
     """Since the backup all parties accepted (or only b), computed, and were charged."""
     (line,) = federation.lines
     with running(federation, "ac" if known == "answers" else "") as learner:
-        query_id = learner.ask(learner.plan(request(**UNBOUNDED, **WAITS | {"answer_within_s": 60})))
+        query_id = learner.ask(learner.plan(request(**UNBOUNDED)))
         if known == "answers":
             wait_for(learner, query_id, PartyState.READY, "ac")
         back_up(federation)
         line.stall_after(int(1.15 * CHUNK_BYTES))
         running(federation, "abcd").close()
-        assert line.stalled.wait(120), federation.log("b")[-2000:]
+        assert line.stalled.wait(HANG_S), federation.log("b")[-2000:]
         wait_for(learner, query_id, PartyState.UPLOADED, "acd")
         lose_and_restore(federation)
         assert states(learner, query_id)["b"] is PartyState.SILENT
@@ -108,17 +108,17 @@ def test_a_backup_from_before_the_cohort_goes_on_to_the_same_cohort(federation, 
 def test_a_backup_from_before_the_query_loses_the_attempt_and_charges_no_more(federation):
     (line,) = federation.lines
     back_up(federation)
-    learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **WAITS)
+    learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **QUORUM)
     with learner:
         lose_and_restore(federation)
         line.release()
         with pytest.raises(WireError) as caught:
-            learner.watch(query_id, timeout_s=60)
+            learner.watch(query_id, timeout_s=HANG_S)
         assert caught.value.code is Code.QUERY_UNKNOWN
         for name in "abc":
             wait_until(lambda name=name: '"attempt over"' in federation.log(name), what=f"the end at {name}")
         assert charged(federation) == [1, 1, 1]
         # Asked again, it is another query, with its own charge.
-        release = learner.run(learner.plan(request(**WAITS)), timeout_s=120)
+        release = learner.run(learner.plan(request(**QUORUM)), timeout_s=HANG_S)
         check_release(federation, release, "abc")
         assert charged(federation) == [2, 2, 2]

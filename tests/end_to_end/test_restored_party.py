@@ -9,7 +9,8 @@ import pytest
 
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_faults import SCHEMA, table
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
+from tests.waiting import wait_until
 
 ALLOWING = PolicyChoices(designs=("statistic",), epsilon="20", delta="1e-4")
 ROWS = {"a": 400, "b": 300, "c": 500}
@@ -23,7 +24,7 @@ def federation(tmp_path):
         made.start_all()
         rado("learner", "keygen", "--config", str(made.learner.config), "--bits", "2048")
         for name in ROWS:
-            wait_until(lambda name=name: '"ledger witnessed"' in made.log(name), timeout_s=60, what=f"{name}'s start")
+            wait_until(lambda name=name: '"ledger witnessed"' in made.log(name), what=f"{name}'s start")
         yield made
 
 
@@ -49,7 +50,7 @@ def test_a_restored_directory_answers_nothing_until_it_is_acknowledged(federatio
     directory, copy = federation.directory("a"), federation.root / "copy"
     shutil.copytree(directory, copy)
     federation.start("a")
-    wait_until(lambda: federation.log("a").count('"ledger witnessed"') == 2, timeout_s=60, what="witnesses")
+    wait_until(lambda: federation.log("a").count('"ledger witnessed"') == 2, what="witnesses")
     ask(federation, "x1")
     spent = ledger(federation, "show")["scopes"][0]["spent"]["epsilon"]
     assert entries(federation) == 4
@@ -59,7 +60,7 @@ def test_a_restored_directory_answers_nothing_until_it_is_acknowledged(federatio
     shutil.rmtree(directory)
     shutil.copytree(copy, directory)
     federation.start("a")
-    wait_until(lambda: '"ledger set back"' in federation.log("a"), timeout_s=60, what="the evidence")
+    wait_until(lambda: '"ledger set back"' in federation.log("a"), what="the evidence")
     # The others are a cohort of two, one short of what they accept: the query waits for a, and a is silent.
     accepted = federation.log("a").count('"accepted"')
     ask(federation, "x2", code=3, more=("--timeout-s", "6"))
@@ -85,7 +86,7 @@ def test_a_restored_directory_answers_nothing_until_it_is_acknowledged(federatio
     now = ledger(federation, "show")["scopes"][0]["spent"]["epsilon"]
     assert spent <= now < 1.001 * spent
     federation.start("a")
-    wait_until(lambda: federation.log("a").count('"ledger witnessed"') == 3, timeout_s=60, what="witnesses")
+    wait_until(lambda: federation.log("a").count('"ledger witnessed"') == 3, what="witnesses")
     ask(federation, "x3")
     assert ledger(federation, "verify", "--wait-s", "20")["ok"]
 
@@ -95,7 +96,7 @@ def test_a_copy_from_before_a_charge_is_noticed_when_it_is_put_back(federation):
     federation.stop("c")
     asking = threading.Thread(target=ask, args=(federation, "x0"))
     asking.start()
-    wait_until(lambda: '"spooled"' in federation.log("a"), timeout_s=60, what="a's contribution")
+    wait_until(lambda: '"spooled"' in federation.log("a"), what="a's contribution")
     assert federation.stop("a") == 0
     directory, copy = federation.directory("a"), federation.root / "copy"
     shutil.copytree(directory, copy)
@@ -110,7 +111,7 @@ def test_a_copy_from_before_a_charge_is_noticed_when_it_is_put_back(federation):
     shutil.copytree(copy, directory)
     federation.start("a")
     # The members' heads are those of the copy. An honest coordinator also has the receipt, with that of the charge.
-    wait_until(lambda: '"shown_by": "the coordinator"' in federation.log("a"), timeout_s=60, what="the evidence")
+    wait_until(lambda: '"shown_by": "the coordinator"' in federation.log("a"), what="the evidence")
     with closing(sqlite3.connect(directory / "state" / "ledger.sqlite")) as found:
         wait_until(lambda: found.execute("SELECT attempt FROM seen_in_cohorts").fetchall() == [(1,)], what="members")
     assert federation.stop("a") == 0

@@ -4,9 +4,10 @@ import pytest
 
 from coordinator.watching import METRICS as COORDINATOR_METRICS
 from parties.watching import METRICS as PARTY_METRICS
-from tests.federation import ProcessFederation, free_port, rado, wait_until
+from tests.federation import ProcessFederation, free_port, rado
 from tests.parties.test_node import ROWS, SCHEMA
 from tests.radofed.watching.scraping import ready, scrape
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_a_party_is_ready_once_its_coordinator_and_a_witness_answer(federation):
     assert "no node answers" in health(federation, "coordinator", code=2)
     federation.start_all("coordinator", "bo")
     wait_until(lambda: scrape(federation.coordinator).up and ready(federation.coordinator)[0] == 200, what="it")
-    wait_until(lambda: ready(federation.party) == (200, []), timeout_s=60, what="the party")
+    wait_until(lambda: ready(federation.party) == (200, []), what="the party")
     assert health(federation, "ada", code=0) == health(federation, "coordinator", code=0) == []
     assert "has no section [watch]" in health(federation, "bo", code=4)
     learner = rado("health", "--config", str(federation.learner.config), code=4)
@@ -45,7 +46,7 @@ def test_a_party_is_ready_once_its_coordinator_and_a_witness_answer(federation):
 
 
 def test_every_documented_metric_is_exported_and_no_other(federation):
-    wait_until(lambda: ready(federation.party) == (200, []), timeout_s=60, what="the party")
+    wait_until(lambda: ready(federation.party) == (200, []), what="the party")
     places = {federation.party: PARTY_METRICS, federation.coordinator: COORDINATOR_METRICS}
     for place, metrics in places.items():
         found = scrape(place)

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from rado.v1 import (
 )
 from tests.certificates import server_credentials
 from tests.federation import ProcessFederation
+from tests.waiting import HANG_S
 from wire.envelopes import Envelope
 from wire.features import OWN_FEATURES
 from wire.identity import TlsFiles
@@ -64,11 +66,11 @@ LearnerService: Any = learner_service_pb2_grpc.LearnerServiceServicer
 class Holding(MemberService, PartyService, LearnerService):
     """Answers every call at once over mutual TLS, shows the same work for ever, and ignores how long a poll may wait.
 
-    work: what every party is shown. status: what every learner is shown. calls: how many there were of each kind.
+    status: what every learner is shown. calls: how many there were of each kind.
     """
 
-    def __init__(self, federation: ProcessFederation, work: list[Work], status: QueryStatus | None = None) -> None:
-        self.work, self.status = [each.to_proto() for each in work], status
+    def __init__(self, federation: ProcessFederation, status: QueryStatus | None = None) -> None:
+        self.work, self.status = [], status
         self.calls: Counter[str] = Counter()
         self.accepted: set[bytes] = set()
         home = federation.directory("coordinator")
@@ -85,7 +87,11 @@ class Holding(MemberService, PartyService, LearnerService):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.stop(0).wait(10)
+        self._server.stop(0).wait(HANG_S)
+
+    def show(self, work: Iterable[Work]) -> None:
+        """From now on every party is shown this."""
+        self.work = [each.to_proto() for each in work]
 
     # ruff: noqa: N802 (gRPC fixes the names and the arguments of these methods)
 

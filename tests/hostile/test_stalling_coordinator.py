@@ -21,17 +21,18 @@ from learner.requests import StatisticRequest
 from learner.session import Session
 from learner.state import AskedQuery, LearnerState
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation
 from tests.hostile.stalling import Holding, Silent, process_status
 from tests.schemas import STAYS
+from tests.waiting import HANG_S, wait_until
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError
 from wire.query import CLOCK_SKEW_S
 from wire.roster import open_roster
 from wire.status import PartyState, Phase, QueryStatus, Work
 
-ENDS_WITHIN_S = 5.0
-"""From the signal to the end of a process that waits for its coordinator."""
+ENDS_WITHIN_S = 12.0
+"""From the signal to the end of a process that waits for its coordinator. A call that waits ends by itself after 15."""
 MOST_THREADS = 64
 MOST_GROWTH_BYTES = 64 << 20
 ROWS = "age,smoker,stayed\n" + "40,yes,yes\n" * 20
@@ -80,9 +81,9 @@ def test_a_coordinator_that_never_answers(federation):
         command = [sys.executable, "-m", "radofed", "learner", "list", "--config", str(federation.learner.config)]
         listing = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={})
         asking = wait_for_answer(federation, errors)
-        wait_until(lambda: '"started"' in federation.log("ada"), timeout_s=60, what="the party")
+        wait_until(lambda: '"started"' in federation.log("ada"), what="the party")
         # The party, the command and the learner of this process.
-        wait_until(lambda: silent.connections >= 3, timeout_s=60, what="the connections")
+        wait_until(lambda: silent.connections >= 3, what="the connections")
         threads, before = process_status(federation.processes["ada"].pid)
         time.sleep(3)
         _, after = process_status(federation.processes["ada"].pid)
@@ -91,10 +92,10 @@ def test_a_coordinator_that_never_answers(federation):
         assert end(federation, "ada") < ENDS_WITHIN_S
         begun = time.monotonic()
         listing.send_signal(signal.SIGINT)
-        assert listing.wait(20) != 0
+        assert listing.wait(HANG_S) != 0
         assert time.monotonic() - begun < ENDS_WITHIN_S
         # The learner's own bound: 15 s for a call without a wait, and a second's patience.
-        asking.join(40)
+        asking.join(HANG_S)
         assert not asking.is_alive()
     assert len(errors) == 1
 
@@ -103,9 +104,9 @@ def test_a_coordinator_that_never_answers(federation):
 def test_a_coordinator_that_answers_one_byte_a_second(federation):
     line = federation.put_on_a_line("ada")
     federation.start("coordinator")
-    wait_until(lambda: '"listening"' in federation.log("coordinator"), timeout_s=60, what="the coordinator")
+    wait_until(lambda: '"listening"' in federation.log("coordinator"), what="the coordinator")
     federation.start("ada")
-    wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
+    wait_until(lambda: '"roster accepted"' in federation.log("ada"), what="the roster")
     line.trickle()
     errors: list[Exception] = []
     asking = wait_for_answer(federation, errors, line.address)
@@ -115,7 +116,7 @@ def test_a_coordinator_that_answers_one_byte_a_second(federation):
     assert threads < MOST_THREADS
     assert after - before < MOST_GROWTH_BYTES
     assert end(federation, "ada") < ENDS_WITHIN_S
-    asking.join(40)
+    asking.join(HANG_S)
     assert not asking.is_alive()
     assert len(errors) == 1
 
@@ -149,16 +150,17 @@ def events(federation: ProcessFederation, name: str) -> list[str]:
 def test_a_coordinator_that_holds_queries_in_a_phase_for_ever(federation, learner_key):
     """It also answers every poll at once. Reservations lapse by the party's own clock, and nothing is charged."""
     lapse_in_s = 22.0
-    queries = asked(federation, learner_key, count=QUERIES, lapse_in_s=lapse_in_s)
-    work = [Work(each, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()) for each in queries]
-    lapse_at = time.monotonic() + lapse_in_s
-    with Holding(federation, work) as holding:
+    with Holding(federation) as holding:
         federation.start("ada")
-        wait_until(lambda: len(holding.accepted) == QUERIES, timeout_s=20, what="the acceptances")
+        wait_until(lambda: holding.calls["poll"], what="the party's first poll")
+        lapse_at = time.monotonic() + lapse_in_s
+        queries = asked(federation, learner_key, count=QUERIES, lapse_in_s=lapse_in_s)
+        holding.show(Work(each, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()) for each in queries)
+        wait_until(lambda: len(holding.accepted) == QUERIES, what="the acceptances")
         assert events(federation, "ada") == ["reserved"] * QUERIES
         threads, before = process_status(federation.processes["ada"].pid)
         assert threads < MOST_THREADS
-        wait_until(lambda: not events(federation, "ada"), timeout_s=lapse_in_s + 30, what="the lapse")
+        wait_until(lambda: not events(federation, "ada"), what="the lapse")
         assert time.monotonic() > lapse_at - 2
         _, after = process_status(federation.processes["ada"].pid)
         assert after - before < MOST_GROWTH_BYTES
@@ -171,7 +173,7 @@ def test_a_learner_that_is_shown_the_same_phase_for_ever_gives_up_when_it_said(f
     create_key(federation.learner.directory / "paillier.jwk", bits=2048)
     query_id = secrets.token_bytes(32)
     status = QueryStatus(query_id, 1, Phase.ANSWERING, (), "", "", 60, 0, int(time.time()))
-    with Holding(federation, [], status) as holding:
+    with Holding(federation, status) as holding:
         with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=1) as session:
             begun = time.monotonic()
             with pytest.raises(TimedOutError, match="in phase answering after 2 s"):
@@ -183,17 +185,17 @@ def test_a_learner_that_is_shown_the_same_phase_for_ever_gives_up_when_it_said(f
 def test_a_learner_that_is_shown_a_phase_beyond_the_querys_end_gives_up(federation, learner_key):
     create_key(federation.learner.directory / "paillier.jwk", bits=2048)
     config = LearnerConfig.load(federation.learner.config)
+    begun = time.monotonic()
     [query] = asked(federation, learner_key, count=1, lapse_in_s=2.0)
     roster = Envelope.from_bytes((federation.directory("coordinator") / "roster.signed").read_bytes())
     state = LearnerState(config.state_directory, load_public_key(federation.learner.directory / "federation.pub"))
     asked_query = AskedQuery(query, roster)
     state.remember(asked_query)
     status = QueryStatus(asked_query.query_id, 1, Phase.UPLOADING, (), "", "", 60, 0, int(time.time()))
-    begun = time.monotonic()
     with (
-        Holding(federation, [], status),
+        Holding(federation, status),
         Session(config, give_up_after_s=1) as session,
         pytest.raises(TimedOutError, match=r"has expired, and .* phase uploading: no total can come"),
     ):
-        session.watch(asked_query.query_id, timeout_s=8)
+        session.watch(asked_query.query_id, timeout_s=HANG_S)
     assert time.monotonic() - begun > 1

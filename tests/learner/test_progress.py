@@ -24,6 +24,7 @@ from learner.progress import (
 )
 from learner.session import failure
 from tests.learner.totals import REQUEST
+from tests.waiting import HANG_S
 from wire.errors import CATALOGUE, Code, WireError
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 
@@ -196,7 +197,7 @@ def test_a_script_in_a_terminal_shows_progress():
             break
         seen += more
     os.close(ours)
-    assert child.wait(60) == 0
+    assert child.wait(HANG_S) == 0
     assert seen.startswith(b"\rattempt 1, answering")
     assert seen.count(b"\n") == 1
 
@@ -205,7 +206,7 @@ def test_a_notebook_shows_progress_in_one_text():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(showing())])
-    nbclient.NotebookClient(notebook, timeout=60).execute()
+    nbclient.NotebookClient(notebook, timeout=HANG_S).execute()
     (output,) = [each for each in notebook.cells[0].outputs if each.output_type == "display_data"]
     assert output.data["text/plain"].startswith("attempt 1, complete")
 

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.federation import Line, wait_until
+from tests.federation import Line
 from tests.learner.test_session import REQUEST
+from tests.waiting import HANG_S, wait_until
 from wire.errors import ConnectionLostError
 
 
@@ -42,7 +43,7 @@ def test_it_says_what_it_tries_and_goes_on_once_it_can(setting, line, soon, besi
         wait_until(lambda: said, what="the sentence")
         assert not roster.done()
         line.heal()
-        assert roster.result(60).version == 1
+        assert roster.result(HANG_S).version == 1
         wait_until(lambda: len(said) == 2, what="the end of it")
     assert said == [
         f"trying to reach the coordinator at {line.address}, for at most 60 s",
@@ -60,7 +61,7 @@ def test_it_says_so_before_the_first_attempt_has_failed(setting, line, soon, bes
         assert not roster.done()
         line.cut()
         with pytest.raises(ConnectionLostError):
-            roster.result(60)
+            roster.result(HANG_S)
     assert len(said) == 1
 
 

@@ -23,6 +23,7 @@ from radofed.cli.entry_point import run as rado
 from radofed.common.files.writing import create_durably
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA
+from tests.waiting import HANG_S
 from wire.envelopes import SigningKey, public_key_of, spoken
 from wire.roster import Role
 
@@ -292,7 +293,7 @@ class TlsServer:
     def __exit__(self, *_):
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self.thread.join(10)
+        self.thread.join(HANG_S)
 
 
 def certificate_files(directory, authority, name, hosts, now):
@@ -344,7 +345,7 @@ def test_a_server_that_does_not_speak_tls(offline):
     thread = threading.Thread(target=answer)
     thread.start()
     found = run(offline)
-    thread.join(10)
+    thread.join(HANG_S)
     listener.close()
     assert found["coordinator"].status == "failed"
     assert "TLS" in found["coordinator"].detail
@@ -354,7 +355,7 @@ def test_a_state_directory_on_a_read_only_mount_is_refused_by_check_and_start(of
     ada, state = offline.directory("ada"), small_disk / "state"
     state.mkdir()
     replace_in(ada / "party.toml", 'state_directory = "state"', f'state_directory = "{state}"')
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True, timeout=10)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True, timeout=HANG_S)
     says = "cannot be written (Read-only file system; mount it for writing, or name another place in the configuration)"
     found = run(offline)["state-directory"]
     assert (found.status, found.detail) == ("failed", f"{state}: {says}")

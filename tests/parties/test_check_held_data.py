@@ -4,9 +4,9 @@ import pytest
 
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from tests.federation import wait_until
 from tests.parties.check_world import run
 from tests.parties.test_node import ROWS
+from tests.waiting import wait_until
 
 
 @pytest.fixture

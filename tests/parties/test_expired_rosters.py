@@ -6,8 +6,8 @@ from parties.config import PartyConfig
 from parties.node import PartyNode
 from radofed.common.logs import Daily
 from radofed.provision_roster import renew_roster
-from tests.federation import wait_until
 from tests.parties.check_world import run
+from tests.waiting import wait_until
 from wire.envelopes import Envelope, SigningKey
 from wire.roster import EXPIRY_SKEW_S, Roster
 

@@ -16,7 +16,7 @@ from parties.polling import LONGEST_UNREADABLE_PAUSE_S, POLL_EVERY_S, POLLS_AT_O
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from radofed.common.logs import BoundedLines
 from tests.certificates import server_credentials
-from tests.federation import wait_until
+from tests.waiting import wait_until
 from wire.envelopes import Envelope
 from wire.identity import TlsFiles
 from wire.status import PartyState, Phase, Work

@@ -21,8 +21,9 @@ from parties.policy import Policy
 from radofed.common.addresses import split_target
 from radofed.common.logs import Log
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
 from tests.schemas import STAYS
+from tests.waiting import HANG_S, wait_until
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
 from wire.status import PartyState, Phase, Work
@@ -55,7 +56,7 @@ def test_it_waits_for_a_coordinator_that_is_down_and_drains(federation):
     federation.start("ada")
     wait_until(lambda: '"no work"' in federation.log("ada"), what="a failed poll")
     federation.start("coordinator")
-    wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
+    wait_until(lambda: '"roster accepted"' in federation.log("ada"), what="the roster")
     assert federation.stop("ada") == 0
     log = federation.log("ada")
     assert '"stopped"' in log
@@ -92,7 +93,7 @@ def test_a_data_error_is_raised_at_start_and_its_values_stay_out_of_the_log(fede
 def test_the_command_ends_with_4_on_a_data_error_and_quotes_no_cell(federation):
     (federation.directory("ada") / "data.csv").write_text(f"age,smoker,stayed\n30,{CANARY},no\n")
     federation.start("ada")
-    assert federation.processes["ada"].wait(30) == 4
+    assert federation.processes["ada"].wait(HANG_S) == 4
     said = federation.log("ada")
     assert "line 2, column 'smoker'" in said
     assert CANARY not in said
@@ -125,9 +126,9 @@ def test_a_node_that_fails_to_start_holds_nothing(federation):
 
 def test_it_drains_immediately_while_it_waits_and_a_new_ledger_with_an_old_roster_is_a_warning(federation, caplog):
     federation.start_all("coordinator", "ada")
-    wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
+    wait_until(lambda: '"roster accepted"' in federation.log("ada"), what="the roster")
     # Well within the long poll's 25 s, which is cut.
-    assert federation.stop("ada", signal.SIGINT, timeout_s=15) == 0
+    assert federation.stop("ada", signal.SIGINT) == 0
     assert "new ledger created" not in federation.log("ada")
     for left in (federation.directory("ada") / "state").glob("ledger.sqlite*"):
         left.unlink()
@@ -170,7 +171,7 @@ def test_signals_count_whichever_thread_receives_them(federation):
     signal_another_thread(signal.SIGHUP)
     wait_until(lambda: '"policy reloaded"' in federation.log("ada"), what="the reload")
     signal_another_thread(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(HANG_S) == 0
 
 
 def test_a_policy_that_was_read_again_governs_queries_and_ledger(federation):
@@ -283,7 +284,7 @@ class Recorder:
 
     def compute(self, work, wanted):
         self.computing.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(HANG_S)
         self.computed.append((work.attempt, wanted()))
 
 
@@ -305,7 +306,7 @@ def test_a_temporary_failure_is_retried_and_a_bug_is_not():
     recorder = Recorder([ConnectionLostError("hub", "cut"), ConnectionLostError("hub", "cut"), RuntimeError("bug")])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
-    assert recorder.done.wait(10)
+    assert recorder.done.wait(HANG_S)
     finish(jobs, stop)
     assert recorder.seen == [1, 1, 1]
 
@@ -314,13 +315,13 @@ def test_a_superseded_computation_stops_and_stops_no_other():
     recorder = Recorder(["compute", "other", "other", "other", "other"])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
-    assert recorder.computing.wait(10)
+    assert recorder.computing.wait(HANG_S)
     jobs.offer(some_work(query=b"another"))
-    wait_until(lambda: len(recorder.seen) == 2, timeout_s=10)
+    wait_until(lambda: len(recorder.seen) == 2)
     jobs.offer(some_work(attempt=2))
-    wait_until(lambda: len(recorder.seen) == 3, timeout_s=10)
+    wait_until(lambda: len(recorder.seen) == 3)
     recorder.go_on.set()
-    wait_until(lambda: len(recorder.seen) == 4, timeout_s=10)
+    wait_until(lambda: len(recorder.seen) == 4)
     finish(jobs, stop)
     assert recorder.computed == [(1, False)]
     assert recorder.seen == [1, 1, 2, 2]
@@ -342,7 +343,7 @@ def test_idle_queries_are_not_kept(phase):
     jobs, stop = jobs_of(recorder)
     for number in range(20):
         jobs.offer(some_work(phase=phase, query=b"query %d" % number))
-    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    wait_until(lambda: not jobs._jobs)
     assert len(recorder.seen) == 22
     finish(jobs, stop)
 
@@ -362,10 +363,10 @@ def test_queries_that_wait_for_a_retry_hold_no_thread():
     try:
         for query in stuck:
             jobs.offer(some_work(query=query))
-        wait_until(lambda: stuck <= set(seen), timeout_s=10)
+        wait_until(lambda: stuck <= set(seen))
         jobs.offer(some_work(query=b"another"))
-        wait_until(lambda: b"another" in seen, timeout_s=10)
-        wait_until(lambda: len(seen) > len(stuck) + 1, timeout_s=10, what="another try")
+        wait_until(lambda: b"another" in seen)
+        wait_until(lambda: len(seen) > len(stuck) + 1, what="another try")
     finally:
         finish(jobs, stop)
 
@@ -375,10 +376,10 @@ def test_new_work_does_not_wait_for_a_pause(monkeypatch):
     recorder = Recorder([ConnectionLostError("hub", "cut"), None])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
-    wait_until(lambda: any(job.retry for job in jobs._jobs.values()), timeout_s=10)
+    wait_until(lambda: any(job.retry for job in jobs._jobs.values()))
     jobs.offer(some_work(attempt=2))
-    wait_until(lambda: recorder.seen == [1, 2], timeout_s=10)
-    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    wait_until(lambda: recorder.seen == [1, 2])
+    wait_until(lambda: not jobs._jobs)
     finish(jobs, stop)
 
 
@@ -387,14 +388,14 @@ def test_a_flood_of_queries_is_bounded(monkeypatch, caplog):
     recorder = Recorder(["compute"])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
-    assert recorder.computing.wait(10)
-    monkeypatch.setattr(recorder, "advance", lambda work, wanted: recorder.go_on.wait(10) and False)
+    assert recorder.computing.wait(HANG_S)
+    monkeypatch.setattr(recorder, "advance", lambda work, wanted: recorder.go_on.wait(HANG_S) and False)
     for number in range(10):
         jobs.offer(some_work(query=b"query %d" % number))
     assert len(jobs._jobs) == 3
     assert caplog.messages.count("too many queries at once") == 8
     recorder.go_on.set()
-    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    wait_until(lambda: not jobs._jobs)
     finish(jobs, stop)
 
 

@@ -8,8 +8,8 @@ import json
 import socket
 
 from radofed.certificates import Authority
-from tests.federation import wait_until
 from tests.parties.test_check import TlsServer, certificate_files
+from tests.waiting import wait_until
 
 
 def events(federation, name):

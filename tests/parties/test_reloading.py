@@ -13,8 +13,9 @@ from parties.data.dataset import load
 from parties.data.held_data import HeldData
 from parties.reloading import DataReloads
 from radofed.common.logs import Log
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
 from tests.schemas import STAYS
+from tests.waiting import HANG_S, wait_until
 
 SCHEMA = STAYS.to_toml()
 ROWS = "age,smoker,stayed\n50,yes,yes\n20,no,no\n30,yes,no\n"
@@ -119,12 +120,12 @@ def test_requests_while_data_are_loaded_are_one_more_load(held):
 
     def load_slowly(_progress):
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(HANG_S)
         return replace(held, digest=f"digest {len(taken)}")
 
     with DataReloads(load_slowly, taken.append, Log("test"), held) as reloads:
         reloads.ask()
-        assert begun.wait(20)
+        assert begun.wait(HANG_S)
         reloads.ask()
         reloads.ask()
         assert reloads.status()["reloads"] == 0
@@ -170,5 +171,5 @@ def test_a_node_that_stops_ends_a_load(held):
 
     with DataReloads(load_for_ever, lambda _: None, Log("test"), held) as reloads:
         reloads.ask()
-        assert begun.wait(20)
+        assert begun.wait(HANG_S)
     assert not reloads._thread.is_alive()

@@ -6,9 +6,10 @@ import pytest
 
 from parties.stated_rows import StatedRows
 from radofed.common.logs import Log
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
 from tests.parties.check_world import ALLOWED, PARTIES, run
 from tests.parties.test_node import ROWS, SCHEMA
+from tests.waiting import wait_until
 from wire.roster import Member, Role, Roster, certificate_san
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation
 from tests.schemas import SMALL
+from tests.waiting import HANG_S, wait_until
 
 HERE = Path(__file__).resolve().parent / "node"
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
@@ -28,7 +29,7 @@ def node_learner(tmp_path_factory):
     for name in ("package.json", "learner.mjs"):
         shutil.copy(HERE / name, directory / name)
     install = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock"]
-    result = subprocess.run(install, cwd=directory, capture_output=True, text=True, timeout=180, check=False)
+    result = subprocess.run(install, cwd=directory, capture_output=True, text=True, timeout=HANG_S, check=False)
     if result.returncode != 0:
         pytest.skip(f"npm cannot install what the program needs: {result.stderr.strip().splitlines()[-1]}")
     return [node, str(directory / "learner.mjs")]
@@ -56,7 +57,7 @@ def test_node_asks_follows_verifies_and_opens(node_learner, tmp_path):
         result = subprocess.run(
             [*node_learner, str(PROTOS), str(federation.learner.directory), federation.address, "test",
              federation.learner.name, str(tmp_path / "schema.json"), "40"],
-            capture_output=True, text=True, timeout=120, check=False, env=environment,
+            capture_output=True, text=True, timeout=HANG_S, check=False, env=environment,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr[-3000:]
         answer = json.loads(result.stdout)

@@ -11,6 +11,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
 from tests.coordinator.world import RunningNode, World
+from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code
 from wire.roster import Role
 from wire.transport import ALLOWED_ROLES, open_channel
@@ -68,14 +69,14 @@ def outcome(channel, path, method) -> str:
     to_bytes = request.SerializeToString
     try:
         if streams == (False, False):
-            channel.unary_unary(path, to_bytes)(request(), timeout=10)
+            channel.unary_unary(path, to_bytes)(request(), timeout=HANG_S)
         elif streams == (False, True):
-            call = channel.unary_stream(path, to_bytes)(request(), timeout=10)
+            call = channel.unary_stream(path, to_bytes)(request(), timeout=HANG_S)
             next(call)
             call.cancel()
         else:
             ask = reflection_pb2.ServerReflectionRequest(list_services="")
-            next(channel.stream_stream(path, to_bytes)(iter([ask]), timeout=10))
+            next(channel.stream_stream(path, to_bytes)(iter([ask]), timeout=HANG_S))
     except grpc.RpcError as failure:
         metadata = dict(failure.trailing_metadata() or ())
         return str(metadata.get(CODE_METADATA_KEY, failure.code().name))
@@ -108,7 +109,7 @@ def test_reflection_lists_what_is_served(channels):
         reflection_pb2.ServerReflectionRequest.SerializeToString,
         reflection_pb2.ServerReflectionResponse.FromString,
     )
-    listed = next(call(iter([ask]), timeout=10)).list_services_response.service
+    listed = next(call(iter([ask]), timeout=HANG_S)).list_services_response.service
     assert {service.name for service in listed} == set(MAY_CALL)
 
 
@@ -119,7 +120,7 @@ def test_health_is_reported_for_every_service(channels):
         health_pb2.HealthCheckResponse.FromString,
     )
     for service in ("", "rado.v1.MemberService", "rado.v1.PartyService", "rado.v1.LearnerService"):
-        assert check(health_pb2.HealthCheckRequest(service=service), timeout=10).status == (
+        assert check(health_pb2.HealthCheckRequest(service=service), timeout=HANG_S).status == (
             health_pb2.HealthCheckResponse.SERVING
         )
 

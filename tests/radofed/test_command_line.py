@@ -16,6 +16,7 @@ from dpcore.records.schema import Schema
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output, Result, json_ready
 from radofed.common.failure import Failure
+from tests.waiting import HANG_S
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 
 TABLE = "age,smoker,ill\n" + "".join(
@@ -295,7 +296,7 @@ def test_a_warning_is_one_line_without_a_place_in_the_source():
         "entry_point.run = lambda arguments: warnings.warn('most rows are empty', stacklevel=1) or 0\n"
         "entry_point.main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
     assert done.stderr == "Warning: most rows are empty\n"
 
 

@@ -34,7 +34,7 @@ from radofed.demo.run import run_demo
 from radofed.demo.tables import OWN_SHARE, digits, own_file, party_names, read_xy
 from radofed.demo.whole_records import why_not
 from radofed.provision import provision
-from tests.federation import wait_until
+from tests.waiting import HANG_S, wait_until
 from wire.roster import Role
 
 RADOS = 250
@@ -100,7 +100,7 @@ def demo_in(root, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=400,
+        timeout=HANG_S,
         env=os.environ | {"PYTHONPATH": paths, "MODULES_DIRECTORY": str(root / "modules")},
     )
     assert result.returncode == 0, result.stderr[-5000:]
@@ -317,7 +317,7 @@ def test_the_users_own_file_without_anything_boolean(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "radofed", "demo", "--data", str(data), "--schema", str(tmp_path / "own.toml"),
          "--parties", "2", "--rados", "100"],
-        capture_output=True, text=True, check=False, timeout=400,
+        capture_output=True, text=True, check=False, timeout=HANG_S,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-5000:]
     assert "their design is plain" in result.stderr
@@ -344,14 +344,14 @@ def running_demo(temporary):
                 break
         # In the background: a full pipe must not keep the demo from ending.
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        wait_until(lambda: len(processes_about(temporary)) >= 3, timeout_s=60, what="the nodes")
+        wait_until(lambda: len(processes_about(temporary)) >= 3, what="the nodes")
         yield process
 
 
 def test_everything_ends_with_the_demo(tmp_path):
     with running_demo(tmp_path) as process:
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 1
+        assert process.wait(HANG_S) == 1
         assert json.loads(process.stdout.read())["error"]["code"] == "INTERRUPTED"
     wait_until(lambda: processes_about(tmp_path) == [], what="the end of what the demo started")
     assert list(tmp_path.iterdir()) == []
@@ -361,7 +361,7 @@ def test_everything_ends_with_the_demo(tmp_path):
 def test_a_demo_that_is_killed_leaves_no_process(tmp_path):
     with running_demo(tmp_path) as process:
         process.kill()
-        process.wait(30)
+        process.wait(HANG_S)
     wait_until(lambda: processes_about(tmp_path) == [], what="the children's end")
 
 
@@ -379,7 +379,7 @@ class TestChildren:
         with Children(tmp_path) as children:
             children.start("north", "party", "start", "--config", "nowhere.toml")
             with pytest.raises(ChildError, match="north ended early with exit code 4"):
-                wait_for("coordinator", lambda: False, children, 30)
+                wait_for("coordinator", lambda: False, children, HANG_S)
             assert "nowhere.toml" in children.logs_of_all()
 
     def test_one_that_is_not_ready_in_time(self, tmp_path):

@@ -23,6 +23,7 @@ from parties.ledger.limits import LedgerLimits
 from radofed.cli.entry_point import run
 from radofed.provision import provision
 from radofed.templates import PolicyChoices
+from tests.waiting import HANG_S
 from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey
 
@@ -194,7 +195,7 @@ def test_a_kill_between_the_commit_and_the_head_loses_no_charge(party):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert (killed.returncode, killed.stdout.split()) == (-9, ["100", "101"])
     ledger = opened(path)

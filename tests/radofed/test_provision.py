@@ -17,6 +17,7 @@ from radofed.common.files.writing import create_durably
 from radofed.provision import provision, split_address
 from radofed.templates import PolicyChoices
 from tests.certificates import server_credentials
+from tests.waiting import HANG_S
 from wire.envelopes import Envelope, SigningKey, fingerprint, load_public_key
 from wire.identity import TlsFiles
 from wire.roster import Role, open_roster
@@ -185,7 +186,7 @@ def test_ipv6_is_dialled_under_the_name_in_the_certificate(tmp_path):
         pytest.skip("this machine has no IPv6")
     server.start()
     with open_channel(dialled.replace("7443", str(port)), tls_of(party)) as channel:
-        grpc.channel_ready_future(channel).result(20)
+        grpc.channel_ready_future(channel).result(HANG_S)
     server.stop(0).wait()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.ray_nodes import RayNodes, needs_ray
+from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,7 +85,7 @@ def test_a_thousand_parties_need_two_actors_and_a_node_that_is_lost_changes_noth
     ):
         assert script.stdout.readline() == "strike\n", errors.read_text()[-3000:]
         nodes.remove_node_of_actor()
-        said, _ = script.communicate("struck\n", timeout=200)
+        said, _ = script.communicate("struck\n", timeout=HANG_S)
     assert script.returncode == 0, errors.read_text()[-3000:]
     # Ray says on the way what was lost.
     found = json.loads(said.splitlines()[-1])

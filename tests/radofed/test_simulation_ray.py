@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.waiting import HANG_S
+
 pytest.importorskip("ray", reason="Ray is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +70,7 @@ def refusal(kind, call):
 def knock(address, metadata):
     try:
         ask = grpc.insecure_channel(address).unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")
-        ask(b"", metadata=metadata, timeout=10)
+        ask(b"", metadata=metadata, timeout=HANG_S)
     except grpc.RpcError as error:
         return error.code().name
     return "OK"
@@ -137,7 +139,7 @@ def python(code, *arguments):
         cwd=ROOT,
         # Whatever else fills this machine's memory must not fail the test.
         env=clean | {"RAY_memory_monitor_refresh_ms": "0"},
-        timeout=240,
+        timeout=HANG_S,
     )
 
 

@@ -11,13 +11,17 @@ import pytest
 
 from tests.simulation.run import CASES, Report, bench, kept_case, simulate
 
-OPERATIONS = 20_000
+OPERATIONS = 5_000
+MORE_OPERATIONS = 20_000
 MANY_OPERATIONS = 1_000_000
 PAIRS_AT_LEAST = 100
 
 
-def test_no_run_breaks_a_promise(capsys):
-    report = simulate(0, lambda so_far: so_far.operations >= OPERATIONS)
+@pytest.mark.parametrize(
+    ("first_seed", "operations"), [(0, OPERATIONS), pytest.param(1000, MORE_OPERATIONS, marks=pytest.mark.more)]
+)
+def test_no_run_breaks_a_promise(first_seed, operations, capsys):
+    report = simulate(first_seed, lambda so_far: so_far.operations >= operations)
     with capsys.disabled():
         sys.stdout.write("\n" + "\n".join(report.lines()) + "\n")
     assert report.happened["progress"] > report.runs / 2

@@ -14,6 +14,7 @@ from dpcore.errors import ConfigurationError
 from radofed.certificates import Authority, make_request
 from radofed.common.files.writing import create_durably
 from tests.certificates import server_credentials
+from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
 from wire.identity import Certificate, TlsFiles
 from wire.roster import Role
@@ -111,7 +112,7 @@ def server(files):
 def test_the_server_knows_who_calls(files, server):
     _, target = server
     with open_channel(target, files.issue(Role.PARTY, "a")) as channel:
-        assert Caller(target, give_up_after_s=5)(channel.unary_unary("/t/Name"), b"x") == b"rado://fed/party/a"
+        assert Caller(target, give_up_after_s=HANG_S)(channel.unary_unary("/t/Name"), b"x") == b"rado://fed/party/a"
 
 
 def test_no_certificate_or_another_authority_gives_no_connection(files, server, tmp_path):
@@ -144,7 +145,7 @@ def test_a_party_cannot_pose_as_the_coordinator(files):
 def test_transient_failures_are_retried_and_refusals_are_not(files, server):
     echo, target = server
     with open_channel(target, files.issue(Role.PARTY, "a")) as channel:
-        caller = Caller(target, give_up_after_s=20)
+        caller = Caller(target, give_up_after_s=HANG_S)
         assert caller(channel.unary_unary("/t/Busy"), b"x") == b"done"
         assert echo.calls == 3
         echo.calls = 0

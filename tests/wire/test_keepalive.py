@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import grpc
 import pytest
 
+from tests.waiting import HANG_S
 from wire.transport import CHANNEL_OPTIONS, SERVER_OPTIONS
 
 # By gRPC's default rules the server disconnects a client that pings every 20 s at the fourth ping.
@@ -19,11 +20,11 @@ def connected(stack, server_options):
     server = grpc.server(futures.ThreadPoolExecutor(1), options=server_options)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    stack.callback(lambda: server.stop(None).wait(10))
+    stack.callback(lambda: server.stop(None).wait(HANG_S))
     channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", options=CHANNEL_OPTIONS))
     states = []
     channel.subscribe(states.append, try_to_connect=True)
-    grpc.channel_ready_future(channel).result(timeout=20)
+    grpc.channel_ready_future(channel).result(timeout=HANG_S)
     return states
 
 

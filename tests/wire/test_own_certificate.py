@@ -11,6 +11,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from radofed.common.logs import Log
+from tests.waiting import HANG_S
 from tests.wire.test_identity import NOW, Echo, Files
 from wire.identity import TlsFiles
 from wire.own_certificate import OwnCertificate
@@ -41,7 +42,7 @@ def served_at(target: str, client: TlsFiles) -> bytes:
     context.set_alpn_protocols(["h2"])
     host, port = target.split(":")
     with (
-        socket.create_connection((host, int(port)), timeout=10) as raw,
+        socket.create_connection((host, int(port)), timeout=HANG_S) as raw,
         context.wrap_socket(raw, server_hostname=host) as connection,
     ):
         return connection.getpeercert(binary_form=True)
@@ -57,7 +58,7 @@ def test_new_connections_use_the_renewed_certificate_and_old_ones_go_on(files, c
     server.start()
 
     def name(channel: grpc.Channel) -> bytes:
-        return Caller(target, give_up_after_s=5)(channel.unary_unary("/t/Name"), b"x")
+        return Caller(target, give_up_after_s=HANG_S)(channel.unary_unary("/t/Name"), b"x")
 
     try:
         with open_channel(target, client) as channel:
@@ -75,7 +76,7 @@ def test_new_connections_use_the_renewed_certificate_and_old_ones_go_on(files, c
         # A client without a certificate is refused by the renewed credentials, too.
         nameless = grpc.secure_channel(target, grpc.ssl_channel_credentials(client.ca.read_bytes()))
         with pytest.raises(grpc.RpcError):
-            nameless.unary_unary("/t/Name")(b"x", timeout=5)
+            nameless.unary_unary("/t/Name")(b"x", timeout=HANG_S)
         nameless.close()
     finally:
         server.stop(0).wait()

@@ -48,6 +48,7 @@ from tests.federation import ProcessFederation
 from tests.parties import party_world
 from tests.parties import test_node as test_party_node
 from tests.radofed.simulation_world import made_up, simulate
+from tests.waiting import HANG_S
 
 ROOT = Path(__file__).parents[3]
 THREADS = 3
@@ -153,17 +154,17 @@ def test_the_last_to_leave_restores_it():
     def first():
         with one_blas_thread():
             entered.set()
-            assert second_entered.wait(60)
+            assert second_entered.wait(HANG_S)
         left.set()
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert entered.wait(60)
+    assert entered.wait(HANG_S)
     with one_blas_thread():
         second_entered.set()
-        assert left.wait(60)
+        assert left.wait(HANG_S)
         seen.append(blas_threads())
-    thread.join(60)
+    thread.join(HANG_S)
     assert seen == [{1}]
     assert blas_threads() == {THREADS}
 
@@ -173,7 +174,7 @@ def test_many_threads_that_enter_and_leave_at_once_agree():
     seen = []
 
     def work():
-        start.wait(60)
+        start.wait(HANG_S)
         for _ in range(12):
             with one_blas_thread():
                 seen.append(blas_threads())
@@ -182,7 +183,7 @@ def test_many_threads_that_enter_and_leave_at_once_agree():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_S)
     assert seen == [{1}] * 96
     assert blas_threads() == {THREADS}
 
@@ -204,20 +205,20 @@ def test_where_the_number_belongs_to_a_thread_each_sets_and_restores_its_own(mon
         with one_blas_thread():
             note("other, inside")
             entered.set()
-            assert left.wait(60)
+            assert left.wait(HANG_S)
             note("other, alone inside")
         note("other, after")
 
     with threadpool_limits(4, user_api="openmp"):
         thread = threading.Thread(target=other)
         thread.start()
-        assert entered.wait(60)
+        assert entered.wait(HANG_S)
         note("main, before")
         with one_blas_thread():
             note("main, inside")
         note("main, after")
         left.set()
-        thread.join(60)
+        thread.join(HANG_S)
     assert dict(seen) == {
         "other, inside": {1},
         "main, before": {4},

@@ -8,6 +8,7 @@ import pytest
 
 from dpcore.numbers.processors import processors
 from dpcore.paillier.threads import even_ranges, lock_released, over_ranges
+from tests.waiting import HANG_S
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 7])
@@ -21,7 +22,7 @@ def test_ranges_cover_all_in_order(threads, count, size):
 @pytest.mark.parametrize("threads", [2, 3])
 def test_several_threads_work_at_once(threads):
     barrier = threading.Barrier(threads)
-    list(over_ranges(lambda _start, _stop: barrier.wait(20), threads, size=1, threads=threads))
+    list(over_ranges(lambda _start, _stop: barrier.wait(HANG_S), threads, size=1, threads=threads))
 
 
 @pytest.mark.parametrize("threads", [2, 3])

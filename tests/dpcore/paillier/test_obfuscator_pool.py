@@ -8,7 +8,6 @@ import select
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from dpcore.paillier import pool as pool_module
 from dpcore.paillier.pool import MOST_READY, ObfuscatorPool
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, SystemRandom
+from tests.waiting import HANG_S, wait_until
 
 TEST_KEY = SecretKey.generate_test_key(SeededRandom(b"pool"), bits=512)
 PUBLIC = TEST_KEY.public_key
@@ -31,20 +31,13 @@ def pool():
         yield made
 
 
-def wait_for(condition, timeout_s=20.0):
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "the condition never held"
-        time.sleep(0.005)
-
-
 def filled(pool, count):
     pool.prepare(count)
-    wait_for(lambda: pool.ready == count)
+    wait_until(lambda: pool.ready == count)
     return pool
 
 
-def in_child(work, timeout_s=20.0):
+def in_child(work, timeout_s=HANG_S):
     """The ciphertexts that work() returns in a forked child. Fails if the child hangs or dies."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -179,11 +172,11 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child(pool
     def hold():
         with pool._stock().changed:
             held.set()
-            go_on.wait(30)
+            go_on.wait(HANG_S)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(10)
+    held.wait(HANG_S)
     try:
         assert len(in_child(lambda: filled(pool, 5).draw_many(7))) == 7
     finally:
@@ -265,12 +258,12 @@ def test_only_requested_entries_are_made(pool):
     pool.prepare(0)
     assert pool._stock().missing == 0
     pool.keep(6)
-    wait_for(lambda: pool.ready == 6)
+    wait_until(lambda: pool.ready == 6)
     pool.prepare(4)
     pool.draw_many(4)
     assert (pool.ready, pool._stock().needed, pool._stock().kept) == (2, 0, 0)
     pool.keep(5)
-    wait_for(lambda: pool.ready == 5)
+    wait_until(lambda: pool.ready == 5)
     assert (pool._stock().needed, pool._stock().kept) == (0, 5)
 
 
@@ -285,7 +278,7 @@ def test_the_number_of_kept_entries_is_bounded(pool, monkeypatch):
     pool.keep(0)
     monkeypatch.setattr(pool_module, "MOST_READY", pool.ready + 5)
     pool.prepare(10**9)
-    wait_for(lambda: stock.missing <= 0)
+    wait_until(lambda: stock.missing <= 0)
     assert pool.ready <= pool_module.MOST_READY + 16
     with pytest.raises(ValueError, match="0 or more"):
         pool.draw_many(-1)
@@ -311,7 +304,7 @@ def test_a_pool_that_was_never_closed_ends_its_thread():
     filler = pool._stock().filler
     del pool
     gc.collect()
-    filler.join(20)
+    filler.join(HANG_S)
     assert not filler.is_alive()
 
 
@@ -322,11 +315,11 @@ def test_a_child_may_release_a_pool_whose_lock_its_parent_held():
     def hold(stock):
         with stock.changed:
             held.set()
-            go_on.wait(30)
+            go_on.wait(HANG_S)
 
     holder = threading.Thread(target=hold, args=[pools[0]._stock()])
     holder.start()
-    held.wait(10)
+    held.wait(HANG_S)
 
     def child():
         pools.clear()
@@ -353,7 +346,7 @@ def test_a_thread_that_fails_is_replaced_and_draws_go_on(pool, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", raised.append)
     monkeypatch.setattr(pool._source, "draw_many", failing)
     pool.prepare(5)
-    wait_for(lambda: raised)
+    wait_until(lambda: raised)
     pool._stock().filler.join()
     assert len(set(pool.draw_many(5))) == 5
     filled(pool, 6)
@@ -391,7 +384,7 @@ def test_a_new_process_starts_empty_writes_nothing_and_is_not_kept_alive():
     drawn = set()
     for _ in range(2):
         ended = subprocess.run(
-            [sys.executable, "-c", _PROCESS, str(PUBLIC.n)], capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", _PROCESS, str(PUBLIC.n)], capture_output=True, text=True, timeout=HANG_S, check=True
         )
         ready, octets, written = ended.stdout.splitlines()
         assert int(ready) < 1000

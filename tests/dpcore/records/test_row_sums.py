@@ -12,6 +12,7 @@ from dpcore.numbers.processors import processors
 from dpcore.records import row_sums
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.row_sums import RUN_BLOCKS, add_exactly, on_threads, sum_on_threads
+from tests.waiting import HANG_S
 
 
 def numbered(rows: int) -> Records:
@@ -55,7 +56,7 @@ class Held:
     shape = (1,)
 
     def __init__(self, threads: int) -> None:
-        self.barrier = threading.Barrier(threads, timeout=60)
+        self.barrier = threading.Barrier(threads, timeout=HANG_S)
         self.names: set[str] = set()
 
     def add(self, total, records, first_row):
@@ -101,7 +102,7 @@ def test_an_error_in_a_part_ends_the_work(gate, monkeypatch):
             if first_row == 2 * BLOCK_ROWS:
                 raise ZeroDivisionError
             if first_row > 2 * BLOCK_ROWS:
-                assert gate.wait(60)
+                assert gate.wait(HANG_S)
 
     with pytest.raises(ZeroDivisionError):
         sum_on_threads(Broken(), numbered(100 * BLOCK_ROWS))
@@ -114,7 +115,7 @@ def test_closing_the_results_stops_the_work(gate):
 
     def work(item: int) -> int:
         begun.append(item)
-        assert item < 5 or gate.wait(60)
+        assert item < 5 or gate.wait(HANG_S)
         return item
 
     results = on_threads(work, range(1000))
@@ -151,9 +152,9 @@ class Huge:
 def test_exact_sums_of_threads_whose_sum_is_not_exact_are_refused(value, monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: 2)
     with pytest.raises(SlotOverflowError):
-        sum_on_threads(Huge(value, threading.Barrier(2, timeout=60)), numbered(2 * BLOCK_ROWS))
+        sum_on_threads(Huge(value, threading.Barrier(2, timeout=HANG_S)), numbered(2 * BLOCK_ROWS))
     less = value - (1 if value > 0 else -1)
-    total = sum_on_threads(Huge(less, threading.Barrier(2, timeout=60)), numbered(2 * BLOCK_ROWS))
+    total = sum_on_threads(Huge(less, threading.Barrier(2, timeout=HANG_S)), numbered(2 * BLOCK_ROWS))
     assert total.tolist() == [2 * less]
 
 

@@ -1,7 +1,5 @@
 """A party prepares obfuscators: those of a query from its acceptance, spare ones between queries."""
 
-import time
-
 import pytest
 from pydantic import ValidationError
 
@@ -9,6 +7,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from parties.answering.obfuscators import MOST_KEYS, Obfuscators
 from parties.config import PartyConfig
+from tests.waiting import wait_until
 
 KEYS = [SecretKey.generate_test_key(SeededRandom(seed), bits=256).public_key for seed in range(MOST_KEYS + 1)]
 
@@ -20,21 +19,14 @@ def obfuscators():
     made.close()
 
 
-def wait_for(condition, timeout_s=20.0):
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
-
-
 def test_what_is_expected_is_made_and_spare_ones_once_it_is_drawn(obfuscators):
     obfuscators.expect(KEYS[0], 12)
     source = obfuscators.source(KEYS[0])
-    wait_for(lambda: source.ready == 12)
+    wait_until(lambda: source.ready == 12)
     source.draw_many(12)
     assert source.ready == 0
     obfuscators.rest(KEYS[0])
-    wait_for(lambda: source.ready == 7)
+    wait_until(lambda: source.ready == 7)
     assert obfuscators.source(KEYS[0]) is source
     assert source.public_key == KEYS[0]
 
@@ -92,7 +84,7 @@ def test_without_spare_ones_nothing_waits():
 def test_closing_forgets_all(obfuscators):
     obfuscators.expect(KEYS[0], 5)
     source = obfuscators.source(KEYS[0])
-    wait_for(lambda: source.ready == 5)
+    wait_until(lambda: source.ready == 5)
     obfuscators.close()
     assert source.ready == 0
 
@@ -103,7 +95,7 @@ def test_a_query_is_prepared_for_when_it_is_accepted_and_not_when_it_is_refused(
     key, ciphertexts = ada.world.key.public_key, ada.world.open(envelope).ciphertexts
     assert ada.lifecycle.advance(ada.work(envelope))
     source = ada.lifecycle._obfuscators.source(key)
-    wait_for(lambda: source.ready == ciphertexts)
+    wait_until(lambda: source.ready == ciphertexts)
     ada.lifecycle.compute(ada.work(envelope))
     assert source.ready == 0
     other = ada.world.ask(ada.world.query(max_parties=2, cohort_min=2))

@@ -27,6 +27,7 @@ from radofed.common.cluster.jobs import ClusterJob
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA, make_records
 from tests.ray_nodes import JobHere, needs_ray, one_more, slowly, with_one_blas_thread, wrong_shape
+from tests.waiting import HANG_S
 
 # Ten runs of one block, the last one not whole.
 ROWS = 9 * BLOCK_ROWS + 77
@@ -46,7 +47,9 @@ def one_block_an_item(monkeypatch):
 
 @pytest.fixture
 def sums(nodes):
-    settings = PartyCluster(address=nodes.address, token_file=nodes.token_file, workers=1, timeout_s=60, from_rows=ROWS)
+    settings = PartyCluster(
+        address=nodes.address, token_file=nodes.token_file, workers=1, timeout_s=HANG_S, from_rows=ROWS
+    )
     return ClusterRowSums(settings, Log("party"))
 
 
@@ -131,7 +134,7 @@ def test_work_that_is_not_wanted_any_more_stops(sums, records, monkeypatch):
 @pytest.mark.parametrize("kind", [JobHere, pytest.param(ClusterJob, marks=pytest.mark.slow)])
 def test_a_result_of_another_shape_is_not_added(request, records, monkeypatch, caplog, kind):
     on_workers(monkeypatch, wrong_shape, kind)
-    nowhere = PartyCluster(address="127.0.0.1:1", workers=1, timeout_s=60, from_rows=ROWS)
+    nowhere = PartyCluster(address="127.0.0.1:1", workers=1, timeout_s=HANG_S, from_rows=ROWS)
     sums = ClusterRowSums(nowhere, Log("party")) if kind is JobHere else request.getfixturevalue("sums")
     np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
     (record,) = [record for record in caplog.records if "cluster failed" in record.getMessage()]
@@ -238,7 +241,7 @@ def test_workers_get_no_values_of_rows_outside_the_part(records, monkeypatch, ca
         return function(shared, payload)
 
     on_workers(monkeypatch, noted, JobHere)
-    settings = PartyCluster(address="auto", workers=1, timeout_s=60, from_rows=ROWS)
+    settings = PartyCluster(address="auto", workers=1, timeout_s=HANG_S, from_rows=ROWS)
     numbers = RowNumbers(RowKey(bytes(32), "f", "p", "d"))
     part = numbers.part_of(records, HeldBack(Fraction(1, 5), Part.TRAINING))
     moments = MomentsPart(records.d, 10, Clip(Fraction(2), bias=True))

@@ -20,6 +20,7 @@ from parties.ledger.charges import Charge, marginal
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import BudgetExceededError, LedgerLimits
 from tests.parties.party_world import SMOKER, limits
+from tests.waiting import HANG_S
 from wire.errors import Code
 from wire.query import CLOCK_SKEW_S
 
@@ -432,7 +433,7 @@ def test_processes_cannot_overdraw_together(path):
     """
     opened(path).database.close()
     processes = [spender(path, number, 60) for number in range(4)]
-    done = [len(process.communicate(timeout=120)[0].split()) for process in processes]
+    done = [len(process.communicate(timeout=HANG_S)[0].split()) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0]
     assert sum(done) == 100
     assert spent(opened(path)) == 10
@@ -447,7 +448,7 @@ def test_a_reported_charge_survives_kill_9(path):
         time.sleep(0.003 * number)
         os.kill(process.pid, signal.SIGKILL)
         lines += process.stdout.readlines()
-        process.wait(30)
+        process.wait(HANG_S)
         reported += len(lines)
         ledger = opened(path)
         # The one being charged when it was killed may stand without having been reported.

@@ -27,6 +27,7 @@ from radofed.joining.operator import found
 from tests.full_disk import fill
 from tests.radofed.backup.nodes import RECORDED, config_of, make_federation
 from tests.radofed.test_ledger_backup import make_party
+from tests.waiting import HANG_S
 
 ANY = Expected()
 Members = dict[str, bytes]
@@ -334,7 +335,7 @@ def test_a_restore_that_is_killed_leaves_no_directory(good, tmp_path):
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "protos")])},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert killed.returncode == -signal.SIGKILL
     assert not back.exists()

@@ -3,7 +3,6 @@
 import os
 import pickle
 import subprocess
-import time
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import pytest
 
 from radofed.common.cluster import jobs as cluster_jobs
 from radofed.common.cluster.jobs import ClusterError, ClusterJob, ClusterSettings
+from tests.waiting import HANG_S, wait_until
 
-SETTINGS = ClusterSettings(address="127.0.0.1:1", workers=1, timeout_s=30)
+SETTINGS = ClusterSettings(address="127.0.0.1:1", workers=1, timeout_s=HANG_S)
 
 
 class Runs:
@@ -121,9 +121,6 @@ def test_the_driver_runs_where_no_other_user_may_write_and_ends_with_the_node(tm
     assert Path(f"/proc/{process.pid}/cwd").readlink() == Path("/")
     # As the kernel does when the node is killed.
     Connection.close(job._connection)
-    give_up_at = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < give_up_at:
-        time.sleep(0.01)
-    assert process.poll() is not None
+    wait_until(lambda: process.poll() is not None, what="the driver's end")
     job._connection = None
     job._end()

@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -20,6 +19,7 @@ from radofed.common.logs import (
     JsonLines,
     Log,
 )
+from tests.waiting import HANG_S, wait_until
 from wire.errors import Code
 
 
@@ -112,9 +112,7 @@ def test_the_default_timer_logs_the_summary(caplog, monkeypatch):
     log = Log("test.log")
     for _ in range(REFUSALS_LOGGED + 3):
         log.refused("call refused", peer="bo", code=Code.ROLE_FORBIDDEN)
-    end = time.monotonic() + 10
-    while time.monotonic() < end and own(caplog)[-1].getMessage() != "refusals not logged":
-        time.sleep(0.01)
+    wait_until(lambda: own(caplog)[-1].getMessage() == "refusals not logged", what="the summary")
     assert own(caplog)[-1].fields["count"] == 3
 
 
@@ -153,7 +151,7 @@ def test_grpc_logs_nothing_unless_the_operator_asks(quiet, verbosity, speaks):
         capture_output=True,
         check=False,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert done.stdout == "failed\n", done.stderr
     assert bool(done.stderr) is speaks, done.stderr
@@ -230,7 +228,7 @@ def test_a_node_s_log_is_bounded(tmp_path):
         "log = Log('node')\n"
         "for _ in range(5000): log.error('flood', filler='x' * 500)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_S)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert (tmp_path / "log").stat().st_size <= MOST_EVENT_BYTES + 500
     assert lines[-1]["event"] == "lines not logged"

@@ -17,7 +17,7 @@ OPTIONS = ["--disable-background-networking", "--disable-component-update", "--d
 @pytest.fixture(scope="module")
 def browser(request):
     """For one file: while Playwright runs, no other event loop can run in this thread."""
-    if request.config.option.markexpr == "not slow" and request.path.name != "test_looking.py":
+    if "not slow" in request.config.option.markexpr and request.path.name != "test_looking.py":
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(looking, "LOOKED_AT", {looking.WIDE})
             yield from _browser()

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from tests import forked
-from tests.federation import wait_until
 from tests.forked import Forked
 from tests.radofed.console.serving import LINK, Caller
+from tests.waiting import wait_until
 
 _VOID = {"meta", "link", "input", "line", "polyline", "circle", "br"}
 

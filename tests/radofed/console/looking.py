@@ -4,6 +4,8 @@ from contextlib import contextmanager
 
 from axe_playwright_python.sync_playwright import Axe
 
+from tests.waiting import HANG_S
+
 MOST_BYTES = 300_000
 NARROW, WIDE = 400, 1200
 # What axe looks at: the fixture `browser` takes the narrow width out in `make test`.
@@ -22,7 +24,7 @@ def visiting(browser, access, **options):
     """
     with browser.new_context(viewport={"width": WIDE, "height": 900}, **options) as context:
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(HANG_S * 1000)
         said: list[str] = []
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))

@@ -14,7 +14,7 @@ from radofed.console.access import Access
 from radofed.console.app import Console
 from radofed.console.pages import Views
 from radofed.console.serving import settings
-from tests.federation import wait_until
+from tests.waiting import HANG_S, wait_until
 
 LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w-]+/enter\?token=[\w-]+")
 
@@ -30,7 +30,7 @@ class Caller:
 
     def ask(self, path: str, *, method: str = "GET", form=None, **headers: str):
         """Status, headers and text of an answer. path: below the console's root, or from "/" on."""
-        connection = http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=20)
+        connection = http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=HANG_S)
         body = None if form is None else urlencode(form)
         sent = {"Host": self.host, "Cookie": self.cookie} | ({"Origin": f"http://{self.host}"} if body else {})
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -61,4 +61,4 @@ def serving(views: Views, **options) -> Iterator[Access]:
             yield access
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(HANG_S)

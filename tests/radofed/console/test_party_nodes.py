@@ -9,9 +9,10 @@ from learner.config import LearnerConfig
 from learner.session import QueryEndedError, Session
 from radofed.console.party.views import party_views
 from tests.end_to_end.test_approval import ROWS, ask, asking, at, in_history, ledger, waiting
-from tests.federation import rado, wait_until
+from tests.federation import rado
 from tests.radofed.console.looking import check_page, open_page, press, visiting
 from tests.radofed.console.serving import serving
+from tests.waiting import HANG_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def federation(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learner(federation):
-    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=HANG_S) as session:
         yield session
 
 
@@ -72,7 +73,7 @@ def approved(federation, learner, page, access):
     press(page, "Approve")
     assert "Approved: 1 of 1 approvals" in main(page)
     assert before["events_charged"] == 0
-    learner.watch(bytes.fromhex(query_id), timeout_s=120)
+    learner.watch(bytes.fromhex(query_id), timeout_s=HANG_S)
     wait_until(
         lambda: in_history(federation, bytes.fromhex(query_id))["attempts"][0]["outcome"] == "charged and sent",
         what="the end",
@@ -135,7 +136,7 @@ def test_a_refusal_reaches_the_learner(federation, learner, page, access):
     press(page, "Refuse")
     assert "refused by Ann Lee" in main(page)
     with pytest.raises(QueryEndedError):
-        learner.watch(query_id, timeout_s=120)
+        learner.watch(query_id, timeout_s=HANG_S)
     assert {party.party: party.code for party in learner.status(query_id).parties}["a"] == "PERSON_REFUSED"
 
 

@@ -9,9 +9,10 @@ import pytest
 from radofed.provision import provision
 from radofed.templates import PolicyChoices
 from tests import forked
-from tests.federation import rado, wait_until
+from tests.federation import rado
 from tests.forked import Forked
 from tests.radofed.console.serving import LINK
+from tests.waiting import HANG_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_it_shows_any_role_and_ends_on_a_signal(members, browser, tmp_path, name
             assert "token" not in page.url
             assert re.search(rf"{name}, (party|coordinator|learner) of clinics", page.inner_text("header"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(HANG_S) == 0
     finally:
         process.kill()
     # Requests, tokens in them, are not logged.

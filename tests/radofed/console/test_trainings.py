@@ -22,7 +22,7 @@ from radofed.console.pages import Visit
 from radofed.provision import provision
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA
-from tests.federation import wait_until
+from tests.waiting import HANG_S, wait_until
 from wire.roster import Role
 
 
@@ -64,7 +64,7 @@ def test_a_lost_attempt_stops_a_training_and_is_said_with_its_cost(trainings, mo
 
     def lose(training, _source):
         runs.append((training.name, training.epsilon))
-        assert may_end.wait(20)
+        assert may_end.wait(HANG_S)
         raise RoundLostError("attempt 1 of the query was lost", 1)
 
     monkeypatch.setattr(AskedTraining, "run", lose)

@@ -21,6 +21,7 @@ from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.requests import ReceivedRequest, make_join_request
 from tests.docs.examples import DOCS
 from tests.federation import rado
+from tests.waiting import HANG_S
 from tests.wire.test_identity import Echo
 from wire.errors import ConnectionLostError
 from wire.identity import Certificate, TlsFiles
@@ -80,7 +81,7 @@ class Old:
         served.start()
         try:
             with open_channel(f"localhost:{port}", self.tls(client)) as channel:
-                return Caller(f"localhost:{port}", give_up_after_s=0)(channel.unary_unary("/t/Name"), b"x", timeout_s=5)
+                return Caller(f"localhost:{port}", give_up_after_s=HANG_S)(channel.unary_unary("/t/Name"), b"x")
         finally:
             served.stop(0)
 

@@ -20,8 +20,9 @@ from radofed.common.watching.probe import ask_ready
 from radofed.common.watching.readiness import Reason
 from radofed.common.watching.server import WatchServer
 from radofed.common.watching.settings import WatchSettings
-from tests.federation import free_port, wait_until
+from tests.federation import free_port
 from tests.radofed.watching.scraping import LIMIT_BYTES, ready, scrape
+from tests.waiting import HANG_S, wait_until
 
 
 class Node:
@@ -71,7 +72,7 @@ def start(node, monkeypatch):
 
 
 def status_of(place, path="/healthz", **headers):
-    connection = http.client.HTTPConnection(*place, timeout=30)
+    connection = http.client.HTTPConnection(*place, timeout=HANG_S)
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     return response.status, response.read()
