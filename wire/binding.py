@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from dpcore.paillier.masks import agreed
 from dpcore.paillier.tag import COMMITMENT_BYTES, SEED_BYTES, is_low_order, seed_commitment
 from rado.v1 import query_pb2
-from wire.envelopes import KEY_BYTES, SigningKey
+from wire.envelopes import KEY_BYTES, SigningKey, spoken
 from wire.errors import Code, WireError
 from wire.roster import Member
 
@@ -98,13 +98,26 @@ class Binding:
         Raises WireError(QUERY_INVALID) if none is sealed for it, and WireError(SEED_MISMATCH) if another one is than
         the query commits to: the parties' coefficients would differ, and the learner could open one party's sum.
         """
-        sealed = dict(self.sealed_seeds).get(party)
-        if sealed is None:
+        seed = self._decrypted(party, signing_key, nonce)
+        if seed is None:
             raise WireError(Code.QUERY_INVALID, f"The query has no seed for {party!r}: it was planned without it.")
-        seed = _xored(sealed, _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
         if seed_commitment(seed, nonce=nonce) != self.commitment:
             raise WireError(Code.SEED_MISMATCH, f"The seed for {party!r} is another than the query commits to.")
         return seed
+
+    def digits(self, party: str, signing_key: SigningKey, nonce: bytes) -> str | None:
+        """Digits of the seed that this party finds, for parties to compare; None if there is none for it.
+
+        For queries from before 0.2.1, which do not commit to a seed.
+        """
+        seed = self._decrypted(party, signing_key, nonce)
+        return None if seed is None else spoken(seed_commitment(seed, nonce=nonce))
+
+    def _decrypted(self, party: str, signing_key: SigningKey, nonce: bytes) -> bytes | None:
+        sealed = dict(self.sealed_seeds).get(party)
+        if sealed is None:
+            return None
+        return _xored(sealed, _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
 
     def to_proto(self) -> query_pb2.Binding:
         """The message that travels."""

@@ -28,6 +28,7 @@ from parties.config import PartyConfig
 from parties.database import LedgerBusyError, LedgerDamagedError, LedgerOwner, LedgerSetBackError, PartyDatabase
 from parties.history.history import Page
 from parties.history.reading import HistoryReader
+from parties.history.seeds import seeds_of
 from parties.ledger.anchor import head_path
 from parties.ledger.charges import ScopeKind, marginal
 from parties.ledger.format import CHAINED_VERSION, FORMAT_VERSION
@@ -38,7 +39,7 @@ from radofed.common.files.schemas import load_schema
 from radofed.node_config import role_of
 from tests.full_disk import fill
 from wire.cohort import Acceptance, Receipt, open_statement
-from wire.envelopes import Envelope, Kind, load_public_key
+from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.query import open_query
 from wire.roster import Role, open_roster
 from wire.status import Phase
@@ -350,3 +351,18 @@ def test_a_history_is_read(tmp_path, version, kinds, charged):
         found = reader.page(Page())
     assert sorted(each.shown.kind for each in found) == kinds
     assert sum(attempt.is_charged for each in found for attempt in each.attempts) == charged
+
+
+@pytest.mark.parametrize(("version", "charged"), [("0.2", 4), ("0.2.0", 9)])
+def test_seeds_of_past_queries_are_shown(tmp_path, version, charged):
+    """Their digits are those of another key here: the recorded party's own is not kept."""
+    shutil.copytree(HERE / version, tmp_path / version)
+    place = tmp_path / version
+    unpacked(f"{version}/ledger.sqlite.gz", place / "state/ledger.sqlite")
+    unpacked(f"{version}/history.sqlite.gz", place / "state/history.sqlite")
+    config = PartyConfig.load(place / "party.toml")
+    SigningKey.generate("clinics").save(config.signing_key)
+    found = seeds_of(config)
+    assert (len(found.unchecked), found.checked) == (charged, 0)
+    assert all(len(each.digits) == 35 for each in found.unchecked)
+    assert len({each.digits for each in found.unchecked}) == charged

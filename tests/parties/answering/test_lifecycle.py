@@ -198,6 +198,18 @@ def test_the_seeds_of_others_are_theirs_to_check(ada):
         bo.binding.unseal("bo", ada.world.party_keys["bo"], bo.nonce)
 
 
+def test_digits_of_a_query_that_does_not_commit_show_unequal_seeds(world):
+    def digits(query: Query) -> list[str | None]:
+        names = ("ada", "bo", "cy")
+        return [query.binding.digits(name, world.party_keys[name], query.nonce) for name in names]
+
+    ada, bo, cy = digits(sealed(world))
+    assert ada == bo == cy
+    ada, bo, cy = digits(sealed(world, bo=OTHER))
+    assert ada == cy != bo
+    assert digits(sealed(world, without="cy"))[2] is None
+
+
 def test_an_upload_checks_the_seed_again(ada, monkeypatch):
     """The node may have been updated since it accepted. Nothing leaves, and nothing is charged."""
     monkeypatch.setattr(parties.answering.decisions, "check_seed", lambda *_: None)
