@@ -1,8 +1,8 @@
 """What an honest party sends in an attempt, as forms over unknowns.
 
-The forms are those of the code: dpcore.paillier.packing (slots), masks and tag. Every rule of the protocol whose absence
-was or would be a fault is a parameter, with today's protocol as default. So that model and code do not drift apart,
-tests/end_to_end/test_forms_of_uploads.py decrypts real uploads and compares each plaintext with its form.
+The forms are those of the code: dpcore.paillier.packing (slots), masks and tag. Every rule of the protocol whose
+absence was or would be a fault is a parameter, with today's protocol as default. So that model and code do not drift
+apart, tests/end_to_end/test_forms_of_uploads.py decrypts real uploads and compares each plaintext with its form.
 """
 
 from collections.abc import Iterator
