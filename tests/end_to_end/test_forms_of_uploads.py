@@ -24,6 +24,7 @@ from dpcore.research.who_learns_what.protocol import (
     Kind,
     Protocol,
     Shown,
+    Upload,
     alpha,
     pair_of,
     polynomial,
@@ -148,3 +149,22 @@ def test_the_learner_s_condition_is_the_model_s(cohort):
     numbers = tuple(Form.number(int(value)) for value in values)
     h = number(polynomial(numbers, alpha(Shown(1, EVERYONE), TODAY)), derived, PRIME)
     assert tag % PRIME == (sum(pads) + h) % PRIME
+
+
+def test_unknowns_that_the_model_takes_apart_are_derived_apart(cohort):
+    """For two attempts and two cohorts with the same mask keys, and digests that do not have the attempt in them."""
+    digests = [sha256(b"one"), sha256(b"another")]
+    shown = [Shown(attempt, EVERYONE, variant) for attempt in (1, 2) for variant in (0, 1)]
+    derived = Derived(cohort, {each.digest: digests[each.variant] for each in shown})
+    protocol = Protocol(values=cohort.opened.query.length)
+    forms = [form for each in shown for name in ROWS for form in all_plaintexts(upload(name, each, protocol))]
+    unknowns = {unknown for form in forms for unknown in form.unknowns}
+    apart = {unknown: derived(unknown) for unknown in unknowns if unknown.kind in {Kind.MASK, Kind.PAD, Kind.ALPHA}}
+    # Three pairs with a mask for each slot and the tag, three pads, and a coefficient for each attempt.
+    assert len(apart) == len(shown) * (3 * (protocol.values + 2) + 3) + 2
+    assert len(set(apart.values())) == len(apart)
+
+
+def all_plaintexts(sent: Upload) -> list[Form]:
+    assert sent.tag is not None
+    return [*sent.slots, sent.tag]
