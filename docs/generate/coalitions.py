@@ -34,7 +34,7 @@ class _Row:
 
 
 _ROWS = (
-    _Row("nobody", _NO_MEMBERS),
+    _Row("nobody, so with an outsider: an outsider alone", _NO_MEMBERS),
     _Row("coordinator", _NO_MEMBERS, coordinator=True),
     _Row("members, any number", _ANY),
     _Row("coordinator and members, any number", _ANY, coordinator=True),

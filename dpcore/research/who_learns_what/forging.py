@@ -10,11 +10,16 @@ values). These are linear conditions on the factors, as polynomials in all unkno
 formal for who does not know them. Who knows them may choose factors by them, so they are numbers then, at a random
 point.
 
-**What it does not see.** No move shifts slots by a power of two, or puts a tag into slots: it has 130 bits, and what
-64-bit slots read of it is no linear function. A packed plaintext is one number whose slots cannot be taken apart, so
-ciphertexts have at least two values here. The only value of a ciphertext could be taken out by who guesses how often
-each other slot's sum wrapped (for more than two members at most 3 in 4 for each slot), and then a coalition that knows
-the coefficient could scale it.
+**What it does not see.**
+
+- A sum that wraps modulo 2^value_bits, which the tag refuses. Who knows the coefficient learns from a refusal whether
+  one did (threat model, 4.1).
+- Moves that shift slots by a power of two, or put a tag into slots: it has 130 bits, and what 64-bit slots read of it
+  is no linear function.
+- A ciphertext with a single value. A packed plaintext is one number whose slots cannot be taken apart, so ciphertexts
+  have at least two values here. A single one can be taken out by who guesses how often each other slot's sum wrapped,
+  with two honest members right in 3 of 4 cases on average for each slot. Who knows the coefficient a then finds c with c
+  and a c mod p small, and scales a value V by 1 + c, if V^2 < 2^(value_bits - 1).
 """
 
 from collections.abc import Iterator, Sequence
