@@ -18,8 +18,8 @@ point.
   is no linear function.
 - A ciphertext with a single value. A packed plaintext is one number whose slots cannot be taken apart, so ciphertexts
   have at least two values here. A single one can be taken out by who guesses how often each other slot's sum wrapped,
-  with two honest members right in 3 of 4 cases on average for each slot. Who knows the coefficient a then finds c with c
-  and a c mod p small, and scales a value V by 1 + c, if V^2 < 2^(value_bits - 1).
+  with two honest members right in 3 of 4 cases on average for each slot. Who knows the coefficient a then finds a c,
+  small like a c mod p, and scales a value V by 1 + c, if V^2 < 2^(value_bits - 1).
 """
 
 from collections.abc import Iterator, Sequence
