@@ -150,9 +150,10 @@ def bound(secret, obfuscator) -> CohortInMemory:
     return CohortInMemory(KIND, secret, obfuscator)
 
 
-def test_a_colluding_member_can_shift_values_as_it_could_by_lying(bound):
+def shifted(bound: CohortInMemory, number: int) -> list[bytes]:
+    """The honest product with a number added to the second value, and to the tag what that moves it by."""
     shift = np.zeros(bound.opened.query.length, dtype=np.int64)
-    shift[1] = 7
+    shift[1] = number
     tag = polynomial(shift, bound.coefficient("a"))
     slot, last = bound.opened.query.encoding.slot_bits, bound.opened.ciphertexts - 1
     (product,) = edited(bound, {})
@@ -160,8 +161,22 @@ def test_a_colluding_member_can_shift_values_as_it_could_by_lying(bound):
     (sum_of_tags,) = bound.secret.decrypt_many(bound.opened.public_key.from_wire(product)[last:])
     if sum_of_tags + tag >= len(ROWS) * PRIME:
         tag -= PRIME
-    opened = bound.open_products(edited(bound, {0: 7 << (2 * slot), last: tag}))
-    assert np.array_equal(opened.values, honest(bound) + shift)
+    return edited(bound, {0: number << (2 * slot), last: tag})
+
+
+def test_a_colluding_member_can_shift_values_as_it_could_by_lying(bound):
+    values = bound.open_products(shifted(bound, 7)).values
+    assert values[1] == honest(bound)[1] + 7
+    assert np.array_equal(np.delete(values, 1), np.delete(honest(bound), 1))
+
+
+def test_a_colluding_member_learns_from_a_refusal_whether_a_value_wraps(bound):
+    """Not protected: threat model, 4.1, "What a coordinator learns by spoiling"."""
+    half = 1 << (bound.opened.query.encoding.value_bits - 1)
+    room = half - 1 - int(honest(bound)[1])
+    assert bound.open_products(shifted(bound, room)).values[1] == half - 1
+    with pytest.raises(TagError):
+        bound.open_products(shifted(bound, room + 1))
 
 
 def test_a_colluding_member_cannot_make_a_total_without_the_others_uploads(bound):
