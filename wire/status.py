@@ -8,6 +8,13 @@ from wire.cohort import Cohort
 from wire.envelopes import Envelope, refuse_unknown_fields
 from wire.errors import Code, WireError
 
+MOST_WORK = 256
+"""The most queries in one response to a party. The next response has the rest."""
+_ENVELOPE_BYTES = 512
+"""What an envelope takes in memory besides its payload, rounded up."""
+_INDEX_BYTES = 96
+"""What an index of a set takes in memory, rounded up."""
+
 
 class Phase(Enum):
     """The phase of an attempt."""
@@ -90,6 +97,14 @@ class Work:
     def query_id(self) -> bytes:
         """SHA-256 of the query's payload."""
         return self.query.payload_hash
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes in memory, rounded up."""
+        acceptances = () if self.cohort is None else self.cohort.acceptances
+        envelopes = (self.query, *acceptances, *(() if self.retry is None else (self.retry,)))
+        payloads = sum(len(envelope.payload) + _ENVELOPE_BYTES for envelope in envelopes)
+        return payloads + len(self.chunks_held) * _INDEX_BYTES
 
     def to_proto(self) -> party_service_pb2.Work:
         """The message that travels."""
