@@ -127,7 +127,7 @@ class ShownWork:
         others = [(work, code) for work, code in others if work.query_id not in held]
         for code, entries in Counter(code for _, code in others).items():
             self._note(code, entries)
-        if others:
+        if others and not self._has_left_out:
             self._has_left_out, self._left_out_under = True, self._rosters.known
         return signed, others
 

@@ -446,7 +446,8 @@ class LedgerGuard:
         # The coordinator repeats its answers.
         if name not in self._refused and len(self._refused) < MOST_CHALLENGES:
             self._refused.add(name)
-            self._log.warning("witness refused", code=error.code, detail=error.public_sentence)
+            detail = error.public_sentence
+            self._log.refused("witness refused", peer="coordinator", code=error.code, detail=detail)
 
     def _report(self) -> None:
         if self.may_answer:
