@@ -78,7 +78,7 @@ def check_seed(query: Query, party: Party) -> None:
 def check_signed(work: Work, roster: Roster) -> None:
     """Refuse work that no learner of the roster signed: its query, and from attempt 2 on the retry.
 
-    It reads no content and costs at most two signatures, so it is the first check: nothing is stored, signed or sent
+    It reads no content and costs at most four signatures, so it is the first check: nothing is stored, signed or sent
     for what does not pass it. The signed query may still be wrong, expired or for another federation.
 
     Raises WireError(PEER_UNKNOWN, MESSAGE_TOO_LARGE, SIGNATURE_INVALID or ATTEMPT_MISMATCH).
@@ -88,14 +88,15 @@ def check_signed(work: Work, roster: Roster) -> None:
         raise WireError(Code.PEER_UNKNOWN, "The query is signed with no learner's key in the roster.")
     if len(work.query.payload) > MAX_QUERY_BYTES:
         raise WireError(Code.MESSAGE_TOO_LARGE, f"A query may have at most {MAX_QUERY_BYTES} bytes.")
-    open_from(work.query, Kind.QUERY, learner, roster.federation)
+    # Which domain holds is in the content: with the other one the query is refused once it is read.
+    open_from(work.query, Kind.QUERY, learner, roster.federation, older=True)
     if work.attempt == 1:
         return
     if work.retry is None:
         raise WireError(Code.ATTEMPT_MISMATCH, f"The learner has not signed attempt {work.attempt}.")
     if len(work.retry.payload) > MAX_RETRY_BYTES:
         raise WireError(Code.MESSAGE_TOO_LARGE, f"A retry may have at most {MAX_RETRY_BYTES} bytes.")
-    retry = Retry.from_bytes(open_from(work.retry, Kind.RETRY, learner, roster.federation))
+    retry = Retry.from_bytes(open_from(work.retry, Kind.RETRY, learner, roster.federation, older=True))
     if (retry.query_id, retry.attempt) != (work.query_id, work.attempt):
         raise WireError(Code.ATTEMPT_MISMATCH, "The learner signed another attempt.")
 

@@ -172,7 +172,8 @@ class Showing(Holding):
 def known_of(federation: ProcessFederation) -> Known:
     """In this federation. What the learner signed is no query that any version reads."""
     keys = [
-        SigningKey.load(member.directory / "signing.key") for member in (federation.learner, federation.member("bo"))
+        SigningKey.load(member.directory / "signing.key", "test")
+        for member in (federation.learner, federation.member("bo"))
     ]
     signed_ones = tuple(keys[0].sign(Kind.QUERY, b"query %d" % number) for number in range(MOST_WORK))
     return Known(*(key_id(key.public_bytes) for key in keys), signed_ones)

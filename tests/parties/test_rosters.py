@@ -187,7 +187,7 @@ def test_a_roster_is_fetched_for_junk_at_a_pace_that_falls(ada, world, tmp_path)
     key = world.federation_key.public_bytes
     held = Rosters(tmp_path, federation=FEDERATION, federation_key=key, log=Log("party.test"), clock=lambda: now[0])
     fetched = serve(ada, world.roster_envelope)
-    stranger = world.ask(key=SigningKey.generate())
+    stranger = world.ask(key=SigningKey.generate(FEDERATION))
 
     def verify(roster):
         return open_query(stranger, roster, now_unix_s=time.time())

@@ -79,7 +79,7 @@ def test_refusals_carry_their_code_and_reserve_nothing(ada, case):
 
 def unsigned(ada):
     """Work that no learner signed, by what is wrong with it: the whole work, and the code in the log."""
-    genuine, stranger = ada.world.ask(), SigningKey.generate()
+    genuine, stranger = ada.world.ask(), SigningKey.generate("clinics")
     other = ada.world.ask(ada.world.query(max_attempts=1))
     retry = partial(ada.world.retry, genuine.payload_hash)
     return {

@@ -68,7 +68,7 @@ def forged(world) -> Envelope:
 
 def test_only_what_a_learner_signed_is_offered_and_the_rest_is_counted(ada, looking):
     genuine = [ada.world.ask() for _ in range(2)]
-    junk = [forged(ada.world), ada.world.ask(key=SigningKey.generate()), forged(ada.world)]
+    junk = [forged(ada.world), ada.world.ask(key=SigningKey.generate(FEDERATION)), forged(ada.world)]
     assert looking.take(junk[0], genuine[0], *junk[1:], genuine[1], unreadable=7)
     assert looking.offered == genuine
     assert looking.shown.unverified.status()["entries"] == {
@@ -105,7 +105,7 @@ def test_junk_does_not_end_a_sweep(ada, looking):
 
 
 def test_a_learner_that_has_joined_is_answered_after_one_fetch(ada, looking):
-    newcomer = ada.world.learner_key = SigningKey.generate()
+    newcomer = ada.world.learner_key = SigningKey.generate(FEDERATION)
     ada.world.version = 2
     query = ada.world.ask(key=newcomer)
     assert not looking.take(query)
@@ -115,11 +115,11 @@ def test_a_learner_that_has_joined_is_answered_after_one_fetch(ada, looking):
 def test_strangers_cost_fetches_at_a_pace_that_falls_and_a_newcomer_is_looked_at_again(ada, looking):
     for _ in range(600):
         looking.shown.follow_roster()
-        assert looking.take(ada.world.ask(key=SigningKey.generate()))
+        assert looking.take(ada.world.ask(key=SigningKey.generate(FEDERATION)))
         looking.clock.now += 1
     assert 5 <= looking.fetched <= 11
     # Now a learner joins, and no fetch is due: the query is left out, and shown again once the roster is known.
-    ada.world.learner_key, ada.world.version = SigningKey.generate(), 2
+    ada.world.learner_key, ada.world.version = SigningKey.generate(FEDERATION), 2
     query = ada.world.ask()
     assert looking.take(query)
     assert looking.offered == []
@@ -130,13 +130,13 @@ def test_strangers_cost_fetches_at_a_pace_that_falls_and_a_newcomer_is_looked_at
     assert looking.offered == [query]
     # A newer roster lets the pauses start again.
     before = looking.fetched
-    looking.take(ada.world.ask(key=SigningKey.generate()))
+    looking.take(ada.world.ask(key=SigningKey.generate(FEDERATION)))
     assert looking.fetched == before + 1
 
 
 def test_what_did_not_verify_is_looked_at_again_if_another_call_brought_the_roster(ada, looking):
     former = ada.world.roster_envelope
-    ada.world.learner_key, ada.world.version = SigningKey.generate(), 2
+    ada.world.learner_key, ada.world.version = SigningKey.generate(FEDERATION), 2
     ada.hub.fetch_roster = lambda: (former, 0.0)
     query = ada.world.ask()
     assert looking.take(query)
@@ -153,14 +153,14 @@ def test_a_fetch_that_fails_hides_no_query_that_verified(ada, looking):
     ada.hub.fail["fetch_roster"] = [ConnectionLostError("hub", "cut")]
     query = ada.world.ask()
     with pytest.raises(ConnectionLostError):
-        looking.take(ada.world.ask(key=SigningKey.generate()), query)
+        looking.take(ada.world.ask(key=SigningKey.generate(FEDERATION)), query)
     assert looking.offered == [query]
 
 
 def test_an_accepted_query_ends_although_its_learner_has_left(ada, looking):
     query = ada.world.ask()
     assert ada.go(query)
-    ada.world.learner_key, ada.world.version = SigningKey.generate(), 2
+    ada.world.learner_key, ada.world.version = SigningKey.generate(FEDERATION), 2
     looking.rosters.offer(ada.world.roster_envelope)
     assert not looking.take(query, phase=Phase.FAILED)
     assert looking.offered == [query]

@@ -1291,7 +1291,7 @@ def test_the_same_challenge_is_answered_again_only_after_a_while(ada, board):
 def test_junk_challenges_cost_no_answer_no_memory_and_one_fetch(ada, board):
     answering = guard(ada, Clock())
     for _ in range(5):
-        junk = [challenge(ada.world, "stranger", key=SigningKey.generate()) for _ in range(20)]
+        junk = [challenge(ada.world, "stranger", key=SigningKey.generate(FEDERATION)) for _ in range(20)]
         long = Envelope(bytes(CHALLENGE_BYTES + 1), key_id(ada.world.party_keys["bo"].public_bytes), bytes(64))
         assert answering.answer((*junk, long), board) == 21
     assert (board.sent, board.rosters_fetched, answering._answered_lately) == ([], 1, {})
