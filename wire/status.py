@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from dpcore.queries.base import MAX_PARTIES
 from rado.v1 import party_service_pb2, release_pb2
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, refuse_unknown_fields
@@ -175,7 +176,13 @@ class QueryStatus:
 
     @classmethod
     def from_proto(cls, m: release_pb2.QueryStatus) -> "QueryStatus":
-        """Raises WireError(MESSAGE_MALFORMED) if this version does not know a phase or state."""
+        """Raises WireError(MESSAGE_MALFORMED) if this version does not know a phase or state.
+
+        Raises WireError(MESSAGE_TOO_LARGE) if it has more parties than a query may have: an entry of four bytes takes
+        hundreds here.
+        """
+        if len(m.parties) > MAX_PARTIES:
+            raise WireError(Code.MESSAGE_TOO_LARGE, f"A status has at most {MAX_PARTIES} parties.")
         try:
             return cls(
                 m.query_id,
