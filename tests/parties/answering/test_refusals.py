@@ -122,13 +122,16 @@ def test_what_a_learner_signed_is_answered_also_if_no_version_reads_it(ada):
     assert [kept.code for kept in ada.history.refusals()] == [Code.MESSAGE_MALFORMED]
 
 
-def test_a_refused_query_that_is_shown_again_gets_the_same_bytes_and_costs_no_write(ada):
+def test_a_refused_query_that_is_shown_again_gets_the_same_bytes_and_costs_no_write(ada, monkeypatch):
     shown = [ada.world.ask(make(ada)) for make, _ in REFUSALS.values()]
     for envelope in shown:
         ada.go(envelope)
     before = written(ada)
-    for envelope in shown * 3:
-        ada.go(envelope)
+    with monkeypatch.context() as patch:
+        # Nor a decision.
+        patch.setattr("parties.answering.lifecycle.decide", lambda *_, **__: 1 / 0)
+        for envelope in shown * 3:
+            ada.go(envelope)
     assert written(ada) == before
     assert len(ada.hub.answers) == 4 * len(shown)
     assert len(set(ada.hub.answers)) == len(shown)
