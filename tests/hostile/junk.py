@@ -18,9 +18,10 @@ from typing import Any
 
 from rado.v1 import member_service_pb2, party_service_pb2
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation
 from tests.hostile.stalling import Holding, process_status
 from tests.schemas import STAYS
+from tests.waiting import wait_until
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.query import MAX_QUERY_BYTES
@@ -195,7 +196,7 @@ def measure(federation: ProcessFederation, responses: Iterator[Response], second
     """Run ada for so long, after a start of 10 s, and measure."""
     with Showing(federation, responses) as showing:
         federation.start("ada")
-        wait_until(lambda: showing.calls["poll"] > 1, timeout_s=60, what="the first polls")
+        wait_until(lambda: showing.calls["poll"] > 1, what="the first polls")
         time.sleep(10)
         pid, polls, files = federation.processes["ada"].pid, showing.calls["poll"], disk_state(federation, "ada")
         begun, begun_s, log = time.monotonic(), processor_s(pid), len(federation.log("ada"))

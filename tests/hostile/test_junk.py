@@ -7,11 +7,12 @@ from itertools import chain, cycle
 
 import pytest
 
-from tests.federation import ProcessFederation, rado, wait_until
+from tests.federation import ProcessFederation, rado
 from tests.hostile.junk import KINDS, POLICY, ROWS, Response, Showing, forged, known_of, measure, nothing, work_of
 from tests.hostile.test_stalling_coordinator import asked, events
 from tests.parties import check_world
 from tests.schemas import STAYS
+from tests.waiting import wait_until
 from wire.errors import Code
 from wire.status import MOST_WORK
 
@@ -49,10 +50,10 @@ def test_a_query_that_a_learner_signed_is_accepted_among_junk_and_the_party_says
 
     with Showing(federation, responses()) as showing:
         federation.start("ada")
-        wait_until(lambda: showing.calls["answer"], timeout_s=60, what="the acceptance")
-        wait_until(lambda: events(federation, "ada") == ["reserved"], timeout_s=20, what="the reservation")
+        wait_until(lambda: showing.calls["answer"], what="the acceptance")
+        wait_until(lambda: events(federation, "ada") == ["reserved"], what="the reservation")
         # What no member signed gets no answer, so the party alone says so.
-        wait_until(lambda: unverified(federation) >= 2 * MOST_WORK, timeout_s=20, what="the count")
+        wait_until(lambda: unverified(federation) >= 2 * MOST_WORK, what="the count")
         checked = check_world.run(federation)["unverified"]
     assert checked.status == "advice"
     assert f"{Code.SIGNATURE_INVALID}" in checked.detail

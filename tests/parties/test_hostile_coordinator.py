@@ -26,7 +26,6 @@ from parties.polling import (
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from radofed.common.logs import BoundedLines
 from tests.certificates import server_credentials
-from tests.waiting import wait_until
 from tests.hostile.junk import (
     KINDS,
     RESPONSE_BYTES,
@@ -39,6 +38,7 @@ from tests.hostile.junk import (
     strangers,
     unreadable,
 )
+from tests.waiting import wait_until
 from wire.envelopes import Envelope
 from wire.errors import Code
 from wire.identity import TlsFiles

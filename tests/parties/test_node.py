@@ -409,8 +409,8 @@ def test_the_work_of_all_queries_takes_bounded_memory(monkeypatch):
     recorder = Recorder(["compute"])
     jobs, stop = jobs_of(recorder)
     assert jobs.offer(work[0])
-    assert recorder.computing.wait(10)
-    monkeypatch.setattr(recorder, "advance", lambda work, wanted: recorder.go_on.wait(10) and False)
+    assert recorder.computing.wait(HANG_S)
+    monkeypatch.setattr(recorder, "advance", lambda work, wanted: recorder.go_on.wait(HANG_S) and False)
     assert [jobs.offer(each) for each in work[1:]] == [True, True, False]
     # Newer work takes the place of the older one of its query, if there is room.
     cohort = Cohort(b"q" * 32, 1, (Envelope(bytes(10), b"k" * 32, b"s" * 64),))
@@ -419,7 +419,7 @@ def test_the_work_of_all_queries_takes_bounded_memory(monkeypatch):
     assert not jobs.offer(replace(work[2], retry=cohort.acceptances[0]))
     assert not jobs.offer(replace(work[2], chunks_held=frozenset({1})))
     recorder.go_on.set()
-    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    wait_until(lambda: not jobs._jobs)
     assert jobs._held_bytes == 0
     finish(jobs, stop)
 
