@@ -27,6 +27,7 @@ from rado.v1 import (
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES
+from wire.status import MOST_WORK
 from wire.transport import MAX_MESSAGE_BYTES, current_caller
 from wire.upload import Chunk
 
@@ -137,7 +138,7 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
         for work, stands_after in items:
             message = work.to_proto()
             size_bytes += message.ByteSize()
-            if response.work and size_bytes > RESPONSE_BYTES:
+            if response.work and (size_bytes > RESPONSE_BYTES or len(response.work) >= MOST_WORK):
                 response.cursor = reached
                 break
             response.work.append(message)

@@ -20,10 +20,6 @@ from wire.witness import open_challenge, open_witness
 SHOW_AGAIN_AFTER_S = 60.0
 # Parties refuse an older challenge.
 SHOWN_FOR_S = float(CLOCK_SKEW_S)
-CHALLENGE_BYTES = 2048
-# One statement of the asking party, and names of more (wire.witness.MOST_IN_COHORTS). The answers of 999 members fit
-# into one response.
-WITNESS_BYTES = 3584
 FEATURES_BYTES = 4096
 
 
@@ -48,7 +44,7 @@ class WitnessExchange:
 
     def ask(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's challenge, in place of its older one. Raises WireError."""
-        challenge, _ = open_challenge(_limited(envelope, CHALLENGE_BYTES), self._roster())
+        challenge, _ = open_challenge(envelope, self._roster())
         check_sender(challenge.party, caller)
         known = self._asked.get(caller.name)
         if known is None or known.nonce != challenge.nonce:
@@ -56,7 +52,7 @@ class WitnessExchange:
 
     def answer(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's answer. Raises WireError, QUERY_UNKNOWN if the challenge is not the newest."""
-        witness, _ = open_witness(_limited(envelope, WITNESS_BYTES), self._roster())
+        witness, _ = open_witness(envelope, self._roster())
         check_sender(witness.party, caller)
         asked = self._asked.get(witness.subject)
         if asked is None or asked.nonce != witness.nonce or witness.subject == caller.name:
@@ -95,7 +91,9 @@ class WitnessExchange:
 
     def state_features(self, envelope: Envelope, caller: Member) -> None:
         """Store what a party states of its node, unless a newer statement is stored. Raises WireError."""
-        statement, _ = open_features(_limited(envelope, FEATURES_BYTES), self._roster())
+        if len(envelope.payload) > FEATURES_BYTES:
+            raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement of features has at most {FEATURES_BYTES} bytes.")
+        statement, _ = open_features(envelope, self._roster())
         check_sender(statement.party, caller)
         self._store.remember_features(statement.party, statement.signed_at_unix_s, envelope)
 
@@ -103,9 +101,3 @@ class WitnessExchange:
         """What the roster's parties stated."""
         stated = self._store.features()
         return tuple(stated[party.name] for party in self._roster().parties if party.name in stated)
-
-
-def _limited(envelope: Envelope, limit_bytes: int) -> Envelope:
-    if len(envelope.payload) > limit_bytes:
-        raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement has at most {limit_bytes} bytes.")
-    return envelope

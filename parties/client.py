@@ -1,20 +1,21 @@
 """gRPC client of a party. The only file of this package that uses the wire messages."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from parties.answering.coordinator_calls import WorkBatch
+from parties.answering.coordinator_calls import MOST_CHALLENGES, WorkBatch
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from radofed.common.watching.metrics import RECEIVED, SENT, Counts
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError, WireError
 from wire.identity import TlsFiles
-from wire.status import Work
+from wire.status import MOST_WORK, Work
 from wire.transport import LONG_POLL_GRACE_S, Caller, open_channel
 from wire.upload import Chunk
 
@@ -22,6 +23,15 @@ GIVE_UP_AFTER_S = 60.0
 LONGEST_CALL_S = 120.0
 
 Response = TypeVar("Response")
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+def _readable(messages: Iterable[M], read: Callable[[M], T]) -> Iterator[T]:
+    """Those that can be read: one that cannot must not hide the others."""
+    for message in messages:
+        with suppress(WireError):
+            yield read(message)
 
 
 class CoordinatorClient:
@@ -104,7 +114,7 @@ class CoordinatorClient:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         response = self._call(self._party.FetchWitnesses, party_service_pb2.FetchWitnessesRequest(nonce=nonce))
         newest = Envelope.from_proto(response.newest) if response.HasField("newest") else None
-        return tuple(Envelope.from_proto(witness) for witness in response.witnesses), newest
+        return tuple(_readable(response.witnesses[:MOST_CHALLENGES], Envelope.from_proto)), newest
 
     def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
@@ -114,15 +124,10 @@ class CoordinatorClient:
             timeout_s=wait_s + LONG_POLL_GRACE_S,
             give_up_after_s=0.0,
         )
-        work = []
-        for message in response.work:
-            try:
-                work.append(Work.from_proto(message))
-            except WireError:
-                # One entry that cannot be read must not hide the others.
-                continue
-        challenges = tuple(Envelope.from_proto(challenge) for challenge in response.challenges)
-        return WorkBatch(tuple(work), response.cursor, len(response.work) - len(work), challenges)
+        work = tuple(_readable(response.work[:MOST_WORK], Work.from_proto))
+        challenges = tuple(_readable(response.challenges[:MOST_CHALLENGES], Envelope.from_proto))
+        unreadable = len(response.work) - len(work) + len(response.challenges) - len(challenges)
+        return WorkBatch(work, response.cursor, unreadable, challenges)
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""

@@ -25,6 +25,7 @@ from parties.answering.decisions import Party
 from parties.answering.jobs import Jobs, pauses
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.obfuscators import Obfuscators
+from parties.answering.shown import ShownWork
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
 from parties.answering.witnesses import LedgerGuard
@@ -125,9 +126,7 @@ class PartyNode:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
         self._jobs = Jobs(self._lifecycle, self._log, self._stop, self._may_finish)
-        self._cursor = 0
-        # Queries seen in the current sweep from cursor 0, or None.
-        self._sweep: set[bytes] | None = set()
+        self._shown = ShownWork(self._lifecycle, self._jobs.offer, self._rosters, self._poll_client, self._log)
         self._forgotten_at = float("-inf")
         self._answered = False
         self._poller = threading.Thread(target=self._poll, name="poll")
@@ -227,6 +226,7 @@ class PartyNode:
             may_answer=lambda: self._may_answer,
             on_charged=self._pace.charged,
             on_lost=self._watch.note_lost,
+            on_worked=self._pace.worked,
         )
         self.policy = PolicyReloads(lambda: Policy.load(config.policy), self._follow_policy, self._log)
         self.data = DataReloads(
@@ -287,6 +287,7 @@ class PartyNode:
             "ledger_confirmed": self._guard.may_answer,
             "paused": None if pause is None else {"since_unix_s": pause.since_unix_s, "by": pause.by},
             "waiting_for_people": self._history.count_waiting(time.time()),
+            "unverified": self._shown.unverified.status(),
             "rows": self._lifecycle.party.records.rows,
             "data": self.data.status(),
             "policy": self.policy.reloads.status(),
@@ -341,23 +342,25 @@ class PartyNode:
 
     def _poll(self) -> None:
         waits, asked_roster_at, started = pauses(), float("-inf"), time.monotonic()
+        busy_s = time.thread_time()
         while not self._stop.is_set():
-            begun, busy_s = time.monotonic(), time.thread_time()
+            begun = time.monotonic()
             try:
                 self._follow_certificate()
                 if begun - asked_roster_at > ROSTER_EVERY_S:
                     self._refresh_roster()
                     self._state_features()
                     asked_roster_at = begun
+                self._shown.follow_roster()
                 self._guard.look(self._poll_client)
                 wait_s = self._wait_s(time.monotonic() - started)
-                batch = self._poll_client.fetch_work(self._cursor, wait_s)
+                batch = self._poll_client.fetch_work(self._shown.cursor, wait_s)
                 self._contact_unix_s, self._is_unknown = time.time(), False
-                self._guard.answer(batch.challenges, self._poll_client)
-                self._take_or_wait(batch)
+                is_junk = self._take(batch)
                 waits = pauses()
-                handling_s = time.thread_time() - busy_s
-                pause_s = self._pace.pause_s(handling_s=handling_s, is_unreadable=batch.unreadable > 0)
+                # Of everything since the last pause.
+                busy_before_s, busy_s = busy_s, time.thread_time()
+                pause_s = self._pace.pause_s(handling_s=busy_s - busy_before_s, is_junk=is_junk)
                 # A coordinator that ignores long polling must not be polled in a tight loop.
                 if wait_s and not batch.work and time.monotonic() - begun < 0.5:
                     pause_s = max(pause_s, 0.5)
@@ -372,7 +375,7 @@ class PartyNode:
                 pause_s = next(waits)
                 self._log.warning("no work", reason=str(error), again_in_s=round(pause_s, 1))
                 # The coordinator may be restored from a backup meanwhile, and count changes again that this cursor has.
-                self._cursor, self._sweep = 0, set()
+                self._shown.restart()
             except Exception as error:  # noqa: BLE001 - a party must not silently stop polling
                 pause_s = next(waits)
                 self._log.exception("polling failed", error=type(error).__name__)
@@ -441,38 +444,23 @@ class PartyNode:
             return 0 if running_s < OFTEN_FOR_S else SELDOM_S
         if self._lifecycle.policy.approval.asks:
             # A person's decision is looked for between two polls.
-            return SELDOM_S if self._sweep is None else 0
-        return 0 if self._sweep is not None else LONG_POLL_S
+            return 0 if self._shown.is_sweeping else SELDOM_S
+        return 0 if self._shown.is_sweeping else LONG_POLL_S
 
-    def _take_or_wait(self, batch: WorkBatch) -> None:
-        """Dispatch work once the ledger is confirmed. Before that nothing is answered, ended or released."""
+    def _take(self, batch: WorkBatch) -> bool:
+        """Answer challenges, and take work once the ledger is confirmed. Returns whether some of it was junk.
+
+        Before the ledger is confirmed nothing is answered, ended or released.
+        """
+        unverified = self._guard.answer(batch.challenges, self._poll_client)
+        if unverified:
+            self._shown.unverified.add("CHALLENGE", unverified)
         if self._may_answer and self._answered and not self._lifecycle.gate.has_news():
-            self._take(batch)
-            return
+            return self._shown.take(batch) or unverified > 0
         # Once it may answer, and once a person has decided, it looks at all open queries again.
         self._answered = self._may_answer
-        self._cursor, self._sweep = (0, set()) if self._answered else (batch.cursor, None)
-
-    def _take(self, batch: WorkBatch) -> None:
-        """Dispatch fetched work. A sweep from cursor 0 lists all open queries; all others are closed."""
-        if batch.unreadable:
-            self._log.refused("unreadable work", peer="coordinator", code="UNREADABLE", entries=batch.unreadable)
-        for work in batch.work:
-            self._jobs.offer(work)
-        if batch.cursor < self._cursor:
-            self._log.refused(
-                "the coordinator restarted its cursor",
-                peer="coordinator",
-                code="RESTARTED",
-                cursor=self._cursor,
-                its_cursor=batch.cursor,
-            )
-            self._cursor, self._sweep = 0, set()
-            return
-        self._cursor = batch.cursor
-        if self._sweep is None:
-            return
-        self._sweep.update(work.query_id for work in batch.work)
-        if not batch.work and not batch.unreadable:
-            self._lifecycle.end_absent(self._sweep)
-            self._sweep = None
+        if self._answered:
+            self._shown.restart()
+        else:
+            self._shown.skip(batch.cursor)
+        return unverified > 0

@@ -1,6 +1,7 @@
 """The newest roster that this party has seen: verified, kept across restarts, never replaced by an older one."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -19,8 +20,13 @@ _ROSTER = FileKind(
     with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
     limit_bytes=4 << 20,
 )
-# A member may have joined, or the roster may have been renewed, since this party last fetched it.
-_NEWER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.ROSTER_EXPIRED, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
+# A member signed what says so: the roster may have been renewed since this party last fetched it.
+_RENEWED = frozenset({Code.ROSTER_STALE, Code.ROSTER_EXPIRED})
+# No member that this party knows signed it: one may have joined since, or a coordinator shows junk.
+_JOINED = frozenset({Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 600.0
+"""Between two fetches for messages that did not verify: pauses double from the first until a roster is newer."""
 
 T = TypeVar("T")
 
@@ -28,9 +34,21 @@ T = TypeVar("T")
 class Rosters:
     """Holds one roster. Refreshes it through the coordinator; accepts only the pinned federation key."""
 
-    def __init__(self, directory: Path, *, federation: str, federation_key: bytes, log: Log) -> None:
-        """Reads the roster stored in the directory. Raises ConfigurationError if it is not what was written."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        federation: str,
+        federation_key: bytes,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Reads the roster stored in the directory. clock: monotonic seconds.
+
+        Raises ConfigurationError if the file is not what was written.
+        """
         self._path = directory / _FILE
+        self._clock, self._pause_s, self._not_before = clock, FIRST_PAUSE_S, float("-inf")
         self._federation, self._federation_key, self._log = federation, federation_key, log
         self._lock = threading.Lock()
         self._envelope: Envelope | None = None
@@ -62,15 +80,36 @@ class Rosters:
         envelope, _ = coordinator.fetch_roster()
         return self.offer(envelope)
 
+    def refresh_for_unverified(self, coordinator: CoordinatorCalls) -> bool:
+        """As `refresh`, for what does not verify under the known roster: a coordinator can show that at any pace.
+
+        False without a fetch before the pause after the last one is over. Pauses double up to LONGEST_PAUSE_S until a
+        roster is newer.
+        """
+        with self._lock:
+            now = self._clock()
+            if now < self._not_before:
+                return False
+            self._not_before, self._pause_s = now + self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return self.refresh(coordinator)
+
     def checked(self, coordinator: CoordinatorCalls, check: Callable[[Roster], T]) -> T:
         """Result of a check under the newest roster. Fetches the roster again if the known one may be too old.
 
         Raises what the check raises.
         """
+        known = self._roster
         try:
             return check(self.current)
         except WireError as error:
-            if error.code not in _NEWER_MAY_HELP or not self.refresh(coordinator):
+            if error.code in _RENEWED:
+                is_newer = self.refresh(coordinator)
+            elif error.code in _JOINED:
+                is_newer = self.refresh_for_unverified(coordinator)
+            else:
+                raise
+            # Another thread may have fetched it.
+            if not is_newer and self._roster is known:
                 raise
             return check(self.current)
 
@@ -88,6 +127,7 @@ class Rosters:
             temporary = self._path.with_name(f".{_FILE}.new")
             write_durably(self._path, envelope.to_bytes(), mode=BY_UMASK, temporary=temporary)
             self._envelope, self._roster = envelope, roster
+            self._pause_s, self._not_before = FIRST_PAUSE_S, float("-inf")
             self._log.info(
                 "roster accepted", version=roster.version, members=len(roster.members), expires=roster.expiry_date
             )

@@ -29,6 +29,7 @@ from wire.upload import ciphertexts_per_chunk
 
 CLOCK_SKEW_S = 300
 MAX_QUERY_BYTES = 512 * 1024
+MAX_RETRY_BYTES = 1024
 MAX_PHASE_S = 7 * 24 * 3600
 MAX_ATTEMPTS = 100
 

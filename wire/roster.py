@@ -140,6 +140,14 @@ class Roster:
         """The member of this name and role, or None."""
         return self._by_name.get((name, role))
 
+    def find_key(self, key_hash: bytes, role: Role) -> Member | None:
+        """The member of this role whose signing key has this id, or None."""
+        return self._by_key.get((key_hash, role))
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[bytes, Role], Member]:
+        return {(key_id(m.signing_key), m.role): m for m in self.members if m.signing_key}
+
     @cached_property
     def _by_name(self) -> dict[tuple[str, Role], Member]:
         return {(m.name, m.role): m for m in self.members}

@@ -3,10 +3,18 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from dpcore.queries.base import MAX_PARTIES
 from rado.v1 import party_service_pb2, release_pb2
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, refuse_unknown_fields
 from wire.errors import Code, WireError
+
+MOST_WORK = 256
+"""The most queries in one response to a party. The next response has the rest."""
+_ENVELOPE_BYTES = 512
+"""What an envelope takes in memory besides its payload, rounded up."""
+_INDEX_BYTES = 96
+"""What an index of a set takes in memory, rounded up."""
 
 
 class Phase(Enum):
@@ -91,6 +99,14 @@ class Work:
         """SHA-256 of the query's payload."""
         return self.query.payload_hash
 
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes in memory, rounded up."""
+        acceptances = () if self.cohort is None else self.cohort.acceptances
+        envelopes = (self.query, *acceptances, *(() if self.retry is None else (self.retry,)))
+        payloads = sum(len(envelope.payload) + _ENVELOPE_BYTES for envelope in envelopes)
+        return payloads + len(self.chunks_held) * _INDEX_BYTES
+
     def to_proto(self) -> party_service_pb2.Work:
         """The message that travels."""
         return party_service_pb2.Work(
@@ -160,7 +176,13 @@ class QueryStatus:
 
     @classmethod
     def from_proto(cls, m: release_pb2.QueryStatus) -> "QueryStatus":
-        """Raises WireError(MESSAGE_MALFORMED) if this version does not know a phase or state."""
+        """Raises WireError(MESSAGE_MALFORMED) if this version does not know a phase or state.
+
+        Raises WireError(MESSAGE_TOO_LARGE) if it has more parties than a query may have: an entry of four bytes takes
+        hundreds here.
+        """
+        if len(m.parties) > MAX_PARTIES:
+            raise WireError(Code.MESSAGE_TOO_LARGE, f"A status has at most {MAX_PARTIES} parties.")
         try:
             return cls(
                 m.query_id,

@@ -16,6 +16,13 @@ from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
 
 NONCE_BYTES = KEY_BYTES
+CHALLENGE_BYTES = 2048
+"""The most bytes of a challenge's payload."""
+WITNESS_BYTES = 3584
+"""The most bytes of an answer's: a statement of the asking party, and names of more (MOST_IN_COHORTS).
+
+The answers of 999 members fit into one response.
+"""
 MOST_IN_COHORTS = 200
 """Attempts of the subject that a witness shows at most."""
 _NAME_BYTES = 8
@@ -119,12 +126,14 @@ def name_asked_for(nonce: bytes) -> bytes:
 
 def open_challenge(envelope: Envelope, roster: Roster) -> tuple[Challenge, Member]:
     """The verified challenge of a party of the roster, and the party. Raises WireError."""
+    _check_size(envelope, CHALLENGE_BYTES)
     challenge = Challenge.from_bytes(envelope.payload)
     return challenge, _open(envelope, Kind.CHALLENGE, challenge.federation, challenge.party, roster)
 
 
 def open_witness(envelope: Envelope, roster: Roster) -> tuple[Witness, Member]:
     """The verified answer of a party of the roster, and the party. Raises WireError."""
+    _check_size(envelope, WITNESS_BYTES)
     witness = Witness.from_bytes(envelope.payload)
     return witness, _open(envelope, Kind.WITNESS, witness.federation, witness.party, roster)
 
@@ -141,6 +150,12 @@ def witnessed_head(envelope: Envelope, party: str, roster: Roster) -> LedgerHead
     if statement.party != party:
         raise WireError(Code.SENDER_MISMATCH)
     return statement.ledger_head
+
+
+def _check_size(envelope: Envelope, most_bytes: int) -> None:
+    """Before anything is parsed."""
+    if len(envelope.payload) > most_bytes:
+        raise WireError(Code.MESSAGE_TOO_LARGE, f"It has {len(envelope.payload)} bytes, and {most_bytes} are allowed.")
 
 
 def _open(envelope: Envelope, kind: Kind, federation: str, party: str, roster: Roster) -> Member:

@@ -7,10 +7,13 @@ from wire.envelopes import Envelope
 from wire.status import Work
 from wire.upload import Chunk
 
+MOST_CHALLENGES = 1000
+"""The most challenges, and the most answers to one, that are looked at: more than a federation has parties."""
+
 
 @dataclass(frozen=True)
 class WorkBatch:
-    """Result of one fetch: work in order, the cursor to pass next, and the number of unreadable entries.
+    """Result of one fetch: work in order, the cursor to pass next, and the number of entries that were not read.
 
     challenges: of other parties, not verified.
     """

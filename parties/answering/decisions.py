@@ -10,10 +10,20 @@ from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query
 from wire.cohort import Acceptance, Cohort, check_roster_version
-from wire.envelopes import Envelope, SigningKey
+from wire.envelopes import Envelope, Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OpenedQuery, Query, check_features_complete, check_features_known, open_retry
-from wire.roster import Roster
+from wire.query import (
+    MAX_QUERY_BYTES,
+    MAX_RETRY_BYTES,
+    OpenedQuery,
+    Query,
+    Retry,
+    check_features_complete,
+    check_features_known,
+    open_retry,
+)
+from wire.roster import Role, Roster, open_from
+from wire.status import Work
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,32 @@ def check_seed(query: Query, party: Party) -> None:
     """
     if query.binding is not None:
         query.binding.unseal(party.name, party.signing_key, query.nonce)
+
+
+def check_signed(work: Work, roster: Roster) -> None:
+    """Refuse work that no learner of the roster signed: its query, and from attempt 2 on the retry.
+
+    It reads no content and costs at most four signatures, so it is the first check: nothing is stored, signed or sent
+    for what does not pass it. The signed query may still be wrong, expired or for another federation.
+
+    Raises WireError(PEER_UNKNOWN, MESSAGE_TOO_LARGE, SIGNATURE_INVALID or ATTEMPT_MISMATCH).
+    """
+    learner = roster.find_key(work.query.key_id, Role.LEARNER)
+    if learner is None:
+        raise WireError(Code.PEER_UNKNOWN, "The query is signed with no learner's key in the roster.")
+    if len(work.query.payload) > MAX_QUERY_BYTES:
+        raise WireError(Code.MESSAGE_TOO_LARGE, f"A query may have at most {MAX_QUERY_BYTES} bytes.")
+    # Which domain holds is in the content: with the other one the query is refused once it is read.
+    open_from(work.query, Kind.QUERY, learner, roster.federation, older=True)
+    if work.attempt == 1:
+        return
+    if work.retry is None:
+        raise WireError(Code.ATTEMPT_MISMATCH, f"The learner has not signed attempt {work.attempt}.")
+    if len(work.retry.payload) > MAX_RETRY_BYTES:
+        raise WireError(Code.MESSAGE_TOO_LARGE, f"A retry may have at most {MAX_RETRY_BYTES} bytes.")
+    retry = Retry.from_bytes(open_from(work.retry, Kind.RETRY, learner, roster.federation, older=True))
+    if (retry.query_id, retry.attempt) != (work.query_id, work.attempt):
+        raise WireError(Code.ATTEMPT_MISMATCH, "The learner signed another attempt.")
 
 
 def check_retry(opened: OpenedQuery, attempt: int, roster: Roster, retry: Envelope | None) -> None:

@@ -16,6 +16,8 @@ from wire.status import Work
 ADVANCING_THREADS = 16
 # Queries handled at one time; far more than an honest coordinator has open.
 MOST_QUERIES = 256
+MOST_BYTES = 64 << 20
+"""The most memory of the work of all these queries: a query may have half a megabyte, and a cohort some more."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 
@@ -34,6 +36,7 @@ class _Job:
     """One query: its newest work, whether that is new, which threads handle it, and its retry timer."""
 
     work: Work
+    held_bytes: int = 0
     is_new: bool = True
     advancing: bool = False
     computing: bool = False
@@ -58,22 +61,25 @@ class Jobs:
         self._lifecycle, self._log, self._stop, self._may_finish = lifecycle, log, stop, may_finish
         self._lock = threading.Lock()
         self._jobs: dict[bytes, _Job] = {}
+        self._held_bytes = 0
         self._advancing = ThreadPoolExecutor(ADVANCING_THREADS, thread_name_prefix="advance")
         self._computing = ThreadPoolExecutor(1, thread_name_prefix="compute")
 
-    def offer(self, work: Work) -> None:
-        """Handle a query, given the coordinator's newest work for it."""
+    def offer(self, work: Work) -> bool:
+        """Handle a query, given the coordinator's newest work for it. Returns False if there is no room for it."""
         with self._lock:
             job = self._jobs.get(work.query_id)
+            more_bytes = work.held_bytes - (0 if job is None else job.held_bytes)
+            is_full = job is None and len(self._jobs) >= MOST_QUERIES
+            if is_full or self._held_bytes + more_bytes > MOST_BYTES:
+                self._log.refused("too many queries at once", peer="coordinator", code="TOO_MANY", query=work.query_id)
+                return False
             if job is None:
-                if len(self._jobs) >= MOST_QUERIES:
-                    self._log.refused(
-                        "too many queries at once", peer="coordinator", code="TOO_MANY", query=work.query_id
-                    )
-                    return
                 job = self._jobs[work.query_id] = _Job(work)
-            job.work, job.is_new = work, True
+            self._held_bytes += more_bytes
+            job.work, job.held_bytes, job.is_new = work, work.held_bytes, True
             self._go_on(job)
+            return True
 
     def drain(self) -> None:
         """Wait until all threads have stopped. Call it after `stop` is set."""
@@ -95,6 +101,7 @@ class Jobs:
             self._advancing.submit(self._advance, job)
         if job.is_idle and self._jobs.get(job.work.query_id) is job:
             del self._jobs[job.work.query_id]
+            self._held_bytes -= job.held_bytes
 
     def _advance(self, job: _Job) -> None:
         with self._lock:

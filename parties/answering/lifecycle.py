@@ -5,7 +5,8 @@ Every step may be repeated or interrupted at any point: progress is in the ledge
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -17,9 +18,10 @@ from dpcore.records.computation import Computation
 from parties.answering.attempts import Attempt, Attempts, AttemptState
 from parties.answering.contribution import encrypted_chunks, integer_vector
 from parties.answering.coordinator_calls import CoordinatorCalls
-from parties.answering.decisions import Party, check_unchanged, decide
+from parties.answering.decisions import Party, check_signed, check_unchanged, decide
 from parties.answering.failures import StoppedError, as_refusal, may_pass, named
 from parties.answering.obfuscators import Obfuscators
+from parties.answering.refusals import SentRefusals
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.uploads import Uploads
 from parties.answering.withdrawals import Withdrawals
@@ -65,10 +67,12 @@ class QueryLifecycle:
         may_answer: Callable[[], bool] = lambda: True,
         on_charged: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
+        on_worked: Callable[[float], None] = lambda _: None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
 
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
+        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
 
         Raises SeededRandomRefusedError for any source except the system's.
         """
@@ -76,7 +80,7 @@ class QueryLifecycle:
         self._party, self._changing = party, threading.Lock()
         self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
-        self._may_answer, self._on_lost = may_answer, on_lost
+        self._may_answer, self._on_lost, self._on_worked = may_answer, on_lost, on_worked
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
         self.gate = Gate(history, clock)
@@ -84,6 +88,7 @@ class QueryLifecycle:
         self._delivered: dict[tuple[bytes, int], Work] = {}
         self._announced: dict[tuple[bytes, int], Work] = {}
         self._withdrawals = Withdrawals(party.name)
+        self._sent_refusals = SentRefusals()
         # Data that are loaded again are for later queries: a contribution is computed from the rows of its acceptance.
         self._accepted_with: dict[tuple[bytes, int], Party] = {}
 
@@ -114,18 +119,32 @@ class QueryLifecycle:
         retry: temporary errors of calls, LedgerBusyError and SpoolUnreadableError.
         """
         self._check_may_answer()
+        with self._counted():
+            present = self._attempt(work)
+        return present is not None and self._continue(work, present, wanted)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Report the processor time of what is inside: a coordinator sets how often it is done."""
+        begun_s = time.thread_time()
+        try:
+            yield
+        finally:
+            self._on_worked(time.thread_time() - begun_s)
+
+    def _attempt(self, work: Work) -> Attempt | None:
+        """The attempt to continue. Ends what the work shows as over, and answers if this party has not answered."""
         known = self._attempts.of_query(work.query_id)
         if any(held.attempt > work.attempt for held in known):
-            return False
+            return None
         self._end_former(work, known)
         if work.phase.ends_attempt or work.phase is Phase.ADDING:
             self.gate.gone(work.query_id, work.attempt)
-            return False
+            return None
         present = next((held for held in known if held.attempt == work.attempt), None)
         if present is None and work.phase is not Phase.ANSWERING:
             self.gate.gone(work.query_id, work.attempt)
-        present = present or self._answer(work)
-        return present is not None and self._continue(work, present, wanted)
+        return present or self._answer(work)
 
     def _end_former(self, work: Work, known: Iterable[Attempt]) -> None:
         """End what ended at the coordinator."""
@@ -169,12 +188,18 @@ class QueryLifecycle:
             self._log.error("contribution failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._withdraw(work, held, error, "the contribution failed")
 
+    def held(self) -> set[bytes]:
+        """The queries of which this party holds something that ends with the query."""
+        unfinished = {held.query_id for held in self._attempts.unfinished()}
+        return unfinished | self.gate.waiting() | self._withdrawals.queries()
+
     def end_absent(self, open_queries: Iterable[bytes]) -> None:
         """End every attempt at a query that is no longer open at the coordinator."""
         still_open = set(open_queries)
         for held in self._attempts.unfinished():
             if held.query_id not in still_open:
                 self._end(held, "the query is not open at the coordinator")
+                self._delivered.pop((held.query_id, held.attempt), None)
         self.gate.end_absent(still_open)
         self._withdrawals.keep_only(still_open)
 
@@ -184,6 +209,7 @@ class QueryLifecycle:
         for held in self._attempts.unfinished():
             if held.is_expired(now):
                 self._end(held, "the query expired")
+                self._delivered.pop((held.query_id, held.attempt), None)
         self._attempts.forget(now)
 
     def _check_may_answer(self) -> None:
@@ -198,7 +224,11 @@ class QueryLifecycle:
 
     def _answer(self, work: Work) -> Attempt | None:
         """Decide, then reserve and store an acceptance, or refuse. None if the party does not take part."""
-        if work.phase is not Phase.ANSWERING or not work.state.awaits_answer:
+        if work.phase is not Phase.ANSWERING or not work.state.awaits_answer or not self._is_signed(work):
+            return None
+        if (refusal := self._sent_refusals.of(work, self._party)) is not None:
+            # The coordinator lost it, or says so. There is one answer for each attempt.
+            self._tell(work, lambda: self._coordinator.answer(refusal, accepts=False))
             return None
         try:
             return self._accept(work)
@@ -212,6 +242,17 @@ class QueryLifecycle:
             self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._refuse(work, *as_refusal(error))
         return None
+
+    def _is_signed(self, work: Work) -> bool:
+        """Whether a learner of the roster signed it. What no one signed is not answered, noted or signed."""
+        try:
+            self._rosters.checked(self._coordinator, lambda roster: check_signed(work, roster))
+        except WireError as error:
+            if may_pass(error):
+                raise
+            self._log.refused("not verified", peer="coordinator", code=error.code, query=work.query_id)
+            return False
+        return True
 
     def _accept(self, work: Work) -> Attempt | None:
         """Accept a query, unless the policy refuses it, which raises, or it waits for a person's decision: None."""
@@ -277,12 +318,11 @@ class QueryLifecycle:
         reason = WireError(code, detail).public_sentence
         asks = work.query.key_id.hex()
         self._log.refused("refused", peer=asks, code=code, query=work.query_id, attempt=work.attempt, reason=reason)
-        if work.attempt < 1:
-            return
-        facts = facts_of(self._party.policy)
-        self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail, **facts)
-        refusal = Refusal(work.query_id, work.attempt, self._party.name, code)
-        self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
+        party = self._party
+        self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail, **facts_of(party.policy))
+        refusal = sign(Refusal(work.query_id, work.attempt, party.name, code), party.signing_key)
+        self._sent_refusals.add(work, party, refusal)
+        self._tell(work, lambda: self._coordinator.answer(refusal, accepts=False))
 
     def _withdraw(self, work: Work, held: Attempt, error: Exception, reason: str) -> None:
         """End an attempt that this party accepted and cannot continue, unless it is charged. Store the error."""
@@ -407,6 +447,7 @@ class QueryLifecycle:
             if held.state in (AttemptState.ACCEPTED, AttemptState.READY):
                 self._end(held, "the cohort was fixed without this party")
             return
+        begun_s = time.thread_time()
         try:
             opened = self._open(work)
             if held.state is AttemptState.READY:
@@ -415,6 +456,7 @@ class QueryLifecycle:
         except (WireError, LedgerConflictError, MaskKeyError) as error:
             if may_pass(error):
                 raise
+            self._on_worked(time.thread_time() - begun_s)
             self._log.error("cohort refused", query=held.query_id, attempt=held.attempt, **named(error))
             self._withdraw(work, held, error, "the cohort was refused")
             if not held.state.is_charged:

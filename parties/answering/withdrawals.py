@@ -5,6 +5,7 @@ party and rejects the refusal; the others then wait until the phase ends.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from wire.cohort import Refusal
 from wire.errors import Code
@@ -12,6 +13,8 @@ from wire.status import PartyState, Work
 
 _COUNTED_ON = (PartyState.ACCEPTED, PartyState.READY, PartyState.UPLOADING)
 """What the coordinator says of a party whose contribution it waits for."""
+MOST_KEPT: Final = 1024
+"""Attempts that are kept; a party has accepted each. Of an older one it may refuse again."""
 
 
 class Withdrawals:
@@ -20,11 +23,14 @@ class Withdrawals:
     def __init__(self, party: str) -> None:
         self._party = party
         self._codes: dict[tuple[bytes, int], Code] = {}
-        self._arrived: set[tuple[bytes, int]] = set()
+        # Only the keys matter: a dictionary keeps the order.
+        self._arrived: dict[tuple[bytes, int], None] = {}
 
     def add(self, query_id: bytes, attempt: int, code: Code) -> None:
         """Give an attempt up. code: why."""
         self._codes[query_id, attempt] = code
+        for oldest in list(self._codes)[:-MOST_KEPT]:
+            self.forget(*oldest)
 
     def has(self, query_id: bytes, attempt: int) -> bool:
         """Whether this process gave the attempt up."""
@@ -44,12 +50,18 @@ class Withdrawals:
 
     def arrived(self, work: Work) -> None:
         """The coordinator took the refusal, or will never take it."""
-        self._arrived.add((work.query_id, work.attempt))
+        self._arrived[work.query_id, work.attempt] = None
+        for oldest in list(self._arrived)[:-MOST_KEPT]:
+            self.forget(*oldest)
+
+    def queries(self) -> set[bytes]:
+        """The queries of the attempts that are kept here."""
+        return {query_id for query_id, _ in {*self._codes, *self._arrived}}
 
     def forget(self, query_id: bytes, attempt: int) -> None:
         """Discard an attempt that ended at the coordinator."""
         self._codes.pop((query_id, attempt), None)
-        self._arrived.discard((query_id, attempt))
+        self._arrived.pop((query_id, attempt), None)
 
     def keep_only(self, open_queries: Iterable[bytes]) -> None:
         """Discard attempts at all other queries."""

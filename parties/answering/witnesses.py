@@ -25,12 +25,13 @@ attempt. A party that cannot ask goes on for nearly a day, and then answers no q
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
 from parties.answering.attempts import Attempts
-from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.answering.coordinator_calls import MOST_CHALLENGES, CoordinatorCalls
 from parties.answering.unknown_names import UnknownNames
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import KEPT_FOR_S, Evidence, Witnessed
@@ -68,8 +69,9 @@ LOOK_EVERY_S = 60.0
 _MARGIN_S = 1800.0
 # Nodes of a new federation start one after another: it is a warning only if no one answers for longer.
 USUAL_WAIT_S = 300.0
-# More than a federation has parties.
-MOST_CHALLENGES = 1000
+# A coordinator shows a challenge again after a minute if the answer was lost.
+ANSWER_AGAIN_S = 30.0
+_JOINED = frozenset({Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
 
 
 class LedgerGuard:
@@ -119,6 +121,8 @@ class LedgerGuard:
         """The coordinator's newest statement of this party, if it is one."""
         self.answered_last: set[str] = set()
         """Members that answered to the last challenge, and were accepted then."""
+        self._answered_lately: dict[str, tuple[bytes, float]] = {}
+        """The nonce of each party's last challenge that this one answered, and when."""
         self._taken: dict[bytes, tuple[str, bool]] = {}
         """Signatures of answers to the last challenge: of whom, and whether it was accepted then."""
         self._said_enough = self._is_overdue = False
@@ -261,40 +265,56 @@ class LedgerGuard:
         is_over = self._accepted.issubset(self.answered_last) or self._monotonic() - self._asked_at > LOOK_FOR_S
         return self._enough_answered_last() and is_over
 
-    def _learn_of_newcomers(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
-        """Fetch the roster, once, if a party asks that it does not list, or with another key: it may have changed."""
+    def answer(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> int:
+        """Answer other parties' challenges with what this party holds, each party once. Returns how many were junk.
+
+        Junk is what no party of the roster signed, what is old, and what was answered lately. It is logged and counted.
+        """
+        opened, refused = self._opened(tuple(challenges)[:MOST_CHALLENGES])
+        # A party may have joined.
+        if any(error.code in _JOINED for _, error in refused) and self._rosters.refresh_for_unverified(coordinator):
+            again, refused = self._opened([envelope for envelope, _ in refused])
+            opened += again
+        first = {error.code: error.public_sentence for _, error in reversed(refused)}
+        for code, count in Counter(error.code for _, error in refused).items():
+            detail = first[code]
+            self._log.refused("challenge not answered", peer="coordinator", code=code, detail=detail, count=count)
+        answers = [self._answer(challenge, coordinator) for challenge in opened]
+        return len(refused) + answers.count(False)
+
+    def _opened(self, challenges: Iterable[Envelope]) -> tuple[list[Challenge], list[tuple[Envelope, WireError]]]:
+        """One verified challenge of each other party; and what does not verify, with what is wrong."""
+        opened: dict[str, Challenge] = {}
+        refused: list[tuple[Envelope, WireError]] = []
         for envelope in challenges:
             try:
-                open_challenge(envelope, self._rosters.current)
+                challenge, _ = open_challenge(envelope, self._rosters.current)
             except WireError as error:
-                if error.code in (Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID):
-                    self._rosters.refresh(coordinator)
-                    return
+                refused.append((envelope, error))
+            else:
+                opened.setdefault(challenge.party, challenge)
+        opened.pop(self._party, None)
+        return list(opened.values()), refused
 
-    def answer(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
-        """Answer other parties' challenges with what this party holds. Logs what does not verify."""
-        seen: set[str] = set()
-        shown = tuple(challenges)[:MOST_CHALLENGES]
-        self._learn_of_newcomers(shown, coordinator)
-        for envelope in shown:
-            try:
-                roster = self._rosters.current
-                challenge, _ = open_challenge(envelope, roster)
-                if challenge.party == self._party or challenge.party in seen:
-                    continue
-                seen.add(challenge.party)
-                if abs(self._clock() - challenge.signed_at_unix_s) > CLOCK_SKEW_S:
-                    reason = "it is old, or from the future"
-                    self._log.refused("challenge refused", peer=challenge.party, code="OLD", reason=reason)
-                    continue
-                held = self._shown(challenge, roster)
-                names, first = self._witnessed.in_cohorts(challenge.party)
-                nonce = challenge.nonce
-                witness = Witness(self._federation, self._party, challenge.party, nonce, held, names, first)
-                coordinator.witness(witness.sign(self._signing_key))
-            except WireError as error:
-                detail = error.public_sentence
-                self._log.refused("challenge not answered", peer="coordinator", code=error.code, detail=detail)
+    def _answer(self, challenge: Challenge, coordinator: CoordinatorCalls) -> bool:
+        """Answer a verified challenge, unless it is old or was answered lately. Returns whether it was answered."""
+        now, (nonce, answered_at) = self._monotonic(), self._answered_lately.get(challenge.party, (b"", float("-inf")))
+        if nonce == challenge.nonce and now - answered_at < ANSWER_AGAIN_S:
+            return False
+        if abs(self._clock() - challenge.signed_at_unix_s) > CLOCK_SKEW_S:
+            reason = "it is old, or from the future"
+            self._log.refused("challenge refused", peer=challenge.party, code="OLD", reason=reason)
+            return False
+        self._answered_lately[challenge.party] = challenge.nonce, now
+        held = self._shown(challenge, self._rosters.current)
+        names, first = self._witnessed.in_cohorts(challenge.party)
+        witness = Witness(self._federation, self._party, challenge.party, challenge.nonce, held, names, first)
+        try:
+            coordinator.witness(witness.sign(self._signing_key))
+        except WireError as error:
+            detail = error.public_sentence
+            self._log.refused("challenge not answered", peer="coordinator", code=error.code, detail=detail)
+        return True
 
     def _shown(self, challenge: Challenge, roster: Roster) -> Envelope | None:
         """What another party asks for, or the newest that this one holds of it, if that still verifies.
@@ -346,7 +366,9 @@ class LedgerGuard:
         self.answered.setdefault(member.name, witness.newest)
         if is_accepted:
             self._count(member.name, witness)
-        self._taken[answer.signature] = member.name, is_accepted
+        # The last of each member: it may sign any number.
+        others = {signature: taken for signature, taken in self._taken.items() if taken[0] != member.name}
+        self._taken = {**others, answer.signature: (member.name, is_accepted)}
 
     def _count(self, name: str, witness: Witness) -> None:
         """Count an accepted member's answer, unless it names attempts that this ledger does not know."""
@@ -424,7 +446,8 @@ class LedgerGuard:
         # The coordinator repeats its answers.
         if name not in self._refused and len(self._refused) < MOST_CHALLENGES:
             self._refused.add(name)
-            self._log.warning("witness refused", code=error.code, detail=error.public_sentence)
+            detail = error.public_sentence
+            self._log.refused("witness refused", peer="coordinator", code=error.code, detail=detail)
 
     def _report(self) -> None:
         if self.may_answer:

@@ -69,11 +69,14 @@ class Gate:
                 query_id, attempt, What.ENDED, self._clock(), reason="no one decided before the answers were due"
             )
 
+    def waiting(self) -> set[bytes]:
+        """The queries that wait for a decision, as far as the history knows, also expired ones."""
+        return self._history.waiting_ids()
+
     def end_absent(self, still_open: set[bytes]) -> None:
         """As `gone` for every query that waited and is no longer open at the coordinator."""
-        for shown in self._history.waiting(0.0):
-            if shown.query_id not in still_open:
-                self.gone(shown.query_id, 0)
+        for query_id in self.waiting() - still_open:
+            self.gone(query_id, 0)
 
 
 def _refused(decided: Decided) -> WireError:

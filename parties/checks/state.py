@@ -3,7 +3,7 @@
 import datetime as dt
 import tempfile
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from parties.checks.run import CheckFailedError, Run
 from parties.database import LedgerOwner
@@ -14,8 +14,14 @@ from parties.ledger.anchor import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Witnessed
 from radofed.common.files.faults import in_words
+from radofed.common.local_status import NotRunningError, read_status
+from radofed.common.printing import local_time
 from wire.errors import CATALOGUE, Code
 
+_UNVERIFIED_FIX: Final = (
+    "Such queries get no answer, and their learner sees this party as silent. If the learner has joined or has another "
+    "key, ask the operator whether the coordinator serves the newest roster; otherwise ask what the coordinator shows."
+)
 RECENT_REFUSALS_S: Final = 7 * 86_400.0
 
 
@@ -24,6 +30,7 @@ def check_state(run: Run) -> None:
     run.step("ledger", lambda: _ledger(run), needs=("policy",))
     run.step("state-directory", lambda: _state_directory(run))
     run.step("refusals", lambda: _refusals(run))
+    run.step("unverified", lambda: _unverified(run))
 
 
 def _ledger(run: Run) -> None:
@@ -76,6 +83,22 @@ def _refusals(run: Run) -> None:
     words = [_refusal_words(group) for group in same.values()]
     fixes = dict.fromkeys(fix_for(code) for code, _ in same)
     run.add("refusals", " | ".join(words) or "none in the last 7 days", " ".join(fixes))
+
+
+def _unverified(run: Run) -> None:
+    """What the running node was shown that no member signed: it answers none of it, so no one else says so."""
+    try:
+        shown: dict[str, Any] = read_status(run.config.state_directory)["unverified"]
+    except NotRunningError:
+        run.add("unverified", "no node runs; it counts what it is shown and cannot verify while it runs")
+        return
+    entries: dict[str, int] = shown["entries"]
+    if not entries:
+        run.add("unverified", "all that the running node was shown verified")
+        return
+    words = ", ".join(f"{count} {code}" for code, count in entries.items())
+    sentence = f"shown to the running node and not verified: {words}; last at {local_time(shown['last_unix_s'])}"
+    run.add("unverified", sentence, _UNVERIFIED_FIX)
 
 
 def _kept_refusals(run: Run) -> list[Refused]:

@@ -1,8 +1,8 @@
 """What this party was asked and what became of it: written by its node, read by people.
 
-Every query that verified is noted before anything is answered, also one that is refused. What follows is noted when it
-has happened; what the ledger knows of a query is read from the ledger, so that a crash between both loses nothing that
-was charged.
+Every query that verified is noted before anything is answered, also one that is refused. Nothing is noted of what no
+learner signed. What follows is noted when it has happened; what the ledger knows of a query is read from the ledger, so
+that a crash between both loses nothing that was charged.
 """
 
 import json
@@ -23,8 +23,12 @@ from wire.query import OpenedQuery
 
 MOST_WITHOUT_CHARGE = 10_000
 """The newest queries that cost nothing are kept, this many of them: nothing else limits how many a learner sends."""
+MOST_OF_LEARNER_WITHOUT_CHARGE = 1000
+"""Of them of one learner, so that none pushes out those of the others."""
 MOST_BYTES_WITHOUT_CHARGE = 256 << 20
 """The signed queries among them that are kept take at most this many bytes."""
+MOST_BYTES_OF_LEARNER_WITHOUT_CHARGE = 32 << 20
+"""Of them those of one learner."""
 ID_DIGITS = 64
 """Hexadecimal digits of a query's id."""
 KEPT_REFUSALS = 20
@@ -115,16 +119,23 @@ class Page:
 _DETAILS = FileKind(with_remedy("move the file aside"), limit_bytes=16 << 20)
 # What an event changes in its query.
 _FLAGS = {
-    What.CHARGED: "is_charged = 1",
-    What.WAITS: "is_waiting = 1",
-    **dict.fromkeys((What.REFUSED, What.ACCEPTED, What.ENDED), "is_waiting = 0"),
+    What.CHARGED: ("is_charged", 1),
+    What.WAITS: ("is_waiting", 1),
+    **dict.fromkeys((What.REFUSED, What.ACCEPTED, What.ENDED), ("is_waiting", 0)),
 }
 _DETAILS_OF = "SELECT details FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
-_NOTED = "SELECT 1 FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
 envelope FROM queries"""
 _WAITING = "WHERE is_waiting = 1 AND not_after_unix_s >= ?"
 _COUNTED = "SELECT count(*) FROM queries"
+# Beyond a number of rows or bytes, counted from the newest on: of each learner, and of all together.
+_LEARNERS_OLDER = """SELECT query_id FROM (
+    SELECT query_id, row_number() OVER (PARTITION BY learner ORDER BY shown_at_unix_s DESC) AS place
+    FROM queries WHERE is_charged = 0) WHERE place > ?"""
+_OLDER = "SELECT query_id FROM queries WHERE is_charged = 0 ORDER BY shown_at_unix_s DESC LIMIT -1 OFFSET ?"
+_BEYOND = """SELECT query_id FROM (
+    SELECT query_id, sum(length(envelope)) OVER ({part} ORDER BY shown_at_unix_s DESC) AS bytes
+    FROM queries WHERE is_charged = 0 AND envelope IS NOT NULL) WHERE bytes > ?"""
 _WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
 
 
@@ -155,17 +166,24 @@ class History:
                 )
 
     def happened(self, query_id: bytes, attempt: int, what: What, now_unix_s: float, **details: Any) -> None:
-        """Note an event, durably. The newest of the same kind in an attempt replaces the others."""
+        """Note an event, durably. The newest of the same kind in an attempt replaces the others.
+
+        A refusal for the reason that is noted changes nothing: a coordinator may cause it at any pace.
+        """
         with self.database.transaction() as connection:
-            key = (query_id, attempt, what.value)
-            is_first = connection.execute(_NOTED, key).fetchone() is None
-            connection.execute(
-                "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)",
-                (*key, now_unix_s, json.dumps(details)),
-            )
+            key, text = (query_id, attempt, what.value), json.dumps(details)
+            noted = connection.execute(_DETAILS_OF, key).fetchone()
+            if noted is None or what is not What.REFUSED or noted[0] != text:
+                row = (*key, now_unix_s, text)
+                connection.execute("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)", row)
             if what in _FLAGS:
-                connection.execute(f"UPDATE queries SET {_FLAGS[what]} WHERE query_id = ?", (query_id,))  # noqa: S608
-        if is_first:
+                column, value = _FLAGS[what]
+                connection.execute(
+                    f"UPDATE queries SET {column} = ? WHERE query_id = ? AND {column} <> ?",  # noqa: S608
+                    (value, query_id, value),
+                )
+        if noted is None:
+            self._since_forgotten += 1
             self._on_noted(what)
 
     def data_digest(self, query_id: bytes, attempt: int) -> str:
@@ -201,22 +219,22 @@ class History:
         self._since_forgotten = 0
         with self.database.transaction() as connection:
             connection.execute("DELETE FROM queries WHERE shown_at_unix_s < ?", (whole_before_unix_s,))
-            connection.execute(
-                "DELETE FROM queries WHERE query_id IN (SELECT query_id FROM queries WHERE is_charged = 0 "
-                "ORDER BY shown_at_unix_s DESC LIMIT -1 OFFSET ?)",
-                (MOST_WITHOUT_CHARGE,),
-            )
+            for older, most in ((_LEARNERS_OLDER, MOST_OF_LEARNER_WITHOUT_CHARGE), (_OLDER, MOST_WITHOUT_CHARGE)):
+                connection.execute(f"DELETE FROM queries WHERE query_id IN ({older})", (most,))  # noqa: S608
             connection.execute(
                 "UPDATE queries SET words = NULL, envelope = NULL WHERE shown_at_unix_s < ? AND envelope IS NOT NULL",
                 (predicates_before_unix_s,),
             )
-            connection.execute(
-                "UPDATE queries SET words = NULL, envelope = NULL WHERE query_id IN (SELECT query_id FROM ("
-                "SELECT query_id, sum(length(envelope)) OVER (ORDER BY shown_at_unix_s DESC) AS bytes FROM queries "
-                "WHERE is_charged = 0 AND envelope IS NOT NULL) WHERE bytes > ?)",
-                (MOST_BYTES_WITHOUT_CHARGE,),
-            )
-            # A refusal of a query that did not verify has no query here.
+            for part, most in (
+                ("PARTITION BY learner", MOST_BYTES_OF_LEARNER_WITHOUT_CHARGE),
+                ("", MOST_BYTES_WITHOUT_CHARGE),
+            ):
+                beyond = _BEYOND.format(part=part)
+                connection.execute(
+                    f"UPDATE queries SET words = NULL, envelope = NULL WHERE query_id IN ({beyond})",  # noqa: S608
+                    (most,),
+                )
+            # A refusal of a query that a learner signed, and that could not be opened, has no query here.
             for table, kept in (("events", MOST_WITHOUT_CHARGE), ("decisions", 0)):
                 connection.execute(
                     f"DELETE FROM {table} WHERE query_id NOT IN (SELECT query_id FROM queries) "  # noqa: S608
@@ -266,7 +284,7 @@ class History:
         return found
 
     def refusals(self, most: int = KEPT_REFUSALS) -> list[Refused]:
-        """The last refusals, oldest first; also of queries that did not verify."""
+        """The last refusals, oldest first; also of queries that a learner signed and that could not be opened."""
         with self.database.reading() as connection:
             rows = connection.execute(
                 "SELECT query_id, attempt, at_unix_s, details FROM events WHERE what = ? ORDER BY rowid DESC LIMIT ?",
@@ -296,6 +314,11 @@ class History:
         with self.database.reading() as connection:
             row = connection.execute("SELECT is_waiting FROM queries WHERE query_id = ?", (query_id,)).fetchone()
         return row is not None and bool(row[0])
+
+    def waiting_ids(self) -> set[bytes]:
+        """The ids of all queries that wait for a decision, also of expired ones."""
+        with self.database.reading() as connection:
+            return {query_id for (query_id,) in connection.execute("SELECT query_id FROM queries WHERE is_waiting = 1")}
 
     def waiting(self, now_unix_s: float) -> list[Shown]:
         """Queries that wait for a decision and have not expired, with their envelopes, oldest first.

@@ -366,9 +366,10 @@ def test_the_roster_is_served_to_all(world, clients):
         assert abs(response.server_time_unix_ms / 1000 - time.time()) < 30
 
 
-def test_work_beyond_one_message_comes_in_parts(world, clients, monkeypatch):
+@pytest.mark.parametrize("limit", ["RESPONSE_BYTES", "MOST_WORK"])
+def test_work_beyond_one_message_comes_in_parts(world, clients, monkeypatch, limit):
     ids = {clients["lea"].submit(world.query()) for _ in range(4)}
-    monkeypatch.setattr("coordinator.service.RESPONSE_BYTES", 1)
+    monkeypatch.setattr(f"coordinator.service.{limit}", 1)
     found, cursor = set(), 0
     for _ in range(4):
         response = clients["ann"].work(cursor)

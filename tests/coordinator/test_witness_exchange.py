@@ -2,14 +2,13 @@
 
 import pytest
 
-from coordinator.witnesses import WITNESS_BYTES
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import FEDERATION, refused
 from wire.envelopes import Envelope
 from wire.errors import Code
 from wire.features import Features
 from wire.transport import MAX_RESPONSE_BYTES
-from wire.witness import MOST_IN_COHORTS, Challenge, Witness
+from wire.witness import MOST_IN_COHORTS, WITNESS_BYTES, Challenge, Witness
 
 NONCE, OTHER = b"n" * 32, b"o" * 32
 

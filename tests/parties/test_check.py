@@ -49,6 +49,7 @@ def test_everything_is_in_order(served):
             "ledger",
             "state-directory",
             "refusals",
+            "unverified",
             "coordinator",
             "tls",
             "health",

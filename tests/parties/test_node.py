@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import sys
 import threading
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from radofed.templates import PolicyChoices
 from tests.federation import ProcessFederation, rado
 from tests.schemas import STAYS
 from tests.waiting import HANG_S, wait_until
+from wire.cohort import Cohort
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
 from wire.status import PartyState, Phase, Work
@@ -68,6 +70,8 @@ def test_a_charge_pays_for_polls(federation):
     """Uploads report each charge once (tests/parties/answering/test_uploads.py): here to the node's own pace."""
     with PartyNode(config(federation)) as node:
         assert node._lifecycle._uploads._on_charged == node._pace.charged
+        # Nor is a step of a query free.
+        assert node._lifecycle._on_worked == node._pace.worked
 
 
 def test_two_nodes_cannot_use_one_state_directory(federation):
@@ -399,6 +403,27 @@ def test_a_flood_of_queries_is_bounded(monkeypatch, caplog):
     finish(jobs, stop)
 
 
+def test_the_work_of_all_queries_takes_bounded_memory(monkeypatch):
+    work = [some_work(query=bytes(1000) + b"%d" % number) for number in range(4)]
+    monkeypatch.setattr("parties.answering.jobs.MOST_BYTES", 3 * work[0].held_bytes)
+    recorder = Recorder(["compute"])
+    jobs, stop = jobs_of(recorder)
+    assert jobs.offer(work[0])
+    assert recorder.computing.wait(HANG_S)
+    monkeypatch.setattr(recorder, "advance", lambda work, wanted: recorder.go_on.wait(HANG_S) and False)
+    assert [jobs.offer(each) for each in work[1:]] == [True, True, False]
+    # Newer work takes the place of the older one of its query, if there is room.
+    cohort = Cohort(b"q" * 32, 1, (Envelope(bytes(10), b"k" * 32, b"s" * 64),))
+    assert jobs.offer(work[2])
+    assert not jobs.offer(replace(work[2], cohort=cohort))
+    assert not jobs.offer(replace(work[2], retry=cohort.acceptances[0]))
+    assert not jobs.offer(replace(work[2], chunks_held=frozenset({1})))
+    recorder.go_on.set()
+    wait_until(lambda: not jobs._jobs)
+    assert jobs._held_bytes == 0
+    finish(jobs, stop)
+
+
 def status_of(federation, name="ada", code=0):
     return rado("party", "status", "--config", str(federation.member(name).config), code=code)
 
@@ -411,6 +436,7 @@ def test_a_running_node_says_how_it_is(federation):
     assert (found["party"], found["rows"], found["attempts"]) == ("ada", ROWS.count("\n") - 1, [])
     # No coordinator runs here.
     assert (found["last_contact_unix_s"], found["ledger_confirmed"], found["paused"]) == (None, False, None)
+    assert found["unverified"] == {"entries": {}, "last_unix_s": None}
     rado("party", "pause", "--config", str(federation.member("ada").config), "--name", "Ann")
     assert status_of(federation)["data"]["paused"]["by"].startswith("Ann (")
     socket = federation.directory("ada") / "state" / "node.sock"

@@ -16,6 +16,7 @@ from tests.parties.party_world import FEDERATION, reserved, spent
 from wire.cohort import Acceptance, Cohort, Refusal, open_statement, sign
 from wire.envelopes import SigningKey, save_public_key
 from wire.errors import Code, ConnectionLostError, WireError
+from wire.query import open_query
 from wire.roster import EXPIRY_SKEW_S
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -179,6 +180,43 @@ def test_a_removed_member_stops_an_upload_that_is_charged(ada):
 def rosters(directory, world, federation):
     key = world.federation_key.public_bytes
     return Rosters(directory, federation=federation, federation_key=key, log=Log("party.test"))
+
+
+def test_a_roster_is_fetched_for_junk_at_a_pace_that_falls(ada, world, tmp_path):
+    now = [0.0]
+    key = world.federation_key.public_bytes
+    held = Rosters(tmp_path, federation=FEDERATION, federation_key=key, log=Log("party.test"), clock=lambda: now[0])
+    fetched = serve(ada, world.roster_envelope)
+    stranger = world.ask(key=SigningKey.generate(FEDERATION))
+
+    def verify(roster):
+        return open_query(stranger, roster, now_unix_s=time.time())
+
+    for _ in range(24 * 60):
+        with pytest.raises(WireError, match="not signed with lea's key"):
+            held.checked(ada.hub, verify)
+        now[0] += 60.0
+    # The pauses double up to ten minutes.
+    assert 24 * 6 <= len(fetched) <= 24 * 6 + 11
+    # What a learner signed under a newer roster is not junk: it is fetched at once.
+    before = len(fetched)
+    for _ in range(2):
+        with pytest.raises(WireError, match="this node has 1"):
+            held.checked(ada.hub, lambda roster: _refuse_older(roster, 2))
+    assert len(fetched) == before + 2
+    # A newer roster begins the pauses again.
+    fetched = serve(ada, signed(world, 2))
+    now[0] += 600.0
+    with pytest.raises(WireError):
+        held.checked(ada.hub, verify)
+    with pytest.raises(WireError):
+        held.checked(ada.hub, verify)
+    assert (held.current.version, len(fetched)) == (2, 2)
+
+
+def _refuse_older(roster, version: int) -> None:
+    if roster.version < version:
+        raise WireError(Code.ROSTER_STALE, f"Version {version}, but this node has {roster.version}.")
 
 
 def test_the_same_roster_again_changes_nothing(world, tmp_path):

@@ -5,6 +5,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
@@ -21,9 +22,10 @@ from parties.history.history import KEPT_REFUSALS
 from radofed.common.logs import REFUSALS_LOGGED
 from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved, spent
 from wire.cohort import Refusal, open_statement
-from wire.envelopes import SigningKey
+from wire.envelopes import Envelope, Kind, SigningKey
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.features import USUAL_FEATURES, Feature
+from wire.query import MAX_QUERY_BYTES, MAX_RETRY_BYTES
 from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -75,17 +77,88 @@ def test_refusals_carry_their_code_and_reserve_nothing(ada, case):
     assert reserved(ada) == 0
 
 
-def test_a_forged_query_is_refused(ada):
-    envelope = ada.world.ask(key=SigningKey.generate("clinics"))
-    ada.go(envelope)
-    assert ada.hub.refusal_code is Code.SIGNATURE_INVALID
-
-
-def test_a_tampered_query_is_refused(ada):
-    envelope = ada.world.ask()
+def unsigned(ada):
+    """Work that no learner signed, by what is wrong with it: the whole work, and the code in the log."""
+    genuine, stranger = ada.world.ask(), SigningKey.generate("clinics")
     other = ada.world.ask(ada.world.query(max_attempts=1))
-    ada.go(type(envelope)(other.payload, envelope.key_id, envelope.signature))
-    assert ada.hub.refusal_code is Code.SIGNATURE_INVALID
+    retry = partial(ada.world.retry, genuine.payload_hash)
+    return {
+        "of a stranger": (ada.work(ada.world.ask(key=stranger)), Code.PEER_UNKNOWN),
+        "of a party": (ada.work(ada.world.ask(key=ada.world.party_keys["bo"])), Code.PEER_UNKNOWN),
+        "with another's signature": (ada.work(replace(genuine, payload=other.payload)), Code.SIGNATURE_INVALID),
+        "of another kind": (ada.work(retry(2)), Code.SIGNATURE_INVALID),
+        "too long": (ada.work(replace(genuine, payload=bytes(MAX_QUERY_BYTES + 1))), Code.MESSAGE_TOO_LARGE),
+        "attempt 0": (ada.work(genuine, attempt=0), Code.ATTEMPT_MISMATCH),
+        "no retry": (ada.work(genuine, attempt=2, retry=None), Code.ATTEMPT_MISMATCH),
+        "another attempt's retry": (ada.work(genuine, attempt=3, retry=retry(2)), Code.ATTEMPT_MISMATCH),
+        "another query's retry": (ada.work(other, attempt=2, retry=retry(2)), Code.ATTEMPT_MISMATCH),
+        "a stranger's retry": (ada.work(genuine, attempt=2, retry=retry(2, key=stranger)), Code.SIGNATURE_INVALID),
+        "a long retry": (
+            ada.work(genuine, attempt=2, retry=Envelope(bytes(MAX_RETRY_BYTES + 1), genuine.key_id, bytes(64))),
+            Code.MESSAGE_TOO_LARGE,
+        ),
+    }
+
+
+def written(ada) -> list[tuple[str, int, int]]:
+    return sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in ada.directory.rglob("*") if f.is_file())
+
+
+def test_what_no_learner_signed_is_neither_answered_nor_noted(ada, caplog):
+    before = written(ada)
+    for what, (work, code) in unsigned(ada).items():
+        caplog.clear()
+        assert not ada.lifecycle.advance(work), what
+        said = [record.fields["code"] for record in caplog.records if record.getMessage() == "not verified"]
+        assert said == [code], what
+    assert (ada.hub.answers, ada.history.refusals(), written(ada)) == ([], [], before)
+    assert (ada.lifecycle.held(), ada.lifecycle._sent_refusals._sent) == (set(), {})
+
+
+def test_what_a_learner_signed_is_answered_also_if_no_version_reads_it(ada):
+    envelope = ada.world.learner_key.sign(Kind.QUERY, b"unreadable")
+    ada.go(envelope)
+    assert ada.hub.refusal_code is Code.MESSAGE_MALFORMED
+    assert [kept.code for kept in ada.history.refusals()] == [Code.MESSAGE_MALFORMED]
+
+
+def test_a_refused_query_that_is_shown_again_gets_the_same_bytes_and_costs_no_write(ada, monkeypatch):
+    shown = [ada.world.ask(make(ada)) for make, _ in REFUSALS.values()]
+    for envelope in shown:
+        ada.go(envelope)
+    before = written(ada)
+    with monkeypatch.context() as patch:
+        # Nor a decision.
+        patch.setattr("parties.answering.lifecycle.decide", lambda *_, **__: 1 / 0)
+        for envelope in shown * 3:
+            ada.go(envelope)
+    assert written(ada) == before
+    assert len(ada.hub.answers) == 4 * len(shown)
+    assert len(set(ada.hub.answers)) == len(shown)
+    # After a restart it decides again, and notes nothing that is noted.
+    ada.restart()
+    before = written(ada)
+    for envelope in shown:
+        ada.go(envelope)
+    assert written(ada) == before
+    assert len(set(ada.hub.answers)) == len(shown)
+
+
+def test_a_party_whose_policy_has_changed_decides_again(ada):
+    envelope = ada.world.ask(ada.world.query(max_attempts=4))
+    ada.go(envelope)
+    limits = {"epsilon": "1000", "delta": "1e-3", "unbounded_queries": 10, "attempts_per_query": 4}
+    ada.lifecycle.follow(ada.world.policy(limits=limits))
+    ada.go(envelope)
+    assert ada.hub.accepted == [False, True]
+
+
+def test_only_the_newest_refusals_are_kept_in_memory(ada, monkeypatch):
+    monkeypatch.setattr("parties.answering.refusals.MOST_KEPT", 2)
+    envelopes = [ada.world.ask(ada.world.query(max_attempts=4)) for _ in range(4)]
+    for envelope in envelopes:
+        ada.go(envelope)
+    assert list(ada.lifecycle._sent_refusals._sent) == [(e.payload_hash, 1) for e in envelopes[2:]]
 
 
 def test_an_attempt_beyond_the_signed_bound_is_refused(ada):
@@ -143,9 +216,7 @@ def test_the_last_refusals_are_remembered_each_attempt_once(ada):
         ada.go(envelope)
     assert [kept.query_id for kept in ada.history.refusals()] == [e.payload_hash.hex() for e in envelopes[5:]]
     ada.go(envelopes[7])
-    assert [kept.query_id for kept in ada.history.refusals()].count(envelopes[7].payload_hash.hex()) == 1
-    assert ada.history.refusals()[-1].query_id == envelopes[7].payload_hash.hex()
-    assert len(ada.history.refusals()) == KEPT_REFUSALS
+    assert [kept.query_id for kept in ada.history.refusals()] == [e.payload_hash.hex() for e in envelopes[5:]]
 
 
 def test_a_refused_cohort_is_remembered_with_its_reason(ada):

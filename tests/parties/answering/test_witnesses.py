@@ -5,6 +5,7 @@ import shutil
 import time
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import count
 from unittest.mock import Mock
 
 import pytest
@@ -15,6 +16,7 @@ from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
 from parties.answering.unknown_names import MOST_QUESTIONS_A_DAY
 from parties.answering.witnesses import (
+    ANSWER_AGAIN_S,
     ASK_AGAIN_S,
     ASK_DAILY_S,
     ASK_HOURLY_S,
@@ -33,11 +35,20 @@ from parties.rosters import Rosters
 from radofed.common.logs import Log
 from tests.parties.party_world import FEDERATION, Ada, World, limits, ready, reserved, spent
 from wire.cohort import Acceptance, Cohort, Receipt, open_statement, sign
-from wire.envelopes import Envelope, SigningKey
+from wire.envelopes import Envelope, SigningKey, key_id
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S
-from wire.witness import MOST_IN_COHORTS, Challenge, Witness, name_of, nonce_about, open_challenge, open_witness
+from wire.witness import (
+    CHALLENGE_BYTES,
+    MOST_IN_COHORTS,
+    Challenge,
+    Witness,
+    name_of,
+    nonce_about,
+    open_challenge,
+    open_witness,
+)
 
 LIMITS = limits("1000", "1e-3")
 
@@ -919,6 +930,8 @@ class Member:
             random=SystemRandom().bytes,
             log=Log("bo.test"),
             clock=wall,
+            # The same challenge is answered again once some time has passed.
+            monotonic=map(float, count(0, 60)).__next__,
         )
 
     def sees(self, acceptance: Envelope, query) -> None:
@@ -1137,8 +1150,10 @@ def test_evidence_under_a_former_key_gives_way_to_any_other(ada, board, tmp_path
 # Answering others.
 
 
-def challenge(world: World, party: str = "bo", *, age_s: float = 0.0, key: SigningKey | None = None) -> Envelope:
-    asked = Challenge(FEDERATION, party, b"n" * 32, int(time.time() - age_s))
+def challenge(
+    world: World, party: str = "bo", *, age_s: float = 0.0, key: SigningKey | None = None, nonce: bytes = b"n" * 32
+) -> Envelope:
+    asked = Challenge(FEDERATION, party, nonce, int(time.time() - age_s))
     return asked.sign(key or world.party_keys[party])
 
 
@@ -1221,22 +1236,23 @@ def test_it_shows_what_it_is_asked_for_by_name_and_otherwise_the_newest(ada, boa
         answering.answer((asked,), board)
         return open_witness(board.sent[-1], ada.world.roster)[0].newest
 
-    # The same nonce has the same answer, in any order.
-    about = nonce_about(name_of(held[0]), secrets.token_bytes(32))
+    def about() -> bytes:
+        return nonce_about(name_of(held[0]), secrets.token_bytes(32))
+
     for _ in range(2):
-        assert shown(about) == held[0]
+        assert shown(about()) == held[0]
         assert shown(secrets.token_bytes(32)) == held[1]
-    assert len(about) == len(secrets.token_bytes(32))
+    assert len(about()) == len(secrets.token_bytes(32))
     # A row that was written without its acceptance has a name only.
     with ada.ledger.database.transaction() as connection:
         connection.execute("UPDATE in_cohorts SET acceptance = NULL")
-    assert shown(about) == held[1]
+    assert shown(about()) == held[1]
     assert len(open_witness(board.sent[-1], ada.world.roster)[0].in_cohorts) == 2
     # Nor is one shown that is under a former key.
     ada.world.party_keys["bo"] = SigningKey.generate(FEDERATION)
     ada.world.version += 1
     ada.rosters.offer(ada.world.roster_envelope)
-    assert shown(about) is None
+    assert shown(about()) is None
 
 
 def test_a_coordinator_that_shows_an_old_challenge_again_and_again_fills_no_log(ada, board, caplog):
@@ -1254,6 +1270,42 @@ def test_a_challenge_that_does_not_verify_is_logged_with_the_reason(ada, board, 
         open_challenge(forged, ada.world.roster)
     assert logged["code"] == Code.SIGNATURE_INVALID
     assert logged["detail"] == raised.value.public_sentence
+
+
+def test_the_same_challenge_is_answered_again_only_after_a_while(ada, board):
+    clock = Clock()
+    answering, asked = guard(ada, clock), challenge(ada.world)
+    # In one answer of the coordinator, and in many.
+    assert answering.answer((asked,) * 50, board) == 0
+    for _ in range(50):
+        assert answering.answer((asked,), board) == 1
+    assert len(board.sent) == 1
+    clock.now += ANSWER_AGAIN_S
+    assert answering.answer((asked,), board) == 0
+    assert len(board.sent) == 2
+    # Each question is answered at once.
+    assert answering.answer((challenge(ada.world, nonce=secrets.token_bytes(32)),), board) == 0
+    assert len(board.sent) == 3
+
+
+def test_junk_challenges_cost_no_answer_no_memory_and_one_fetch(ada, board):
+    answering = guard(ada, Clock())
+    for _ in range(5):
+        junk = [challenge(ada.world, "stranger", key=SigningKey.generate(FEDERATION)) for _ in range(20)]
+        long = Envelope(bytes(CHALLENGE_BYTES + 1), key_id(ada.world.party_keys["bo"].public_bytes), bytes(64))
+        assert answering.answer((*junk, long), board) == 21
+    assert (board.sent, board.rosters_fetched, answering._answered_lately) == ([], 1, {})
+
+
+def test_a_member_that_signs_answers_without_end_is_kept_once(ada, board):
+    answering = guard(ada, clock := Clock())
+    answering.look(board)
+    for number in range(50):
+        board.answers.clear()
+        board.say("bo", in_cohorts=(number.to_bytes(8, "big"),))
+        clock.now += 1
+        answering._take(board.answers[0])
+    assert len(answering._taken) == 1
 
 
 def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):

@@ -13,7 +13,7 @@ from parties.history.database import HistoryDatabase, HistoryFileError
 from parties.history.history import History, Page, What
 from parties.ledger.charges import charge_for
 from tests.parties.party_world import ready
-from wire.query import open_query
+from wire.query import MAX_QUERY_BYTES, open_query
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 
@@ -103,6 +103,60 @@ def test_queries_without_a_charge_do_not_fill_the_disk(history, opened, monkeypa
     history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
     with_text = [query for query in queries if any(each.envelope for each in history.find(query.query_id.hex()))]
     assert with_text == [queries[0], *queries[6:]]
+
+
+def test_a_learner_that_asks_without_end_does_not_push_out_the_queries_of_others(history, opened, world, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_OF_LEARNER_WITHOUT_CHARGE", 3)
+    quiet, loud = opened(), [opened() for _ in range(8)]
+    quiet = replace(quiet, query=replace(quiet.query, learner="leo"))
+    for second, query in enumerate([quiet, *loud]):
+        history.shown(query, rows=1, charge=None, now_unix_s=float(second))
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
+    assert [each.query_id for each in history.page(Page())] == [query.query_id for query in (*loud[:4:-1], quiet)]
+    monkeypatch.setattr(limits, "MOST_BYTES_OF_LEARNER_WITHOUT_CHARGE", 2 * len(quiet.envelope.to_bytes()))
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
+    with_text = [query for query in (quiet, *loud) if any(each.envelope for each in history.find(query.query_id.hex()))]
+    assert with_text == [quiet, *loud[6:]]
+
+
+def test_the_bounds_hold_for_what_a_learner_may_really_send(history, opened):
+    """The longest queries, as many as a learner likes: the file stays below what the threat model says."""
+    assert limits.MOST_OF_LEARNER_WITHOUT_CHARGE <= limits.MOST_WITHOUT_CHARGE
+    assert limits.MOST_BYTES_OF_LEARNER_WITHOUT_CHARGE == 32 << 20
+    long = b"x" * MAX_QUERY_BYTES
+    for number in range(100):
+        query = opened()
+        query = replace(query, envelope=replace(query.envelope, payload=long + b"%d" % number))
+        history.shown(query, rows=1, charge=None, now_unix_s=float(number))
+        history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0, at_once=False)
+    most = limits.MOST_BYTES_OF_LEARNER_WITHOUT_CHARGE + limits._FORGET_EVERY * MAX_QUERY_BYTES
+    assert history.database.path.stat().st_size < 1.1 * most
+
+
+def test_a_refusal_for_the_noted_reason_changes_nothing(history, opened):
+    query = opened()
+    history.shown(query, rows=1, charge=None, now_unix_s=1.0)
+    history.happened(query.query_id, 1, What.REFUSED, 2.0, code="POLICY_LIMITS", detail="a")
+    history.happened(query.query_id, 1, What.WAITS, 3.0, reasons=[])
+    before = history.database.path.read_bytes()
+    for second in range(20):
+        history.happened(bytes(32), 1, What.REFUSED, float(second), code="QUERY_EXPIRED", detail="")
+        if second == 0:
+            before = history.database.path.read_bytes()
+    assert history.database.path.read_bytes() == before
+    # It still decides that no one waits for a person, and another reason is noted.
+    history.happened(query.query_id, 1, What.REFUSED, 5.0, code="POLICY_LIMITS", detail="a")
+    assert history.waiting_ids() == set()
+    history.happened(query.query_id, 1, What.REFUSED, 6.0, code="POLICY_LIMITS", detail="b")
+    assert [(each.at_unix_s, each.detail) for each in history.refusals()] == [(0.0, ""), (6.0, "b")]
+
+
+def test_refusals_of_what_could_not_be_opened_count_for_the_next_forgetting(history, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_WITHOUT_CHARGE", 3)
+    for number in range(limits._FORGET_EVERY):
+        history.happened(number.to_bytes(32, "big"), 1, What.REFUSED, float(number), code="QUERY_EXPIRED", detail="")
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0, at_once=False)
+    assert len(history.refusals()) == 3
 
 
 def test_it_waits_until_queries_were_added(history, opened):

@@ -1,0 +1,184 @@
+"""What a party makes of what it is shown: signatures first, the sweep over all open queries, newer rosters."""
+
+import secrets
+from dataclasses import replace
+
+import pytest
+
+from parties.answering.attempts import AttemptState
+from parties.answering.coordinator_calls import WorkBatch
+from parties.answering.shown import ShownWork
+from parties.rosters import Rosters
+from radofed.common.logs import Log
+from tests.parties.party_world import FEDERATION, Ada
+from wire.envelopes import Envelope, SigningKey
+from wire.errors import Code, ConnectionLostError
+from wire.status import Phase, Work
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Looking:
+    """Ada, what the coordinator shows it, and what was offered. has_room: whether offers are taken."""
+
+    def __init__(self, ada: Ada) -> None:
+        self.ada, self.offered, self.has_room, self.clock = ada, [], True, Clock()
+        world, self.fetched = ada.world, 0
+        self.rosters = Rosters(
+            ada.directory,
+            federation=FEDERATION,
+            federation_key=world.federation_key.public_bytes,
+            log=Log("party.test"),
+            clock=self.clock,
+        )
+        fetch = ada.hub.fetch_roster
+
+        def counted():
+            self.fetched += 1
+            return fetch()
+
+        ada.hub.fetch_roster = counted
+        self.shown = ShownWork(ada.lifecycle, self.offer, self.rosters, ada.hub, Log("party.test"))
+
+    def offer(self, work: Work) -> bool:
+        if self.has_room:
+            self.offered.append(work.query)
+        return self.has_room
+
+    def take(self, *queries: Envelope, unreadable: int = 0, **changes) -> bool:
+        work = tuple(self.ada.work(query, **changes) for query in queries)
+        return self.shown.take(WorkBatch(work, self.shown.cursor + 1, unreadable))
+
+
+@pytest.fixture
+def looking(ada):
+    return Looking(ada)
+
+
+def forged(world) -> Envelope:
+    return replace(world.ask(), payload=secrets.token_bytes(100))
+
+
+def test_only_what_a_learner_signed_is_offered_and_the_rest_is_counted(ada, looking):
+    genuine = [ada.world.ask() for _ in range(2)]
+    junk = [forged(ada.world), ada.world.ask(key=SigningKey.generate(FEDERATION)), forged(ada.world)]
+    assert looking.take(junk[0], genuine[0], *junk[1:], genuine[1], unreadable=7)
+    assert looking.offered == genuine
+    assert looking.shown.unverified.status()["entries"] == {
+        "UNREADABLE": 7,
+        Code.SIGNATURE_INVALID: 2,
+        Code.PEER_UNKNOWN: 1,
+    }
+    assert not looking.take(*genuine)
+
+
+def test_a_sweep_ends_what_it_does_not_list_and_keeps_no_ids_of_others(ada, looking):
+    held = [ada.world.ask() for _ in range(3)]
+    for query in held[:2]:
+        assert ada.go(query)
+    assert not looking.take(held[0], *(ada.world.ask() for _ in range(20)))
+    assert looking.shown._unlisted == {held[1].payload_hash}
+    # Accepted during the sweep: not listed after that, and not over.
+    assert ada.go(held[2])
+    looking.take(forged(ada.world))
+    assert looking.shown._unlisted == {held[1].payload_hash}
+    assert not looking.take()
+    assert not looking.shown.is_sweeping
+    assert [ada.state(query) for query in held] == [AttemptState.READY, AttemptState.ENDED, AttemptState.READY]
+
+
+def test_junk_does_not_end_a_sweep(ada, looking):
+    held = ada.world.ask()
+    assert ada.go(held)
+    for _ in range(3):
+        looking.take(forged(ada.world))
+    looking.take(unreadable=1)
+    assert looking.shown.is_sweeping
+    assert ada.state(held) is AttemptState.READY
+
+
+def test_a_learner_that_has_joined_is_answered_after_one_fetch(ada, looking):
+    newcomer = ada.world.learner_key = SigningKey.generate(FEDERATION)
+    ada.world.version = 2
+    query = ada.world.ask(key=newcomer)
+    assert not looking.take(query)
+    assert (looking.offered, looking.fetched) == ([query], 1)
+
+
+def test_strangers_cost_fetches_at_a_pace_that_falls_and_a_newcomer_is_looked_at_again(ada, looking):
+    for _ in range(600):
+        looking.shown.follow_roster()
+        assert looking.take(ada.world.ask(key=SigningKey.generate(FEDERATION)))
+        looking.clock.now += 1
+    assert 5 <= looking.fetched <= 11
+    # Now a learner joins, and no fetch is due: the query is left out, and shown again once the roster is known.
+    ada.world.learner_key, ada.world.version = SigningKey.generate(FEDERATION), 2
+    query = ada.world.ask()
+    assert looking.take(query)
+    assert looking.offered == []
+    looking.clock.now += 600
+    looking.shown.follow_roster()
+    assert (looking.shown.cursor, looking.shown.is_sweeping) == (0, True)
+    assert not looking.take(query)
+    assert looking.offered == [query]
+    # A newer roster lets the pauses start again.
+    before = looking.fetched
+    looking.take(ada.world.ask(key=SigningKey.generate(FEDERATION)))
+    assert looking.fetched == before + 1
+
+
+def test_what_did_not_verify_is_looked_at_again_if_another_call_brought_the_roster(ada, looking):
+    former = ada.world.roster_envelope
+    ada.world.learner_key, ada.world.version = SigningKey.generate(FEDERATION), 2
+    ada.hub.fetch_roster = lambda: (former, 0.0)
+    query = ada.world.ask()
+    assert looking.take(query)
+    looking.rosters.offer(ada.world.roster_envelope)
+    # Junk that is shown meanwhile does not make it forget what it left out.
+    assert looking.take(forged(ada.world))
+    looking.shown.follow_roster()
+    assert looking.shown.cursor == 0
+    assert not looking.take(query)
+    assert looking.offered == [query]
+
+
+def test_a_fetch_that_fails_hides_no_query_that_verified(ada, looking):
+    ada.hub.fail["fetch_roster"] = [ConnectionLostError("hub", "cut")]
+    query = ada.world.ask()
+    with pytest.raises(ConnectionLostError):
+        looking.take(ada.world.ask(key=SigningKey.generate(FEDERATION)), query)
+    assert looking.offered == [query]
+
+
+def test_an_accepted_query_ends_although_its_learner_has_left(ada, looking):
+    query = ada.world.ask()
+    assert ada.go(query)
+    ada.world.learner_key, ada.world.version = SigningKey.generate(FEDERATION), 2
+    looking.rosters.offer(ada.world.roster_envelope)
+    assert not looking.take(query, phase=Phase.FAILED)
+    assert looking.offered == [query]
+
+
+def test_queries_for_which_there_is_no_room_are_looked_at_again(ada, looking):
+    query = ada.world.ask()
+    looking.has_room = False
+    assert looking.take(query)
+    assert (looking.shown.cursor, looking.shown.is_sweeping) == (0, True)
+    looking.has_room = True
+    assert not looking.take(query)
+    assert looking.offered == [query]
+
+
+def test_a_cursor_that_goes_back_restarts_the_sweep(ada, looking):
+    looking.take(ada.world.ask())
+    looking.take()
+    assert not looking.shown.is_sweeping
+    looking.shown.take(WorkBatch((), 1))
+    assert (looking.shown.cursor, looking.shown.is_sweeping) == (0, True)
