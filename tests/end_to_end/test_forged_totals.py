@@ -14,8 +14,9 @@ from dpcore.paillier.tag import PRIME, TagError, coefficient, polynomial
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SystemRandom
-from tests.end_to_end.cohort_in_memory import ROWS, CohortInMemory
+from tests.end_to_end.cohort_in_memory import OUTSIDER, ROWS, CohortInMemory
 from tests.schemas import SMALL as SCHEMA
+from wire.errors import Code, WireError
 
 # Two ciphertexts of values at least, so that they can be exchanged.
 KIND = RadosQuery(70, plain_design(SCHEMA))
@@ -150,18 +151,40 @@ def bound(secret, obfuscator) -> CohortInMemory:
     return CohortInMemory(KIND, secret, obfuscator)
 
 
-def test_a_colluding_member_can_shift_values_as_it_could_by_lying(bound):
-    shift = np.zeros(bound.opened.query.length, dtype=np.int64)
+def shifted(cohort: CohortInMemory, alpha: int):
+    """The honest total with 7 added to a value, and the tag's part of it with this coefficient; and the shift."""
+    shift = np.zeros(cohort.opened.query.length, dtype=np.int64)
     shift[1] = 7
-    tag = polynomial(shift, bound.coefficient("a"))
-    slot, last = bound.opened.query.encoding.slot_bits, bound.opened.ciphertexts - 1
-    (product,) = edited(bound, {})
-    # The member knows its own residue, so it can keep the sum in the range of three parties.
-    (sum_of_tags,) = bound.secret.decrypt_many(bound.opened.public_key.from_wire(product)[last:])
+    tag = polynomial(shift, alpha)
+    slot, last = cohort.opened.query.encoding.slot_bits, cohort.opened.ciphertexts - 1
+    (product,) = edited(cohort, {})
+    # A member knows its own residue, so it can keep the sum in the range of three parties. Anybody else guesses once.
+    (sum_of_tags,) = cohort.secret.decrypt_many(cohort.opened.public_key.from_wire(product)[last:])
     if sum_of_tags + tag >= len(ROWS) * PRIME:
         tag -= PRIME
-    opened = bound.open_products(edited(bound, {0: 7 << (2 * slot), last: tag}))
-    assert np.array_equal(opened.values, honest(bound) + shift)
+    return edited(cohort, {0: 7 << (2 * slot), last: tag}), shift
+
+
+def test_a_colluding_member_can_shift_values_as_it_could_by_lying(bound):
+    products, shift = shifted(bound, bound.coefficient("a"))
+    assert np.array_equal(bound.open_products(products).values, honest(bound) + shift)
+
+
+def test_a_party_outside_the_cohort_shifts_values_only_if_it_was_asked(secret, obfuscator, bound):
+    """So the learner asks the parties alone that it accepted: tests/learner/test_asked_parties.py."""
+    careless = CohortInMemory(KIND, secret, obfuscator, asked=(*ROWS, OUTSIDER))
+    products, shift = shifted(careless, careless.coefficient(OUTSIDER))
+    assert np.array_equal(careless.open_products(products).values, honest(careless) + shift)
+    # A seed that was sealed for another party, and one for another query, are of no use.
+    with pytest.raises(WireError) as caught:
+        bound.coefficient(OUTSIDER)
+    assert caught.value.code is Code.PARTY_NOT_ASKED
+    with pytest.raises(WireError) as caught:
+        bound.opened.query.binding.unseal("a", bound.keys[OUTSIDER], bound.opened.query.nonce)
+    assert caught.value.code is Code.SEED_MISMATCH
+    products, _ = shifted(bound, careless.coefficient(OUTSIDER))
+    with pytest.raises(TagError):
+        bound.open_products(products)
 
 
 def test_a_colluding_member_cannot_make_a_total_without_the_others_uploads(bound):

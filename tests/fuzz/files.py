@@ -19,6 +19,7 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
 from learner import model as models
 from learner import release as releases
+from learner.accepted_parties import AcceptedParties, parties_toml
 from learner.config import LearnerConfig
 from learner.journal import SessionSource
 from learner.keys import load_key
@@ -438,6 +439,8 @@ def targets() -> list[Target]:
                texts_near([hub], words), 256 << 10, ()),
         Target("learner-toml", in_file("learner-toml", "l.toml", configuration(LearnerConfig)),
                texts_near([lea], words), 256 << 10, ()),
+        Target("parties-toml", in_file("parties-toml", "parties.toml", configuration(AcceptedParties)),
+               texts_near([parties_toml({"ann": "ab" * 32, "bo": "cd" * 32})], words), 256 << 10, ()),
         Target("schema-file", in_file("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
                MEBIBYTE, ("radofed.common.files.reading.read_text",)),
         Target("feature-map-toml", read_map, texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
