@@ -58,9 +58,11 @@ def test_a_plan_counts_accepted_parties_alone(setting, session):
     assert SessionSource(session).rows == ROWS["ada"] + ROWS["bo"]
     with pytest.raises(PlanError, match=r"at least 3 parties cannot form: the query asks 2.*rado learner accept"):
         session.plan(replace(REQUEST, cohort_min=3))
-    # What parties state that are not asked does not matter.
-    setting.stub.features = [setting.world.features("cy", ("bound-totals",)), *setting.stub.features[:2]]
-    assert session.plan(REQUEST).query.cohort_min == 2
+    # A party that is not asked makes up for none that is.
+    setting.stub.features[0] = setting.world.features("ada", ("bound-totals",))
+    with pytest.raises(WireError, match="ada lacks") as caught:
+        session.plan(REQUEST)
+    assert caught.value.code is Code.FEATURE_MISSING
 
 
 def test_a_learner_that_accepted_nobody_sends_nothing(setting, session):
