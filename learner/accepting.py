@@ -14,11 +14,10 @@ from radofed.common.files.reading import FileKind, read_text, with_remedy
 from radofed.common.files.writing import write_durably
 from wire.envelopes import fingerprint, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.pinning import find_confirmed
-from wire.roster import Member, Role, Roster, open_roster, read_roster
+from wire.pinning import find_confirmed, installed_rosters
+from wire.roster import Member, Role, Roster, open_roster
 
 _PARTIES = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
-_ROSTER = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20)
 _TRY_S = 3.0
 _NEW_MODE = 0o644
 _TEXT = re.compile(r'"([0-9A-Fa-f: ]{64,128})"')
@@ -48,9 +47,7 @@ def find_party(config: LearnerConfig, directory: Path, name: str, digits: str) -
     key = load_public_key(config.federation_key)
     state = LearnerState(config.state_directory, key)
     seen = state.newest_roster()
-    known = [] if seen is None else [open_roster(seen, key)]
-    if (installed := directory / "roster.signed").exists():
-        known.append(read_roster(installed, key, _ROSTER)[1])
+    known = [*installed_rosters(directory, key), *([] if seen is None else [open_roster(seen, key)])]
 
     def may_accept(member: Member) -> bool:
         return member.role is Role.PARTY

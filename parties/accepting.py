@@ -15,11 +15,10 @@ from radofed.common.files.writing import write_durably
 from radofed.common.logs import Log
 from wire.envelopes import fingerprint, key_id, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.pinning import find_confirmed
-from wire.roster import Member, Role, Roster, read_roster
+from wire.pinning import find_confirmed, installed_rosters
+from wire.roster import Member, Role, Roster
 
 _POLICY = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
-_ROSTER = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20)
 _TRY_S = 3.0
 _LIST = re.compile(r"^accepted_members\s*=\s*\[", re.MULTILINE)
 
@@ -50,9 +49,7 @@ def find_member(config: PartyConfig, directory: Path, name: str, digits: str) ->
     seen = Rosters(
         config.state_directory, federation=config.federation, federation_key=key, log=Log(f"party.{config.name}")
     )
-    known = [] if seen.known is None else [seen.known]
-    if (installed := directory / "roster.signed").exists():
-        known.append(read_roster(installed, key, _ROSTER)[1])
+    known = [*installed_rosters(directory, key), *([] if seen.known is None else [seen.known])]
 
     def may_accept(member: Member) -> bool:
         return bool(member.signing_key) and not (member.role is Role.PARTY and member.name == config.name)

@@ -5,14 +5,17 @@ Parties accept other parties and learners so (`rado party accept`), and learners
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, with_remedy
 from wire.envelopes import fingerprint, same_digits
-from wire.roster import Member, Roster
+from wire.roster import Member, Roster, read_roster
 
+_INSTALLED = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20)
 _KEY_ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -25,6 +28,15 @@ def _key_id(text: str) -> str:
 
 KeyFingerprint = Annotated[str, AfterValidator(_key_id)]
 """A signing key's fingerprint, stored as 64 hexadecimal digits without colons."""
+
+
+def installed_rosters(directory: Path, federation_key: bytes) -> list[Roster]:
+    """The roster that the operator's answer brought into a member's directory, verified; empty if there is none.
+
+    Raises ConfigurationError if it cannot be read, or another key signed it.
+    """
+    file = directory / "roster.signed"
+    return [read_roster(file, federation_key, _INSTALLED)[1]] if file.exists() else []
 
 
 def find_confirmed(
