@@ -86,7 +86,7 @@ class Intake:
         query = opened.query
         check_sender(query.learner, caller)
         rules = Rules(
-            tuple(member.name for member in roster.parties),
+            tuple(member.name for member in roster.parties if query.asks(member.name)),
             query.cohort_min,
             query.max_parties,
             query.max_rows,

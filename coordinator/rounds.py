@@ -58,10 +58,11 @@ _OPEN_COHORT = (Phase.ANSWERING, Phase.PREPARING)
 class Rules:
     """Rules of the signed query and the roster for all attempts. Durations are in seconds.
 
-    parties: names in the roster's order. signed_retries: whether another attempt needs the learner's decision.
-    quorum_wait_s: how long to wait for further parties once there are enough for a cohort; None: for the whole phase.
+    parties: those that the query asks, in the roster's order. signed_retries: whether another attempt needs the
+    learner's decision. quorum_wait_s: how long to wait for further parties once there are enough for a cohort;
+    None: for the whole phase.
 
-    Raises WireError(QUERY_INVALID) if the roster has fewer parties than a cohort needs.
+    Raises WireError(QUERY_INVALID) if the query asks fewer parties than a cohort needs.
     """
 
     parties: tuple[str, ...]
@@ -82,7 +83,8 @@ class Rules:
             )
         if self.cohort_min > len(self.parties):
             raise WireError(
-                Code.QUERY_INVALID, f"cohort_min is {self.cohort_min} and the roster has {len(self.parties)} parties."
+                Code.QUERY_INVALID,
+                f"cohort_min is {self.cohort_min}, and the query asks {len(self.parties)} parties of the roster.",
             )
 
 

@@ -1,5 +1,9 @@
 """A learner's configuration file."""
 
+from pathlib import Path
+
+from pydantic import Field
+
 from radofed.common.configuration import ConfigPath, Configuration
 from wire.identity import TlsConfiguration
 
@@ -17,6 +21,8 @@ class LearnerConfig(Configuration):
     """Public key of the federation, PEM. The learner accepts only rosters signed by this key."""
     signing_key: ConfigPath
     """Private signing key of this learner, PEM. Parties pin the public key."""
+    parties: ConfigPath = Field(default=Path("parties.toml"), validate_default=True)
+    """The parties that this learner asks. `rado learner accept` adds one. Without the file nobody is asked."""
     paillier_key: ConfigPath
     """Secret Paillier key that decrypts totals, a JSON Web Key. `rado learner keygen` makes it."""
     state_directory: ConfigPath

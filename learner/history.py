@@ -78,6 +78,10 @@ class LearnerHistory:
         """Whether the coordinator has acknowledged the query."""
         return self._state.is_sent(query_id)
 
+    def not_asked(self, query_id: bytes) -> tuple[str, ...]:
+        """The parties of the query's roster that it does not ask. Raises as `read` does."""
+        return self._state.find(query_id).not_asked
+
     @property
     def newest_query(self) -> Query | None:
         """The newest query; None before the first."""

@@ -26,6 +26,7 @@ from learner.requests import Request
 from learner.session import AttemptLostError, OnStatus, QueryEndedError, Session
 from radofed.common.files.reading import FileKind, parse_json, read_text, with_remedy
 from radofed.common.files.writing import write_durably
+from radofed.common.printing import listed
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
 from wire.feature_map import feature_map_to_proto
@@ -90,8 +91,9 @@ class SessionSource:
 
     @property
     def rows(self) -> int:
-        """The total of the rows that the parties of the newest roster state."""
-        return sum(member.rows_at_least or 0 for member in self._session.fetch_roster().parties)
+        """The total of the rows that the accepted parties of the newest roster state."""
+        parties = self._session.selection(self._session.fetch_roster())
+        return sum(member.rows_at_least or 0 for member in parties.asked)
 
     def plan(self, request: Request) -> Plan:
         """See learner.federation.AnswerSource."""
@@ -104,7 +106,7 @@ class SessionSource:
         another state directory; RoundLostError if an attempt was lost; RoundEndedError if the round's query of an
         earlier run ended without a total and `asks_again` is false; and what Session.run raises.
         """
-        self._warn_of_expiry(plan)
+        self._warn(plan)
         asked = _digest_of(plan.query)
         self._unopened = []
         with self._locked():
@@ -114,12 +116,13 @@ class SessionSource:
         self._next += 1
         return release
 
-    def _warn_of_expiry(self, plan: Plan) -> None:
-        """Note each sentence once, whatever the number of rounds."""
-        for sentence in plan.expiry_warnings:
+    def _warn(self, plan: Plan) -> None:
+        """Note each warning, and who is not asked, once, whatever the number of rounds."""
+        not_asked = [f"{plan.not_asked}."] if plan.not_asked else []
+        for sentence in (*not_asked, *(f"Warning: {warning}." for warning in plan.warnings)):
             if sentence not in self._warned:
                 self._warned.add(sentence)
-                self._note(f"Warning: {sentence}.")
+                self._note(sentence)
 
     @property
     def unanswered(self) -> list[Unanswered]:
@@ -137,11 +140,24 @@ class SessionSource:
                 f"round {self._next + 1}: under collusion {attempts} attempts count, with those of the queries that "
                 "ended, so the round exceeds its part of the budget"
             )
+        self._note_other_parties(plan)
         # On disk here, then in the journal, then sent: every query in the journal can be followed.
         query_id = self._session.prepare(plan)
         self._record(asked, query_id)
         self._note(f"round {self._next + 1}: sending query {query_id.hex()[:16]}")
         return self._followed(query_id)
+
+    def _note_other_parties(self, plan: Plan) -> None:
+        """Note which parties this round asks that the round before did not ask, and which it asks no more."""
+        if self._next == 0 or plan.query.binding is None:
+            return
+        before = self._session.parties_of(bytes.fromhex(self._rounds[self._next - 1]["query_id"]))
+        after = plan.query.binding.parties
+        if before is None or before == after:
+            return
+        changes = [("now asked", after - before), ("not asked any more", before - after)]
+        words = "; ".join(f"{what}: {listed(sorted(names))}" for what, names in changes if names)
+        self._note(f"round {self._next + 1} asks other parties than the round before ({words})")
 
     def _followed(self, query_id: bytes) -> Release:
         # It may be sent from here on, so it counts until its total is opened.

@@ -32,10 +32,11 @@ from dpcore.paillier.tag import check_tag, coefficient, pad
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
 from learner.keys import note_that_phe_is_missing
+from radofed.common.printing import listed
 from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Cohort, check_receipts, check_roster_version
 from wire.query import OpenedQuery
-from wire.roster import Roster
+from wire.roster import Role, Roster
 from wire.status import Total
 from wire.upload import chunk_ranges
 
@@ -74,13 +75,18 @@ class OpenedTotal:
 def check_cohort(cohort: Cohort, opened: OpenedQuery, roster: Roster) -> tuple[Acceptance, ...]:
     """The cohort's acceptances, after verifying every signature and the query's limits.
 
-    Raises CohortError if the cohort is another query's, too small or too large; WireError if a signature is invalid, a
-    member is not a party of the roster, or an acceptance is for another attempt.
+    Raises CohortError if the cohort is another query's, too small or too large, or has a member that was not asked;
+    WireError if a signature is invalid, a member is not a party of the roster, or an acceptance is for another attempt.
     """
     query = opened.query
     if cohort.query_id != opened.query_id:
         raise CohortError("the total is another query's: discard it and fetch the total again")
     acceptances = cohort.open(roster, older=query.is_older)
+    if strangers := [each.party for each in acceptances if not query.asks(each.party)]:
+        raise CohortError(
+            f"the total's cohort has members that the query does not ask ({listed(strangers)}): discard it and ask the "
+            "operator why"
+        )
     rows = sum(acceptance.rows for acceptance in acceptances)
     for what, value, least, most in (
         ("parties", len(acceptances), query.cohort_min, query.max_parties),
@@ -122,9 +128,10 @@ def open_total(
     ciphertext that phe opens too; None for the operating system's source, and any other is refused. The module's
     docstring says which attacks by the coordinator are detected.
 
-    Raises ConfigurationError if a key is not the query's, what `check_cohort` and `check_receipts` raise, and
-    TotalError if chunks or ciphertexts are malformed or a check slot fails (the error names the ciphertext),
-    OpeningsDifferError if phe opens the chosen ciphertext differently, TagError if the tag does not match.
+    Raises ConfigurationError if a key is not the query's, what `check_cohort` and `check_receipts` raise,
+    WireError(PARTY_NOT_ASKED) if the roster's key of a member is not the one that was asked, and TotalError if chunks
+    or ciphertexts are malformed or a check slot fails (the error names the ciphertext), OpeningsDifferError if phe
+    opens the chosen ciphertext differently, TagError if the tag does not match.
     """
     random = SystemRandom() if random is None else random
     require_system(random)
@@ -143,6 +150,7 @@ def open_total(
     sizes = {"chunks": total.chunks, "ciphertexts": total.ciphertexts}
     check_receipts(total.receipts, total.cohort, roster, **sizes, older=query.is_older)
     pads = _pads(opened, total.cohort, acceptances, opening)
+    _check_asked(opened, acceptances, roster, opening)
     plaintexts = _decrypted(_drawn(chunks, opened), opened, secret, random, progress)
     values = packing.open_total(
         plaintexts[: opened.value_ciphertexts],
@@ -174,6 +182,22 @@ def _pads(
         )
     attempt = CohortAttempt(opened.query_id, cohort.attempt, cohort.digest)
     return [pad(opening.key, acceptance.mask_key, acceptance.party, attempt) for acceptance in acceptances]
+
+
+def _check_asked(
+    opened: OpenedQuery, acceptances: Sequence[Acceptance], roster: Roster, opening: OpeningSecret | None
+) -> None:
+    """Check that each member signed with the key for which the learner sealed the seed: its key may have changed since.
+
+    Raises WireError(PARTY_NOT_ASKED).
+    """
+    query = opened.query
+    if query.binding is None or opening is None:
+        return
+    for acceptance in acceptances:
+        member = roster.find(acceptance.party, Role.PARTY)
+        assert member is not None, "the cohort was opened with this roster"
+        query.binding.check_sealed_for(member, opening, query.nonce)
 
 
 def _drawn(chunks: Iterable[bytes], opened: OpenedQuery) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Planning: turns a request into a query that can be answered, before anything is sent.
 
 A request is refused here if its sums do not fit a slot, its design is empty or unbounded at the parties' stated sizes,
-or the roster is too small for its cohort. The error says what would work.
+or too few parties are asked for its cohort. The error says what would work.
 """
 
 import time
@@ -23,7 +23,7 @@ from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.features import USUAL_FEATURES, Feature
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
-from wire.roster import Roster
+from wire.roster import Member, Roster
 
 NONCE_BYTES = 32
 ROWS_OF_UNSTATED_PARTY = 1_000_000
@@ -34,8 +34,9 @@ class Plan:
     """A query that can be sent, and its cost. A plan is one query, however often it is sent.
 
     cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
-    opening: the secret of the query's binding, None if it has none. expiry_warnings: sentences if the roster, the
-    learner's certificate or its Paillier key expires soon.
+    opening: the secret of the query's binding, None if it has none. not_asked: which parties of the roster are not
+    asked, a sentence, empty if all are. warnings: sentences if the roster, the learner's certificate or its Paillier
+    key expires soon, or a party's key changed.
     """
 
     query: Query
@@ -44,7 +45,8 @@ class Plan:
     party_rows: tuple[int, ...] | None
     cost: ReleaseCost | None
     opening: OpeningSecret | None = None
-    expiry_warnings: tuple[str, ...] = ()
+    not_asked: str = ""
+    warnings: tuple[str, ...] = ()
 
     @cached_property
     def query_id(self) -> bytes:
@@ -80,9 +82,10 @@ class Plan:
             f"Parties have {query.answer_within_s} s to answer, {query.prepare_within_s} s to get ready and "
             f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, and each attempt is charged."
         )
-        warnings = [f"Warning: {sentence}." for sentence in self.expiry_warnings]
+        warnings = [f"Warning: {sentence}." for sentence in self.warnings]
+        others = [f"{self.not_asked}."] if self.not_asked else []
         costs = [*self._privacy_words(), times, *self._quorum_words(), *self._retry_words()]
-        return [what, *part, size, cohort, *costs, *warnings]
+        return [what, *part, size, cohort, *others, *costs, *warnings]
 
     def _quorum_words(self) -> list[str]:
         wait_s = self.query.quorum_wait_s
@@ -138,28 +141,31 @@ def plan_query(
     request: Request,
     *,
     roster: Roster,
+    asked: Sequence[Member],
     learner: str,
     certificate: Envelope,
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
     features: Sequence[str] = USUAL_FEATURES,
 ) -> Plan:
-    """The plan of a request for this roster.
+    """The plan of a request for parties of this roster.
 
-    learner: the member's name. certificate: its signed Paillier key (learner.keys). random: for the nonce and the
-    opening key; None for the operating system's source. features: those that the query uses, besides those that the
-    request needs; parties answer no query with fewer. Raises PlanError
-    (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or WireError(QUERY_INVALID), each with what
-    would work. Nothing is sent.
+    asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name. certificate:
+    its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the operating system's
+    source. features: those that the query uses, besides those that the request needs; parties answer no query with
+    fewer.
+
+    Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or
+    WireError(QUERY_INVALID), each with what would work. Nothing is sent.
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
     colluders, cohort_min, max_parties = cohort_sizes(
-        len(roster.parties),
+        len(asked),
         colluders=request.colluders,
         cohort_min=request.cohort_min,
         max_parties=request.max_parties,
     )
-    rows = [member.rows_at_least for member in roster.parties]
+    rows = [member.rows_at_least for member in asked]
     max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
     stated = tuple(m for m in rows if m is not None)
     kind = request.kind(cohort_min - colluders, stated)
@@ -198,7 +204,7 @@ def plan_query(
         upload_within_s=request.upload_within_s,
         max_attempts=request.attempts,
         features=_features(request, features),
-        binding=None if opening is None else Binding.seal(opening, roster.parties, nonce),
+        binding=None if opening is None else Binding.seal(opening, asked, nonce),
         quorum_wait_s=request.quorum_wait_s or 0,
         held_back=request.held_back,
         feature_map=request.feature_map,
@@ -255,8 +261,8 @@ def cohort_sizes(
     cohort_min = max(colluders + 2, usable - 1) if cohort_min is None else cohort_min
     if cohort_min > usable:
         raise PlanError(
-            f"a cohort of at least {cohort_min} parties cannot form: the roster has {parties} and the query takes "
-            f"{max_parties}; add parties, or lower cohort_min or colluders"
+            f"a cohort of at least {cohort_min} parties cannot form: the query asks {parties} and takes "
+            f"{max_parties}; accept more parties (`rado learner accept`), or lower cohort_min or colluders"
         )
     if cohort_min <= colluders:
         raise PlanError(

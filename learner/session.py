@@ -23,6 +23,7 @@ from dpcore.queries.statement import (
     statement_for,
     without_bound,
 )
+from learner.accepted_parties import Selection, selection
 from learner.client import GIVE_UP_AFTER_S, Coordinator, StatusPolls
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
@@ -132,14 +133,19 @@ class Session:
             )
 
     def plan(self, request: Request) -> Plan:
-        """The plan of a request for the newest roster; sends no query. Raises what `plan_query` raises."""
+        """The plan of a request for the accepted parties of the newest roster; sends no query.
+
+        Raises what `plan_query` raises, and ConfigurationError if no party of the roster is accepted.
+        """
         certificate = self.key.certify(self.config.name, self._signing_key)
         roster = self.fetch_roster()
         roster.check_unexpired(time.time())
-        stated, coordinator = self._stated_features(roster)
+        parties = self.selection(roster)
+        stated, coordinator = self._stated_features(roster, parties)
         plan = plan_query(
             request,
             roster=roster,
+            asked=parties.asked,
             learner=self.config.name,
             certificate=certificate,
         )
@@ -152,11 +158,16 @@ class Session:
             roster.expiry_warning(now.timestamp()),
             "" if self._certificate is None else self._certificate.expiry_warning(now),
             self.key.expiry_warning(now.timestamp()),
+            parties.warning,
         )
-        return replace(plan, expiry_warnings=tuple(filter(None, warnings)))
+        return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))
 
-    def _stated_features(self, roster: Roster) -> tuple[Stated, frozenset[str]]:
-        """What each party of the roster states of its node, verified; None for a party that states nothing.
+    def selection(self, roster: Roster) -> Selection:
+        """The parties of a roster, by whether this learner accepted them. Raises ConfigurationError if it has none."""
+        return selection(self.config.parties, roster)
+
+    def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
+        """What each party that is asked states of its node, verified; None for a party that states nothing.
 
         Also what the coordinator states. Raises WireError(FEATURE_MISSING) if that is of version 0.1.
         """
@@ -167,13 +178,14 @@ class Session:
             if error.code is not Code.ROLE_FORBIDDEN:
                 raise
             raise WireError(Code.FEATURE_MISSING, "The coordinator runs version 0.1.") from error
-        stated: dict[str, frozenset[str] | None] = {party.name: None for party in roster.parties}
+        stated: dict[str, frozenset[str] | None] = {party.name: None for party in parties.asked}
         for envelope in envelopes:
             try:
                 statement, member = open_features(envelope, roster)
             except WireError:
                 continue  # of a key that the roster has replaced
-            stated[member.name] = frozenset(statement.features)
+            if member.name in stated:
+                stated[member.name] = frozenset(statement.features)
         return stated, frozenset(coordinator)
 
     def ask(self, plan: Plan) -> bytes:
@@ -227,6 +239,15 @@ class Session:
     def status(self, query_id: bytes) -> QueryStatus:
         """A query's current status. Raises WireError(QUERY_UNKNOWN)."""
         return self._coordinator.watch_query(query_id, cursor=0, wait_s=0)[0]
+
+    def parties_of(self, query_id: bytes) -> frozenset[str] | None:
+        """The parties that a query asks; None if this state directory lacks it, or it is bound to none of them."""
+        binding = self._query(query_id).binding if query_id in self._state.query_ids() else None
+        return None if binding is None else binding.parties
+
+    def not_asked(self, query_id: bytes) -> tuple[str, ...]:
+        """The parties of the query's roster that it does not ask; none if this state directory lacks the query."""
+        return self._state.find(query_id).not_asked if query_id in self._state.query_ids() else ()
 
     def cancel(self, query_id: bytes) -> None:
         """Cancel a query that has no total yet. Charges of parties remain."""

@@ -23,6 +23,7 @@ from radofed.common.files.writing import overwrite_durably, sync_directory, writ
 from wire.binding import OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope
 from wire.errors import Code, WireError
+from wire.query import Query
 from wire.roster import Roster, open_roster
 
 _ROSTER, _QUERY, _SENT, _OPENING = "roster.signed", "query.signed", "sent", "opening.key"
@@ -53,6 +54,12 @@ class AskedQuery:
     def query_id(self) -> bytes:
         """SHA-256 of the query's payload."""
         return self.query.payload_hash
+
+    @property
+    def not_asked(self) -> tuple[str, ...]:
+        """The parties of the roster that the query does not ask."""
+        query, roster = Query.from_bytes(self.query.payload), Roster.from_bytes(self.roster.payload)
+        return tuple(party.name for party in roster.parties if not query.asks(party.name))
 
 
 class LearnerState:

@@ -13,12 +13,12 @@ from parties.rosters import Rosters
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.logs import Log
-from wire.envelopes import fingerprint, key_id, load_public_key, same_digits
+from wire.envelopes import fingerprint, key_id, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.roster import Member, Role, Roster, read_roster
+from wire.pinning import find_confirmed, installed_rosters
+from wire.roster import Member, Role, Roster
 
 _POLICY = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
-_ROSTER = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20)
 _TRY_S = 3.0
 _LIST = re.compile(r"^accepted_members\s*=\s*\[", re.MULTILINE)
 
@@ -40,34 +40,23 @@ class Accepted:
 
 
 def find_member(config: PartyConfig, directory: Path, name: str, digits: str) -> Member:
-    """The party or learner of this name whose key has this fingerprint.
+    """The party or learner of this name whose key has this fingerprint; see `wire.pinning.find_confirmed`.
 
-    It is looked for in the rosters that the operator's answer brought and that this party's node has seen, then in the
-    one that the coordinator serves. directory: of the party's configuration. digits: what the member's owner read out.
-    Raises ConfigurationError if the newest roster has no such member, or another key.
+    directory: of the party's configuration. Raises ConfigurationError if the newest roster has no such member, or
+    another key.
     """
     key = load_public_key(config.federation_key)
-    log = Log(f"party.{config.name}")
-    seen = Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log)
-    found = [] if seen.known is None else [seen.known]
-    if (installed := directory / "roster.signed").exists():
-        found.append(read_roster(installed, key, _ROSTER)[1])
-    newest = max(found, key=lambda roster: roster.version, default=None)
-    if newest is None or not _is_confirmed(_member(newest, config, name), digits):
-        newest = _served(config, seen) or newest
-    if newest is None:
-        raise ConfigurationError("this party has not seen a roster yet: install the operator's answer")
-    member = _member(newest, config, name)
-    if member is None:
-        known = ", ".join(m.name for m in newest.members if m.signing_key and m.name != config.name)
-        raise ConfigurationError(f"the roster has no other party or learner {name!r}; it has {known or 'none'}")
-    if not _is_confirmed(member, digits):
-        raise ConfigurationError(
-            f"the roster's key of {name} has another fingerprint than {digits}: ask its owner again, to whom `rado "
-            "provision install` and `rado party check` print it; if they still differ, accept nothing and ask the "
-            "operator who signed this roster"
-        )
-    return member
+    seen = Rosters(
+        config.state_directory, federation=config.federation, federation_key=key, log=Log(f"party.{config.name}")
+    )
+    known = [*installed_rosters(directory, key), *([] if seen.known is None else [seen.known])]
+
+    def may_accept(member: Member) -> bool:
+        return bool(member.signing_key) and not (member.role is Role.PARTY and member.name == config.name)
+
+    return find_confirmed(
+        name, digits, known, lambda: _served(config, seen), may_accept=may_accept, who="other party or learner"
+    )
 
 
 def _served(config: PartyConfig, seen: Rosters) -> Roster | None:
@@ -81,19 +70,6 @@ def _served(config: PartyConfig, seen: Rosters) -> Roster | None:
         if error.code is Code.PEER_UNKNOWN:
             return None
         raise
-
-
-def _member(roster: Roster, config: PartyConfig, name: str) -> Member | None:
-    found = next((m for m in roster.members if m.name == name and m.signing_key), None)
-    return None if found is None or (found.role is Role.PARTY and name == config.name) else found
-
-
-def _is_confirmed(member: Member | None, digits: str) -> bool:
-    """Whether these are the key's digits, or its whole fingerprint in hexadecimal digits."""
-    if member is None:
-        return False
-    whole = fingerprint(member.signing_key).replace(":", "")
-    return same_digits(digits, member.digits) or digits.replace(":", "").strip().lower() == whole
 
 
 def accept(config: PartyConfig, member: Member) -> Accepted:

@@ -15,12 +15,12 @@ from parties.ledger.limits import LedgerLimits
 from radofed.common.configuration import Configuration
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
+from wire.pinning import KeyFingerprint
 from wire.query import OpenedQuery, Query
 from wire.roster import Role, Roster
 
 # Within double precision, in which limits are reported.
 _DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?")
-_KEY_ID = re.compile(r"[0-9a-f]{64}")
 
 
 def _exact(value: Any) -> Fraction:
@@ -29,19 +29,8 @@ def _exact(value: Any) -> Fraction:
     return Fraction(value)
 
 
-def _key_id(text: str) -> str:
-    digits = re.sub(r"[:\s]", "", text).lower()
-    if not _KEY_ID.fullmatch(digits):
-        raise ValueError("a fingerprint has 64 hexadecimal digits, as `rado party check` prints them")
-    return digits
-
-
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
 """A non-negative decimal, given as text so that it is exact."""
-
-KeyFingerprint = Annotated[str, AfterValidator(_key_id)]
-"""A signing key's fingerprint, stored as 64 hexadecimal digits without colons."""
-
 
 DesignName = Literal[
     "plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments", "statistic", "gradient"
@@ -244,10 +233,11 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
         raise WireError(
             Code.POLICY_COHORT, f"cohort_min is {query.cohort_min} and this party's policy requires {needed}."
         )
-    possible = policy.count_accepted(roster, own_name, (member.name for member in roster.parties))
+    possible = policy.count_accepted(roster, own_name, (m.name for m in roster.parties if query.asks(m.name)))
     if possible < needed:
         raise WireError(
-            Code.POLICY_COHORT, f"This party accepts {possible} members of the roster and its policy requires {needed}."
+            Code.POLICY_COHORT,
+            f"This party accepts {possible} members of those that are asked, and its policy requires {needed}.",
         )
 
 

@@ -4,7 +4,8 @@ Directories:
 
     federation/     for the operator, kept offline: federation.key, ca.key, ca.pem, federation.pub, roster.signed
     members/NAME/   for one member: ca.pem, certificate.pem, tls.key, federation.pub, its configuration, and
-                    signing.key (parties, learners), policy.toml (parties), roster.signed (coordinator)
+                    signing.key (parties, learners), policy.toml (parties), parties.toml (learners),
+                    roster.signed (coordinator)
 """
 
 import datetime as dt
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from learner.accepted_parties import parties_toml
 from radofed import templates
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.common.files.writing import create_durably
@@ -81,6 +83,7 @@ class Provisioned:
             f"The roster expires on {expiry}. Before that, run: rado provision renew-roster {offline}",
             "Every party edits policy.toml, which refuses every query until then, and adds its schema and data.",
             "Every party compares the other members' fingerprints with their owners, then runs `rado party check`.",
+            "Every learner compares those in its parties.toml, the parties that it asks, and removes any that differs.",
         ]
 
 
@@ -194,6 +197,8 @@ class _Maker:
                 text = templates.coordinator_toml(federation, name, listen)
             case Role.LEARNER:
                 text = templates.learner_toml(federation, name, coordinator)
+                parties = {m.name: fingerprint(m.signing_key) for m in self.roster.parties}
+                (place / "parties.toml").write_text(parties_toml(parties), encoding="utf-8")
             case Role.PARTY:
                 text = templates.party_toml(federation, name, coordinator)
                 others = {m.name: fingerprint(m.signing_key) for m in self.roster.parties if m.name != name}

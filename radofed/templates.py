@@ -206,6 +206,7 @@ name = {_text(name)}
 coordinator = {_text(coordinator)}
 federation_key = "federation.pub"     # pinned: only rosters signed by this key are accepted
 signing_key = "signing.key"           # pinned by the parties; it certifies the Paillier key below
+parties = "parties.toml"              # the parties that it asks; add one: rado learner accept NAME
 paillier_key = "paillier.jwk"         # decrypts totals; made by `rado learner keygen`; mode 0600, stays here
 state_directory = "state"             # the queries that were sent
 releases_directory = "releases"       # the results, each with its privacy statement

@@ -1,4 +1,4 @@
-"""The binding of a query: the learner's opening key, and the seed of the tag's coefficient, sealed for every party.
+"""The binding of a query: the learner's opening key, and the tag's seed, sealed for every party that is asked.
 
 What the tag proves: dpcore.paillier.tag. The coordinator reads neither the seed nor a pad. Every party gets the seed in
 bytes of its own, so the binding also commits to it: a party that reads another seed than the others refuses.
@@ -16,7 +16,7 @@ secure: Thormarker, "On using the same key pair for Ed25519 and an X25519 based 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -63,6 +63,7 @@ class Binding:
     """What a query carries. opening_key: 32 bytes. sealed_seeds: (party's name, 32 bytes), ascending by name.
 
     commitment: to the seed, 32 bytes; empty in queries from before 0.2.1, which no party of this version answers.
+    Parties without a sealed seed are not asked.
     """
 
     opening_key: bytes
@@ -92,15 +93,26 @@ class Binding:
         }
         return cls(secret.public_bytes, tuple(sorted(sealed.items())), seed_commitment(seed, nonce=nonce))
 
+    @cached_property
+    def parties(self) -> frozenset[str]:
+        """The names of the parties that are asked."""
+        return frozenset(name for name, _ in self.sealed_seeds)
+
+    def check_sealed_for(self, party: Member, secret: OpeningSecret, nonce: bytes) -> None:
+        """Raise WireError(PARTY_NOT_ASKED) unless the learner sealed its seed for this party with this key."""
+        sealed = _xored(secret.seed, _pad(secret.key, montgomery_key(party.signing_key), nonce, party.name))
+        if dict(self.sealed_seeds).get(party.name) != sealed:
+            raise WireError(Code.PARTY_NOT_ASKED, f"Its seed was sealed for another key of {party.name!r}.")
+
     def unseal(self, party: str, signing_key: SigningKey, nonce: bytes) -> bytes:
         """The seed that all parties of the query have, as this party reads it.
 
-        Raises WireError(QUERY_INVALID) if none is sealed for it, and WireError(SEED_MISMATCH) if another one is than
+        Raises WireError(PARTY_NOT_ASKED) if none is sealed for it, and WireError(SEED_MISMATCH) if another one is than
         the query commits to: the parties' coefficients would differ, and the learner could open one party's sum.
         """
         seed = self._decrypted(party, signing_key, nonce)
         if seed is None:
-            raise WireError(Code.QUERY_INVALID, f"The query has no seed for {party!r}: it was planned without it.")
+            raise WireError(Code.PARTY_NOT_ASKED, f"The query has no seed for {party!r}.")
         if seed_commitment(seed, nonce=nonce) != self.commitment:
             raise WireError(Code.SEED_MISMATCH, f"The seed for {party!r} is another than the query commits to.")
         return seed

@@ -58,6 +58,7 @@ class Code(StrEnum):
     RECEIPT_INVALID = "RECEIPT_INVALID"
     SPOOL_FULL = "SPOOL_FULL"
     # A party's refusals.
+    PARTY_NOT_ASKED = "PARTY_NOT_ASKED"
     POLICY_LEARNER = "POLICY_LEARNER"
     POLICY_DESIGN = "POLICY_DESIGN"
     POLICY_UNPROTECTED = "POLICY_UNPROTECTED"
@@ -259,6 +260,12 @@ CATALOGUE: dict[Code, Entry] = {
         "The operator must free space or raise the quota; the party retries automatically.",
         1,
         retry=True,
+    ),
+    Code.PARTY_NOT_ASKED: Entry(
+        _S.FAILED_PRECONDITION,
+        "The query does not ask this party.",
+        "If the party should take part, accept its present key with `rado learner accept`, and send a new query.",
+        6,
     ),
     Code.POLICY_LEARNER: Entry(
         _S.PERMISSION_DENIED,

@@ -169,6 +169,10 @@ class Query:
         """The records, of the schema, as the kind sees them: mapped if there is a feature map."""
         return records if self.feature_map is None else records.mapped(self.feature_map)
 
+    def asks(self, party: str) -> bool:
+        """Whether this party of the roster may take part. A query without a binding asks every party."""
+        return self.binding is None or party in self.binding.parties
+
     @property
     def length(self) -> int:
         """The number of values in the total."""

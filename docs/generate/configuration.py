@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from coordinator.config import CoordinatorConfig
 from docs.generate.tables import code, table
+from learner.accepted_parties import AcceptedParties
 from learner.config import LearnerConfig
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -26,6 +27,7 @@ FILES: Mapping[str, type[BaseModel]] = {
     "party.toml": PartyConfig,
     "policy.toml": Policy,
     "learner.toml": LearnerConfig,
+    "parties.toml": AcceptedParties,
 }
 GROUPED = 10_000
 """Numbers from here on are written with groups of digits."""

@@ -69,7 +69,7 @@ def check_seed(query: Query, party: Party) -> None:
     """Refuse a query that has no seed for this party, or another seed than the query commits to.
 
     Before it is accepted: masking checks the seed again, but then the other members wait for this party. Raises
-    WireError(QUERY_INVALID or SEED_MISMATCH).
+    WireError(PARTY_NOT_ASKED or SEED_MISMATCH).
     """
     if query.binding is not None:
         query.binding.unseal(party.name, party.signing_key, query.nonce)
@@ -152,8 +152,10 @@ def verify_cohort(
     No member may have a newer roster than this party: the coordinator would be withholding it. A member with an older
     one is accepted: this roster lists it, and that member refuses the cohort itself until it has this roster too.
 
-    Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, QUERY_INVALID, or what check_query, check_cohort, Cohort.open
-    and check_roster_version raise).
+    Every member must be asked: the learner opens no other total.
+
+    Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, PARTY_NOT_ASKED, QUERY_INVALID, or what check_query,
+    check_cohort, Cohort.open and check_roster_version raise).
     """
     query = opened.query
     check_features_known(query)
@@ -165,6 +167,8 @@ def verify_cohort(
     acceptances = cohort.open(roster)
     if own_acceptance not in cohort.acceptances:
         raise WireError(Code.COHORT_EXCLUDED, "The cohort does not contain this party's acceptance unchanged.")
+    if any(not query.asks(acceptance.party) for acceptance in acceptances):
+        raise WireError(Code.PARTY_NOT_ASKED, "The cohort has a member that the query does not ask.")
     for acceptance in acceptances:
         check_roster_version(acceptance, query.features, roster.version)
     rows = sum(acceptance.rows for acceptance in acceptances)

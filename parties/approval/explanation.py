@@ -118,7 +118,7 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
         rows=shown.rows,
         upload_bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
         numbers=opened.query.length,
-        others=tuple(member.name for member in roster.parties if member.name != config.name),
+        others=tuple(m.name for m in roster.parties if m.name != config.name and opened.query.asks(m.name)),
         costs=tuple(costs(charge or Charge(), state_of(policy.limits.of_ledger, events, now_unix_s=None))),
         more=more_like(policy.limits.of_ledger, events, charge or Charge()),
         protects_records=charge is not None and charge.is_bounded,

@@ -143,6 +143,8 @@ def _add_coordinator(contents: Contents, config: "CoordinatorConfig") -> None:
 
 def _add_learner(contents: Contents, config: "LearnerConfig") -> None:
     contents.add_key("signing_key", config.signing_key)
+    if config.parties.exists():
+        contents.add("parties", config.parties)
     for path in sorted(config.paillier_key.parent.glob(f"{config.paillier_key.stem}*{config.paillier_key.suffix}")):
         contents.add_key("paillier_key", path)
     contents.add_tree("state_directory", config.state_directory)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from learner.accepted_parties import parties_toml
 from rado.v1 import join_pb2
 from radofed import templates
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
@@ -106,13 +107,18 @@ class Installed:
         """For the member: the next steps."""
         lines = [f"{self.directory}: {', '.join(self.new)}"]
         if self.own_spoken:
-            lines.append(f"your key's digits, to read to each party over the telephone: {self.own_spoken}")
+            who = "each party and learner" if self.role is Role.PARTY else "each party"
+            lines.append(f"your key's digits, to read to {who} over the telephone: {self.own_spoken}")
         if self.role is Role.PARTY:
             lines.append("call these, and accept each with the digits that its owner reads out:")
             lines += [f"  {other.role.value} {other.name}" for other in self.others]
             lines.append(f"  rado party accept NAME --config {self.config} --fingerprint DIGITS")
             if "policy.toml" in self.new:
                 lines.append(f"then edit {self.directory / 'policy.toml'}: it refuses every query")
+        if self.role is Role.LEARNER:
+            lines.append("this learner asks the parties that it accepts, with the digits that each owner reads out:")
+            lines += [f"  {other.role.value} {other.name}" for other in self.others if other.role is Role.PARTY]
+            lines.append(f"  rado learner accept NAME --config {self.config} --fingerprint DIGITS")
         return [*lines, f"roster version {self.roster.version}, expires {self.roster.expiry_date}"]
 
     def to_dict(self) -> dict[str, object]:
@@ -229,14 +235,15 @@ def _write(directory: Path, request: JoinRequest, admission: Admission) -> list[
 
 
 def _configurations(request: JoinRequest, admission: Admission) -> dict[str, str]:
-    """The configuration files of a new member. A party accepts no one yet."""
+    """The configuration files of a new member. It accepts no one yet."""
     federation, name, coordinator = request.federation, request.name, admission.coordinator_address
     match request.role:
         case Role.COORDINATOR:
             listen = default_listen(*split_address(coordinator))
             return {"coordinator.toml": templates.coordinator_toml(federation, name, listen)}
         case Role.LEARNER:
-            return {"learner.toml": templates.learner_toml(federation, name, coordinator)}
+            learner = templates.learner_toml(federation, name, coordinator)
+            return {"learner.toml": learner, "parties.toml": parties_toml({})}
         case Role.PARTY:
             policy = templates.policy_toml({}, {}, templates.PolicyChoices())
             return {"party.toml": templates.party_toml(federation, name, coordinator), "policy.toml": policy}

@@ -60,8 +60,16 @@ class Admitted:
             *lines,
             f"the federation's fingerprint, to read to them over the telephone: {self.spoken}",
             f"{self.roster_file}: roster version {self.roster.version}, expires {self.roster.expiry_date}",
+            *self._acceptance_words(),
             *([f"Warning: {self.warning}."] if self.warning else []),
         ]
+
+    def _acceptance_words(self) -> list[str]:
+        parties = [request.name for request, _ in self.files if request.role is Role.PARTY]
+        if not parties:
+            return []
+        words = "no learner asks them, and they count for no party, until each learner and party has accepted them"
+        return [f"{', '.join(parties)}: {words} (`rado learner accept`, `rado party accept`)"]
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""

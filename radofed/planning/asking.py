@@ -183,6 +183,7 @@ class PlannedParties:
         return plan_query(
             request,
             roster=self._roster,
+            asked=self._roster.parties,
             learner=_LEARNER,
             certificate=self._certificate,
             now_unix_s=_NOW_UNIX_S,

@@ -100,6 +100,7 @@ class SimulatedFederation:
         plan = plan_query(
             request,
             roster=roster,
+            asked=roster.parties,
             learner=LEARNER,
             certificate=self._certificate,
             random=seeded(self._seed, fold, LEARNER, "nonce", question),

@@ -50,6 +50,8 @@ SCOPE = (
     "coordinator/totals.py",
     "coordinator/views.py",
     "coordinator/witnesses.py",
+    "learner/accepted_parties.py",
+    "learner/accepting.py",
     "learner/client.py",
     "learner/keys.py",
     "learner/opening.py",

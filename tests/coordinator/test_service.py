@@ -1,6 +1,7 @@
 """The services over real gRPC with mutual TLS on loopback: the whole path, and everything a member may send wrongly."""
 
 import dataclasses
+import secrets
 import threading
 import time
 
@@ -10,6 +11,7 @@ from gmpy2 import mpz
 from rado.v1 import ciphertext_pb2, learner_service_pb2, member_service_pb2, party_service_pb2
 from tests.coordinator.world import MANY_RADOS, PARTIES, refused
 from tests.waiting import HANG_S
+from wire.binding import Binding, OpeningSecret
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code
 from wire.status import PartyState, Phase
@@ -53,6 +55,35 @@ def test_a_refusal_leaves_a_smaller_cohort(clients, asked):
     for party in members:
         clients.contribute(asked, cohort, party)
     clients.check_total(asked, members)
+
+
+def test_parties_that_are_not_asked_see_nothing_and_are_not_waited_for(world, clients):
+    """The query's binding names whom it asks; cat is of the roster, and has no seed."""
+    asked = ("ann", "bob", "dan")
+    opened = world.open(world.query(**bound_to(world, asked)))
+    clients["lea"].submit(opened.envelope)
+    assert not clients["cat"].work().work
+    refused(Code.QUERY_UNKNOWN, clients["cat"].accept, world.acceptance(opened.query_id, "cat"))
+    refused(Code.QUERY_UNKNOWN, clients["cat"].refuse, world.refusal(opened.query_id, "cat"))
+    for party in asked:
+        clients[party].accept(world.acceptance(opened.query_id, party))
+    # Answering ended, as all who are asked have answered.
+    status, _ = clients["lea"].watch(opened.query_id)
+    assert status.phase is Phase.PREPARING
+    assert [each.party for each in status.parties] == list(asked)
+
+
+def test_a_query_that_asks_too_few_parties_for_its_cohort_is_refused(world, clients):
+    envelope = world.query(**bound_to(world, ("ann", "bob")))
+    caught = refused(Code.QUERY_INVALID, clients["lea"].submit, envelope)
+    assert "the query asks 2 parties of the roster" in str(caught)
+
+
+def bound_to(world, names) -> dict:
+    """The fields of a query that asks these parties."""
+    nonce, members = secrets.token_bytes(16), [party for party in world.roster.parties if party.name in names]
+    binding = Binding.seal(OpeningSecret(bytes(range(32))), members, nonce)
+    return {"nonce": nonce, "binding": binding, "features": ("bound-totals", "committed-seeds")}
 
 
 def test_a_person_at_a_party_decides_while_the_others_answer(world, clients):

@@ -13,6 +13,7 @@ import yaml
 import coordinator.server
 import parties.node
 from coordinator.config import CoordinatorConfig
+from learner.accepted_parties import parties_toml
 from parties.config import PartyConfig
 from radofed.common.cluster.jobs import ClusterSettings
 from radofed.templates import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
@@ -173,6 +174,7 @@ def built(tmp_path_factory):
         "coordinator.toml": coordinator_toml("clinics", "hub", "0.0.0.0:7443"),
         "party.toml": party_toml("clinics", "north", "rado.example.org:7443"),
         "learner.toml": learner_toml("clinics", "lab", "rado.example.org:7443"),
+        "parties.toml": parties_toml({}),
         "policy.toml": policy_toml({}, {}, PolicyChoices()),
         "schema.toml": (DEPLOY / "samples" / "schema.toml").read_text(),
     }

@@ -113,7 +113,7 @@ def request_digits(said: str) -> str:
 
 def keys_at_home(members: Members) -> dict[str, dict[str, bytes]]:
     """Steps 1 to 4. Returns the files of each party before it accepts anyone."""
-    create, hub, party, lab, sign, install, accept = commands("Keys at home")
+    create, hub, party, lab, sign, install, accept, ask = commands("Keys at home")
     federation = request_digits(members.type(create))
     # The page shows one party's line; the others type theirs.
     lines = [hub, *(party.replace("north", name) for name in PARTIES), lab]
@@ -134,6 +134,8 @@ def keys_at_home(members: Members) -> dict[str, dict[str, bytes]]:
         for other in {*PARTIES, "lab"} - {name}:
             line = accept.replace("accept south", f"accept {other}").replace("north/", f"{name}/")
             members.type(line.partition(" --fingerprint")[0], fingerprint=members.digits(other))
+        line = ask.replace("accept north", f"accept {name}")
+        members.type(line.partition(" --fingerprint")[0], fingerprint=members.digits(name))
     return installed
 
 

@@ -1,6 +1,7 @@
 """A cohort in memory: the real path from records to the opened total, with given keys, without sockets."""
 
 import time
+from collections.abc import Collection
 from fractions import Fraction
 
 import numpy as np
@@ -31,6 +32,8 @@ from wire.status import Total
 from wire.upload import Chunk, upload_digest
 
 ROWS = {"a": 40, "b": 9, "c": 133}
+# A party of the roster that is in no cohort.
+OUTSIDER = "z"
 FRACTION_BITS = 16
 
 
@@ -63,13 +66,15 @@ class CohortInMemory:
         bound: bool = True,
         max_attempts: int = 1,
         feature_map: FeatureMap | None = None,
+        asked: Collection[str] = tuple(ROWS),
     ) -> None:
-        """bound: whether the query has a binding, as those of this version."""
+        """bound: whether the query has a binding, as those of this version. asked: who gets the tag's seed."""
+        self.asked = asked
         self.feature_map, self.d = feature_map, SCHEMA.d if feature_map is None else feature_map.d
         now = int(time.time())
         self.max_attempts = max_attempts
         self.opening = OpeningSecret(SystemRandom().bytes(32)) if bound else None
-        self.keys = {name: SigningKey.generate("f") for name in (*ROWS, "learner")}
+        self.keys = {name: SigningKey.generate("f") for name in (*ROWS, OUTSIDER, "learner")}
         members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san("f", Role.COORDINATOR, "coordinator"))]
         for name, key in self.keys.items():
             role = Role.LEARNER if name == "learner" else Role.PARTY
@@ -111,7 +116,9 @@ class CohortInMemory:
             max_attempts=self.max_attempts,
             features=(Feature.BOUND_TOTALS.value, Feature.COMMITTED_SEEDS.value) * bound
             + (Feature.FEATURE_MAPS.value,) * (self.feature_map is not None),
-            binding=Binding.seal(self.opening, self.roster.parties, nonce) if bound else None,
+            binding=Binding.seal(self.opening, [m for m in self.roster.parties if m.name in self.asked], nonce)
+            if bound
+            else None,
             feature_map=self.feature_map,
         )
         envelope = self.keys["learner"].sign(Kind.QUERY, query.to_bytes())

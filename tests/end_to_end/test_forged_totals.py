@@ -14,8 +14,9 @@ from dpcore.paillier.tag import PRIME, TagError, coefficient, polynomial
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SystemRandom
-from tests.end_to_end.cohort_in_memory import ROWS, CohortInMemory
+from tests.end_to_end.cohort_in_memory import OUTSIDER, ROWS, CohortInMemory
 from tests.schemas import SMALL as SCHEMA
+from wire.errors import Code, WireError
 
 # Two ciphertexts of values at least, so that they can be exchanged.
 KIND = RadosQuery(70, plain_design(SCHEMA))
@@ -150,33 +151,50 @@ def bound(secret, obfuscator) -> CohortInMemory:
     return CohortInMemory(KIND, secret, obfuscator)
 
 
-def shifted(bound: CohortInMemory, number: int) -> list[bytes]:
-    """The honest product with a number added to the second value, and to the tag what that moves it by."""
-    shift = np.zeros(bound.opened.query.length, dtype=np.int64)
+def shifted(cohort: CohortInMemory, alpha: int, number: int = 7):
+    """The honest total with a number added to a value, and the tag's part of it with this coefficient; and the shift."""
+    shift = np.zeros(cohort.opened.query.length, dtype=np.int64)
     shift[1] = number
-    tag = polynomial(shift, bound.coefficient("a"))
-    slot, last = bound.opened.query.encoding.slot_bits, bound.opened.ciphertexts - 1
-    (product,) = edited(bound, {})
-    # The member knows its own residue, so it can keep the sum in the range of three parties.
-    (sum_of_tags,) = bound.secret.decrypt_many(bound.opened.public_key.from_wire(product)[last:])
+    tag = polynomial(shift, alpha)
+    slot, last = cohort.opened.query.encoding.slot_bits, cohort.opened.ciphertexts - 1
+    (product,) = edited(cohort, {})
+    # A member knows its own residue, so it can keep the sum in the range of three parties. Anybody else guesses once.
+    (sum_of_tags,) = cohort.secret.decrypt_many(cohort.opened.public_key.from_wire(product)[last:])
     if sum_of_tags + tag >= len(ROWS) * PRIME:
         tag -= PRIME
-    return edited(bound, {0: number << (2 * slot), last: tag})
+    return edited(cohort, {0: number << (2 * slot), last: tag}), shift
 
 
 def test_a_colluding_member_can_shift_values_as_it_could_by_lying(bound):
-    values = bound.open_products(shifted(bound, 7)).values
-    assert values[1] == honest(bound)[1] + 7
-    assert np.array_equal(np.delete(values, 1), np.delete(honest(bound), 1))
+    products, shift = shifted(bound, bound.coefficient("a"))
+    assert np.array_equal(bound.open_products(products).values, honest(bound) + shift)
+
+
+def test_a_party_outside_the_cohort_shifts_values_only_if_it_was_asked(secret, obfuscator, bound):
+    """So the learner asks the parties alone that it accepted: tests/learner/test_asked_parties.py."""
+    careless = CohortInMemory(KIND, secret, obfuscator, asked=(*ROWS, OUTSIDER))
+    products, shift = shifted(careless, careless.coefficient(OUTSIDER))
+    assert np.array_equal(careless.open_products(products).values, honest(careless) + shift)
+    # A seed that was sealed for another party, and one for another query, are of no use.
+    with pytest.raises(WireError) as caught:
+        bound.coefficient(OUTSIDER)
+    assert caught.value.code is Code.PARTY_NOT_ASKED
+    with pytest.raises(WireError) as caught:
+        bound.opened.query.binding.unseal("a", bound.keys[OUTSIDER], bound.opened.query.nonce)
+    assert caught.value.code is Code.SEED_MISMATCH
+    products, _ = shifted(bound, careless.coefficient(OUTSIDER))
+    with pytest.raises(TagError):
+        bound.open_products(products)
 
 
 def test_a_colluding_member_learns_from_a_refusal_whether_a_value_wraps(bound):
     """Not protected: threat model, 4.1, "What a coordinator learns by spoiling"."""
+    alpha = bound.coefficient("a")
     half = 1 << (bound.opened.query.encoding.value_bits - 1)
     room = half - 1 - int(honest(bound)[1])
-    assert bound.open_products(shifted(bound, room)).values[1] == half - 1
+    assert bound.open_products(shifted(bound, alpha, room)[0]).values[1] == half - 1
     with pytest.raises(TagError):
-        bound.open_products(shifted(bound, room + 1))
+        bound.open_products(shifted(bound, alpha, room + 1)[0])
 
 
 def test_a_colluding_member_cannot_make_a_total_without_the_others_uploads(bound):

@@ -84,12 +84,20 @@ class Home:
         for other in installed["data"]["members"]:
             self.accept(name, other["name"], other["fingerprint"])
 
-    def accept(self, party: str, name: str, digits: str, code: int = 0) -> dict:
-        config = str(self.config(party))
-        return rado("party", "accept", name, "--config", config, "--fingerprint", digits, code=code)
+    def accept(self, member: str, name: str, digits: str, code: int = 0) -> dict:
+        """A party or the learner accepts another member."""
+        config = self.config(member)
+        return rado(config.stem, "accept", name, "--config", str(config), "--fingerprint", digits, code=code)
+
+    def digits_of(self, name: str) -> str:
+        """What a member reads out: of its own key."""
+        return spoken(public_key_of(self.root / name / "signing.key"))
 
     def learn(self, *options: str, cohort: int) -> dict[str, int]:
-        """The university asks everyone; returns the rows of each party in the total that it opened."""
+        """The university asks; returns the rows of each party in the total that it opened."""
+        return Release.load(Path(self.ask(*options, cohort=cohort)["data"]["release"])).party_rows
+
+    def ask(self, *options: str, cohort: int, code: int = 0) -> dict:
         schema = self.root / "schema.toml"
         schema.write_text(SCHEMA)
         config = ("--config", str(self.config("university")), "--schema", str(schema))
@@ -104,7 +112,7 @@ class Home:
             "300",
             *options,
         )
-        return Release.load(Path(rado("learner", "query", *config, *asked)["data"]["release"])).party_rows
+        return rado("learner", "query", *config, *asked, code=code)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +129,10 @@ def home(tmp_path_factory):
             found.prepare(each["name"], installed, seed)
     rado("learner", "keygen", "--config", str(found.config("university")), "--bits", "2048")
     found.start("hub", "listening")
+    # Nobody was accepted yet, so nothing is asked.
+    assert "rado learner accept NAME" in found.ask(cohort=3, code=4)["error"]["message"]
+    for name in PARTIES:
+        found.accept("university", name, found.digits_of(name))
     for name in PARTIES:
         found.start(name)
     yield found
@@ -166,7 +178,7 @@ def four(home):
     assert home.commands == all_commands
     wait_until(lambda: '"version": 2' in (home.root / "hub.log").read_text(), what="the new roster")
     assert {file: file.read_bytes() for file in before} == before, "a file of another member was changed"
-    digits = spoken(public_key_of(home.root / "east/signing.key"))
+    digits = home.digits_of("east")
     # Each officer decides for their own party.
     for name in PARTIES:
         assert home.accept(name, "east", "0" * 30, code=4)["error"]["message"].startswith("the roster's key of east")
@@ -179,6 +191,16 @@ def four(home):
 
 
 def test_one_more_party_joins_and_no_other_member_edits_a_file(four):
+    """A learner asks it once it has accepted it, and does not wait for it before."""
+    found = four.ask(cohort=3)
+    assert set(found["data"]["rows_by_party"]) == {*PARTIES}
+    status = ("learner", "status", found["data"]["query_id"], "--config", str(four.config("university")))
+    assert rado(*status)["data"]["not_asked"] == ["east"]
+    assert [party["name"] for party in rado(*status)["data"]["parties"]] == [*PARTIES]
+    assert f'"query": "{found["data"]["query_id"]}"' not in (four.root / "east.log").read_text()
+    refused = four.accept("university", "east", "0" * 30, code=4)["error"]["message"]
+    assert refused.startswith("the roster's key of east")
+    assert four.accept("university", "east", four.digits_of("east"))["data"]["changed"]
     assert set(four.learn(cohort=4)) == {*PARTIES, "east"}
 
 
@@ -229,7 +251,11 @@ def test_a_member_that_lost_its_keys_gets_new_ones(four):
     rado("coordinator", "roster", signed["data"]["roster"], "--config", str(four.config("hub")))
     # The old keys are out at once, with the process that still holds them.
     wait_until(lambda: '"version": 4' in (four.root / "hub.log").read_text(), what="the new roster")
-    assert set(four.learn("--quorum-wait", "1", cohort=3)) == {"south", "west", "east"}
+    # The university accepted the former key: it does not ask this party, so that nobody waits for its answer.
+    assert set(four.learn(cohort=3)) == {"south", "west", "east"}
+    listed = rado("learner", "members", "--config", str(four.config("university")))["data"]["members"]
+    assert {each["name"] for each in listed if each["asked"]} == {"south", "west", "east"}
+    assert four.accept("university", "north", four.digits_of("new-north"))["data"]["changed"]
     # So is its TLS key, though its certificate is valid for a year.
     assert renewed(four, "north", "--before-due", code=2)["error"]["code"] == "PEER_UNKNOWN"
     assert not renewed(four, "new-north", "--before-due")["data"]["is_new"]

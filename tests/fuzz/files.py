@@ -19,6 +19,8 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
 from learner import model as models
 from learner import release as releases
+from learner.accepted_parties import AcceptedParties, parties_toml
+from learner.accepting import accept as accept_party
 from learner.config import LearnerConfig
 from learner.journal import SessionSource
 from learner.keys import load_key
@@ -28,7 +30,7 @@ from learner.report.measured import read_evaluation
 from learner.report.plots import calibration_plot, roc_plot
 from learner.shapes.shapes import shapes_of
 from learner.state import LearnerState
-from parties.accepting import _ROSTER, accept
+from parties.accepting import accept
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -57,7 +59,8 @@ from tests.wire.test_query_kinds import SCHEMA
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256
 from wire.identity import Certificate, TlsFiles
-from wire.roster import Role, read_roster
+from wire.pinning import installed_rosters
+from wire.roster import Role
 from wire.upload import Chunk
 
 QUERY = b"q" * 32
@@ -294,7 +297,20 @@ def read_authority(damaged: str):
 
 
 def read_installed_roster(path: Path) -> None:
-    assert read_roster(path, FEDERATION_KEY, _ROSTER)[1].version
+    assert installed_rosters(path.parent, FEDERATION_KEY)[0].version
+
+
+PARTIES_TEXT = parties_toml({"ann": "ab" * 32, "bob": "cd" * 32})
+
+
+def read_parties_to_extend(data: bytes) -> None:
+    """A learner accepts a party in a file that people have edited."""
+    path = written("parties-to-extend", "parties.toml", data)
+    party = world.MEMBERS["bob"]
+    before = AcceptedParties.load(path)
+    changed = accept_party(LearnerConfig.model_construct(parties=path), party).changed
+    assert changed is not before.accepts(party)
+    assert AcceptedParties.load(path).accepts(party)
 
 
 POLICY_TEXT = templates.policy_toml({}, {}, templates.PolicyChoices())
@@ -438,6 +454,8 @@ def targets() -> list[Target]:
                texts_near([hub], words), 256 << 10, ()),
         Target("learner-toml", in_file("learner-toml", "l.toml", configuration(LearnerConfig)),
                texts_near([lea], words), 256 << 10, ()),
+        Target("parties-toml", in_file("parties-toml", "parties.toml", configuration(AcceptedParties)),
+               texts_near([PARTIES_TEXT], words), 256 << 10, ()),
         Target("schema-file", in_file("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
                MEBIBYTE, ("radofed.common.files.reading.read_text",)),
         Target("feature-map-toml", read_map, texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
@@ -488,13 +506,15 @@ def targets() -> list[Target]:
         Target("provision-roster", read_provisioned_roster, octets_near([signed]), 4 * MEBIBYTE,
                ("radofed.provision_roster._ROSTER",)),
         Target("installed-roster", in_file("installed-roster", "roster.signed", read_installed_roster),
-               octets_near([signed]), 4 * MEBIBYTE, ("parties.accepting._ROSTER",)),
+               octets_near([signed]), 4 * MEBIBYTE, ("wire.pinning._INSTALLED",)),
         Target("authority-key", read_authority("ca.key"), octets_near([authority["ca.key"]]), MEBIBYTE,
                ("radofed.certificates._KEY",)),
         Target("authority-certificate", read_authority("ca.pem"), octets_near([authority["ca.pem"]]), MEBIBYTE,
                ("radofed.certificates._CERTIFICATE",)),
         Target("policy-to-extend", read_policy_to_extend, texts_near([POLICY_TEXT]), 256 << 10,
                ("parties.accepting._POLICY",), examples=20),
+        Target("parties-to-extend", read_parties_to_extend, texts_near([PARTIES_TEXT]), 256 << 10,
+               ("learner.accepting._PARTIES",), examples=20),
         Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radofed.common.local_status._STATUS",)),

@@ -134,7 +134,14 @@ def asked(federation: ProcessFederation, learner_key, *, count: int, lapse_in_s:
     created = time.time() + lapse_in_s - lifetime_s - CLOCK_SKEW_S
     certificate = learner_key.certify("learner", signing_key)
     plans = [
-        plan_query(request, roster=roster, learner="learner", certificate=certificate, now_unix_s=created)
+        plan_query(
+            request,
+            roster=roster,
+            asked=roster.parties,
+            learner="learner",
+            certificate=certificate,
+            now_unix_s=created,
+        )
         for _ in range(count)
     ]
     return [signing_key.sign(Kind.QUERY, plan.query.to_bytes()) for plan in plans]

@@ -58,9 +58,9 @@ def test_more_colluders_ask_for_a_larger_cohort(learner_key):
 @pytest.mark.parametrize(
     ("parties", "change", "says"),
     [
-        (1, {}, "at least 2 parties cannot form: the roster has 1"),
-        (3, {"cohort_min": 4}, "at least 4 parties cannot form: the roster has 3"),
-        (5, {"max_parties": 2, "colluders": 1}, "the query takes 2"),
+        (1, {}, "at least 2 parties cannot form: the query asks 1 and takes 1"),
+        (3, {"cohort_min": 4}, "at least 4 parties cannot form: the query asks 3 and takes 3"),
+        (5, {"max_parties": 2, "colluders": 1}, "the query asks 5 and takes 2"),
         (3, {"colluders": 2, "cohort_min": 2}, "raise cohort_min to 4 or lower colluders"),
     ],
 )

@@ -72,9 +72,17 @@ class World:
     def features(self, party: str, features=OWN_FEATURES) -> Envelope:
         return Features(FEDERATION, party, tuple(features), "0.2.0", 1_700_000_000).sign(self.party_keys[party])
 
-    def plan(self, request: Request = REQUEST, features=()) -> Plan:
+    def plan(self, request: Request = REQUEST, features=(), *, asked=None) -> Plan:
+        """asked: names; None for all parties of the roster."""
         certificate = self.key.certify("learner", self.learner_key)
-        return plan_query(request, roster=self.roster, learner="learner", certificate=certificate, features=features)
+        return plan_query(
+            request,
+            roster=self.roster,
+            asked=[party for party in self.roster.parties if asked is None or party.name in asked],
+            learner="learner",
+            certificate=certificate,
+            features=features,
+        )
 
     def ask(self, request: Request = REQUEST) -> OpenedQuery:
         envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())

@@ -12,9 +12,10 @@ from parties.answering.contribution import integer_vector
 from parties.answering.decisions import check_retry, decide
 from parties.answering.spool import SpoolLostError
 from parties.database import LedgerDamagedError
-from tests.parties.party_world import PARTIES, SMOKER, Ada, World, limits, make_records, ready, reserved, spent
-from wire.cohort import Cohort
-from wire.envelopes import SigningKey, sha256
+from tests.parties.party_world import OPENING, PARTIES, SMOKER, Ada, World, limits, make_records, ready, reserved, spent
+from wire.binding import Binding
+from wire.cohort import Cohort, Refusal, open_statement
+from wire.envelopes import SigningKey, key_id, sha256
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.status import PartyState, Phase
 
@@ -66,6 +67,47 @@ def test_a_stranger_in_the_cohort_does_not_count(world, tmp_path):
         ada.go(envelope)
         ada.upload(envelope, world.cohort(ada.hub.answers[0], others=others))
         assert bool(ada.hub.chunks) is fine
+
+
+def test_a_member_that_the_query_does_not_ask_spoils_the_cohort(world, tmp_path):
+    """Dee is in the roster, and ada accepts it, but the learner did not: it would open no such total."""
+    world.party_keys["dee"] = SigningKey.generate("clinics")
+    encoding = plan_encoding(largest_sum=1000 << 16, max_parties=4, fraction_bits=16)
+    nonce, known = b"n" * 16, [key_id(key.public_bytes).hex() for key in world.party_keys.values()]
+    asked = [party for party in world.roster.parties if party.name != "dee"]
+    query = world.query(max_parties=4, encoding=encoding, nonce=nonce, binding=Binding.seal(OPENING, asked, nonce))
+    for others, fine in ((("bo", "cy", "dee"), False), (("bo", "cy"), True)):
+        ada = Ada(world, tmp_path / "-".join(others), policy=world.policy(accepted_members=known))
+        envelope = world.ask(query)
+        ada.go(envelope)
+        ada.upload(envelope, world.cohort(ada.hub.answers[0], others=others))
+        assert bool(ada.hub.chunks) is fine
+        assert bool(spent(ada)) is fine
+        assert ada.hub.accepted == ([True] if fine else [True, False])
+        if not fine:
+            said, _ = open_statement(Refusal, ada.hub.answers[-1], world.roster)
+            assert said.code is Code.PARTY_NOT_ASKED
+
+
+def test_a_party_that_is_not_asked_refuses_before_anything_is_reserved(ada):
+    world = ada.world
+    nonce = b"n" * 16
+    others = [party for party in world.roster.parties if party.name != "ada"]
+    envelope = world.ask(world.query(nonce=nonce, binding=Binding.seal(OPENING, others, nonce)))
+    ada.go(envelope)
+    assert ada.hub.refusal_code is Code.PARTY_NOT_ASKED
+    assert (ada.state(envelope), spent(ada), reserved(ada)) == (None, 0, 0)
+
+
+def test_members_that_are_not_asked_do_not_count_for_a_party_s_policy(ada):
+    """Ada accepts bo and cy, and three are needed; the learner asks ada and bo, and a stranger."""
+    world = ada.world
+    world.party_keys["dee"] = SigningKey.generate("clinics")
+    nonce = b"n" * 16
+    asked = [party for party in world.roster.parties if party.name != "cy"]
+    envelope = world.ask(world.query(nonce=nonce, binding=Binding.seal(OPENING, asked, nonce)))
+    ada.go(envelope)
+    assert ada.hub.refusal_code is Code.POLICY_COHORT
 
 
 def test_a_party_that_was_left_out_is_not_charged(ada):

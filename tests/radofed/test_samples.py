@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import CoordinatorConfig
+from learner.accepted_parties import AcceptedParties, parties_toml
 from learner.config import LearnerConfig
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -29,6 +30,7 @@ WRITTEN = {
         PolicyChoices(),
     ),
     "learner.toml": learner_toml(FEDERATION, "learner", ADDRESS),
+    "parties.toml": parties_toml({name: example_fingerprint(name) for name in ("north", "south", "east", "west")}),
 }
 
 
@@ -44,6 +46,7 @@ def test_samples_are_what_provisioning_writes(name):
         ("party.toml", PartyConfig),
         ("policy.toml", Policy),
         ("learner.toml", LearnerConfig),
+        ("parties.toml", AcceptedParties),
     ],
 )
 def test_samples_load(name, model):

@@ -27,6 +27,7 @@ from coordinator.witnesses import WitnessExchange
 from dpcore.errors import RadofedError
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import PartySecret
+from learner.accepted_parties import parties_toml
 from learner.config import LearnerConfig
 from learner.session import Session
 from parties.answering.attempts import Attempts
@@ -46,7 +47,7 @@ from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA
 from tests.simulation.machine import KilledError, Machine
 from wire.cohort import Acceptance, Pending, sign
-from wire.envelopes import Envelope, save_public_key
+from wire.envelopes import Envelope, fingerprint, save_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.features import OWN_FEATURES, Features
 from wire.query import Cancel
@@ -539,6 +540,8 @@ class LearnerNode:
         directory.mkdir()
         federation.keys.learner.save(directory / "signing.key")
         save_public_key(directory / "federation.pem", federation.keys.federation.public_bytes)
+        accepted = {name: fingerprint(federation.keys.parties[name].public_bytes) for name in federation.names}
+        (directory / "parties.toml").write_text(parties_toml(accepted))
         self.up = False
         self.start()
 
@@ -551,6 +554,7 @@ class LearnerNode:
             coordinator="simulated",
             federation_key=directory / "federation.pem",
             signing_key=directory / "signing.key",
+            parties=directory / "parties.toml",
             paillier_key=directory / "none",
             state_directory=directory / "state",
             releases_directory=directory / "releases",

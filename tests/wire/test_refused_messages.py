@@ -85,7 +85,7 @@ def test_sealed_seeds_of_another_length_or_order_are_refused(seeds):
 
 
 def test_a_party_without_a_seed_learns_so(world, bound):
-    refused(lambda: bound.binding.unseal("eve", SigningKey.generate(FEDERATION), bound.nonce), Code.QUERY_INVALID)
+    refused(lambda: bound.binding.unseal("eve", SigningKey.generate(FEDERATION), bound.nonce), Code.PARTY_NOT_ASKED)
 
 
 def test_a_signing_key_of_low_order_seals_nothing():

@@ -735,7 +735,7 @@ class Binding(google.protobuf.message.Message):
     """
     @property
     def seeds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SealedSeed]:
-        """The tag's seed for every party of the roster, in ascending order of names."""
+        """The tag's seed for every party that the query asks, in ascending order of names. Other parties take no part."""
 
     def __init__(
         self,

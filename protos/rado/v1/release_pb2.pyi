@@ -218,7 +218,7 @@ class QueryStatus(google.protobuf.message.Message):
     """Whether parties that have not answered were not waited for: the answering phase ended before its time."""
     @property
     def parties(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyProgress]:
-        """Every party of the roster."""
+        """Every party that the query asks."""
 
     def __init__(
         self,

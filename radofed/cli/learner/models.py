@@ -260,7 +260,7 @@ def statistic(
         oracle = within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
     if tolerance is not None and found.tolerance > tolerance:
-        # The cohort may have fewer rows than all parties of the roster.
+        # The cohort may have fewer rows than all parties that are asked.
         output.note(f"warning: {found.rows} rows are too few for a tolerance of {tolerance:g}")
     statement = oracle.statement()
     widths = {name: getattr(found, name) for name in ("tolerance", "sampling", "quantisation", "noise")}

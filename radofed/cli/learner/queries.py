@@ -105,7 +105,7 @@ _Epsilon = Annotated[
 ]
 _NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
 _Delta = Annotated[str, typer.Option(help="The delta of epsilon; exact.")]
-_MaxParties = Annotated[int | None, typer.Option(help="Most parties in a cohort. Default: all of the roster.")]
+_MaxParties = Annotated[int | None, typer.Option(help="Most parties in a cohort. Default: all that are asked.")]
 _Attempts = Annotated[
     int | None, typer.Option(help="Most attempts that may be started; parties charge each. Default: 3.")
 ]
@@ -262,11 +262,13 @@ def status(output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
 
     with open_session(config, output) as session:
         found = session.status(_find(session, query_id))
+        not_asked = session.not_asked(found.query_id)
     lines = [f"query {found.query_id.hex()}", _status_words(found)]
     lines += [f"  {party.party}: {party_words(party, found)}" for party in found.parties]
+    lines += [f"  {name}: not asked" for name in not_asked]
     if todo := advice(found):
         lines.append(todo)
-    return Result(_status_data(found), "\n".join(lines))
+    return Result({**_status_data(found), "not_asked": list(not_asked)}, "\n".join(lines))
 
 
 @command(app, "cancel")

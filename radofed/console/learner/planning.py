@@ -5,7 +5,7 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.predicates.checking import check
 from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
+from learner.accepted_parties import AcceptedParties
 from learner.asked_training import budget_of, terms_of
 from learner.config import LearnerConfig
 from learner.estimators import class_of
@@ -43,7 +44,7 @@ MOST_KEPT = 32
 
 @dataclass
 class Prepared:
-    """A plan that may be asked. parties: of the roster that it was planned with. notes: what a command would note."""
+    """A plan that may be asked. parties: those that it asks. notes: what a command would note."""
 
     plan: Plan
     parties: tuple[Member, ...]
@@ -128,9 +129,10 @@ class Planning:
         return None if history is None else history.roster
 
     def _usual(self) -> dict[str, str]:
-        """Values that follow from what the learner has seen: the rows that the roster states."""
+        """Values that follow from what the learner has seen: the rows that the roster states of accepted parties."""
         roster = self._roster()
-        rows = [] if roster is None else [member.rows_at_least for member in roster.parties]
+        parties = () if roster is None else AcceptedParties.read(self._config.parties).of(roster).asked
+        rows = [party.rows_at_least for party in parties]
         return {"party_rows": ",".join(map(str, rows))} if rows and None not in rows else {}
 
     def _schema(self, text: str) -> Schema:
@@ -184,11 +186,10 @@ class Planning:
                 plan = session.plan(query_request(self._asked(fields, values) | {"schema": schema}))
             else:
                 plan = self._statistic(session, schema, values)
-        roster = self._roster()
-        assert roster is not None, "a plan has a roster"
+            parties = tuple(each for each in session.fetch_roster().parties if plan.query.asks(each.name))
         name = secrets.token_urlsafe(16)
         with self._lock:
-            self._prepared[name] = Prepared(plan, tuple(roster.parties), notes)
+            self._prepared[name] = Prepared(plan, parties, notes)
             while len(self._prepared) > MOST_KEPT:
                 self._prepared.pop(next(iter(self._prepared)))
         return name
@@ -215,15 +216,17 @@ class Planning:
         return oracle.planned(predicates, tolerance=given["tolerance"], confidence=given["confidence"])
 
     def _prepare_training(self, fields: PlanFields, values: Mapping[str, str]) -> str:
-        """Plan what an estimator asks of the parties of the newest roster, and keep it for the confirmation."""
+        """Plan what an estimator asks of the accepted parties of the newest roster, and keep it to be confirmed."""
         schema = self._schema(values["schema"])
         notes: list[str] = []
         with self._following.session(notes) as session:
             session.key  # noqa: B018 - without a key nothing can be asked
             roster = session.fetch_roster()
-        roster.check_unexpired(time.time())
+            roster.check_unexpired(time.time())
+            parties = session.selection(roster)
+        notes += filter(None, (parties.not_asked, parties.warning))
         texts, options = self._trainings.options(fields.what, values)
-        given = parsed(self._plan, {**values, **_rows_of(roster, values)}, **fields.chosen) | {"schema": schema}
+        given = parsed(self._plan, {**values, **_rows_of(parties.asked, values)}, **fields.chosen) | {"schema": schema}
         given["honest"] = _honest(options, request_of(given).party_rows)
         planned = cost_of(request_of(given), given)
         if not planned.cost.feasible:
@@ -232,7 +235,7 @@ class Planning:
             texts["epsilon"] = planned.needed_epsilon
         warning = planned.cost.warning or ""
         said = [each for each in planned.sentences() if each != f"Warning: {warning}"]
-        prepared = PreparedTraining(fields.what, texts, schema, said, warning, tuple(roster.parties), notes)
+        prepared = PreparedTraining(fields.what, texts, schema, said, warning, parties.asked, notes)
         return self._trainings.prepare(prepared)
 
     def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
@@ -273,18 +276,19 @@ class Planning:
         return Shown("learner/plan.html", "Plan", shared | found)
 
 
-def _rows_of(roster: Roster, values: Mapping[str, str]) -> dict[str, str]:
+def _rows_of(parties: Sequence[Member], values: Mapping[str, str]) -> dict[str, str]:
     """The fields of the parties' rows: as the roster states them, otherwise as they were typed.
 
-    Raises ConfigurationError if those are not of as many parties as the roster has.
+    Raises ConfigurationError if those are not of as many parties as are asked.
     """
-    stated = [party.rows_at_least for party in roster.parties]
+    stated = [party.rows_at_least for party in parties]
     typed = values.get("party_rows", "")
     if None not in stated:
         typed = ",".join(map(str, stated))
     elif len(typed.split(",")) != len(stated):
         raise ConfigurationError(
-            f"the roster has {len(stated)} parties and does not state the rows of each: give them by --party-rows"
+            f"{len(stated)} parties are asked, and the roster does not state the rows of each: give them by "
+            "--party-rows"
         )
     return {"rows": "", "parties": "", "party_rows": typed}
 

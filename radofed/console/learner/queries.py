@@ -8,7 +8,7 @@ from learner.history import LearnerHistory
 from learner.progress import advice, party_words, progress_sentence
 from radofed.console.learner.following import Following
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from wire.status import Phase
+from wire.status import Phase, QueryStatus
 
 AT_ONCE = 20
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -61,13 +61,19 @@ class Queries:
             "status": status,
             "sentence": "" if status is None else progress_sentence(status),
             "advice": "" if status is None else advice(status),
-            "parties": [] if status is None else [(each.party, party_words(each, status)) for each in status.parties],
+            "parties": [] if status is None else self._parties(query_id, status, reader),
             "lost": status is not None and status.phase is Phase.LOST,
             # When this changes, a screen reader hears it.
             "phase": f"{found.outcome} {runs} {'' if status is None else f'{status.attempt} {status.phase.word}'}",
             "seen": visit.query.get("seen"),
         }
         return Shown(template, f"Query {query_id.hex()[:16]}", values)
+
+    @staticmethod
+    def _parties(query_id: bytes, status: QueryStatus, reader: LearnerHistory) -> list[tuple[str, str]]:
+        """Every party of the query's roster, and where it stands."""
+        asked = [(each.party, party_words(each, status)) for each in status.parties]
+        return asked + [(name, "not asked") for name in reader.not_asked(query_id)]
 
     def now(self, visit: Visit) -> Answer:
         """What changes of the page of a query."""

@@ -1,12 +1,18 @@
 """Deciding on a query that waits, by its id: under the policy that the person saw."""
 
+import time
+
 import pytest
 
 from parties.approval.deciding import decide
 from parties.approval.decisions import DecisionError, Decisions, Person, Verdict
+from parties.approval.explanation import explain
 from parties.config import PartyConfig
+from parties.history.reading import HistoryReader
 from parties.policy import Policy
+from tests.parties.party_world import OPENING
 from tests.parties.report.report_world import ada_at, statistic
+from wire.binding import Binding
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 ANN = Person("officer", "Ann")
@@ -26,6 +32,19 @@ def test_a_decision_counts_under_the_policy_that_was_seen(waiting):
     seen = Policy.load(config.policy).digest
     found = decide(config, query_id.hex(), ANN, approves=True, policy_seen=seen)
     assert found.verdict is Verdict.APPROVED
+
+
+def test_a_person_is_shown_the_parties_that_are_asked_too(world, tmp_path):
+    """And no other party of the roster."""
+    ada = ada_at(world, tmp_path, approval={"everything": True})
+    nonce, names = b"n" * 16, ("ada", "bo")
+    asked = [party for party in world.roster.parties if party.name in names]
+    for binding, others in (({}, ("bo", "cy")), ({"binding": Binding.seal(OPENING, asked, nonce)}, ("bo",))):
+        envelope = world.ask(statistic(world, nonce=nonce, **binding))
+        ada.go(envelope)
+        config = PartyConfig.load(tmp_path / "party.toml")
+        with HistoryReader(config) as reader:
+            assert explain(config, reader, envelope.payload_hash.hex(), time.time()).others == others
 
 
 def test_nothing_is_decided_if_the_policy_changed_since(waiting):

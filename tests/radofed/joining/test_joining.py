@@ -179,11 +179,11 @@ def test_an_answer_is_installed_once_and_again(home):
 
 def test_each_member_gets_the_digits_that_others_accept_it_by(home):
     """Those of its key, and not of its request: a party compares the key of the roster."""
-    for name in ("north", "lab"):
+    for name, whom in (("north", "each party and learner"), ("lab", "each party")):
         made = install(home.root / name, home.admission(name), now=NOW)
         key = public_key_of(home.root / name / "signing.key")
         assert made.own_spoken == made.to_dict()["own_fingerprint"] == spoken(key)
-        assert any(f"to read to each party over the telephone: {spoken(key)}" in line for line in made.sentences())
+        assert any(f"to read to {whom} over the telephone: {spoken(key)}" in line for line in made.sentences())
         # Those of others are read out by their owners.
         others = [spoken(member.signing_key) for member in made.others]
         assert others

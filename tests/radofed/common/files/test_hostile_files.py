@@ -19,6 +19,7 @@ from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpo
 from coordinator.store import Store
 from dpcore.errors import RadofedError
 from dpcore.randomness.sources import SystemRandom
+from learner.accepted_parties import AcceptedParties
 from learner.config import LearnerConfig
 from learner.journal import SessionSource
 from learner.keys import load_key
@@ -126,6 +127,9 @@ class Readers:
 
     def learner_configuration(self):
         return self.root / "learner.toml", LearnerConfig.load
+
+    def accepted_parties(self):
+        return self.root / "parties.toml", AcceptedParties.load
 
     def schema(self):
         return self.root / "schema.toml", load_schema
