@@ -152,7 +152,7 @@ def bound(secret, obfuscator) -> CohortInMemory:
 
 
 def shifted(cohort: CohortInMemory, alpha: int, number: int = 7):
-    """The honest total with a number added to a value, and the tag's part of it with this coefficient; and the shift."""
+    """The honest total with a number added to a value, and to the tag with this coefficient; and the shift."""
     shift = np.zeros(cohort.opened.query.length, dtype=np.int64)
     shift[1] = number
     tag = polynomial(shift, alpha)
