@@ -17,8 +17,8 @@ from wire.envelopes import fingerprint, key_id, load_public_key, same_digits
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.roster import Member, Role, Roster, read_roster
 
-_POLICY = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
-_ROSTER = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20)
+_POLICY = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10, decides=True)
+_ROSTER = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20, decides=True)
 _TRY_S = 3.0
 _LIST = re.compile(r"^accepted_members\s*=\s*\[", re.MULTILINE)
 

@@ -18,6 +18,7 @@ _FILE = "roster.signed"
 _ROSTER = FileKind(
     with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
     limit_bytes=4 << 20,
+    decides=True,
 )
 # A member may have joined, or the roster may have been renewed, since this party last fetched it.
 _NEWER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.ROSTER_EXPIRED, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
