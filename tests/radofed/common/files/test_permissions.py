@@ -180,7 +180,7 @@ rado schema infer data.csv --label ill --positive yes --output schema.toml
 rado provision init --federation clinics --directory fed --coordinator localhost:7443 --party north=10 --learner lab
 rado learner keygen --config fed/members/lab/learner.toml
 rado provision renew-roster fed/federation
-rado provision create --federation wards --directory operator
+rado provision create operator --federation wards
 rado provision request east --federation wards --role party --name east
 """
 
