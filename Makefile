@@ -14,15 +14,15 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt deploy/install.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "radofed needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
+	$(BIN)/python deploy/install.py --editable all dev
 	@touch $(READY)
 
 $(DOCS_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev,docs]'
+	$(BIN)/python deploy/install.py --editable all dev docs
 	@touch $(DOCS_READY)
 
 demo: $(READY)  ## four organisations learn over gRPC with real encryption: whole records protected, then rados
@@ -47,8 +47,9 @@ wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a dire
 	mkdir -p build/wheel/away/docs/how-to
 	$(BIN)/python -m hatchling build -t wheel -d build/wheel
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		"$$(ls build/wheel/*.whl)[learner,report,metrics]" hypothesis pytest pytest-timeout pytest-xdist
+	build/wheel/venv/bin/python deploy/install.py --only-needed learner report metrics \
+		--with hypothesis --with pytest --with pytest-timeout --with pytest-xdist
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps build/wheel/*.whl
 	cp -R tests pyproject.toml build/wheel/away
 	cp docs/how-to/use-python.md build/wheel/away/docs/how-to
 	cd build/wheel/away && ../venv/bin/python -m pytest $(PARALLEL) tests/end_to_end
@@ -62,12 +63,12 @@ coverage: $(READY)  ## branch coverage of the mathematics, the wire and the role
 FUZZ_SECONDS ?= 300
 fuzz: $(READY)  ## coverage-guided fuzzing of every parser, five minutes; FUZZ_SECONDS=N and FUZZ_TARGETS="..." change that
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+		$(BIN)/python deploy/install.py --only-needed fuzz
 	PYTHONPATH=.:protos nice -n 10 $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 mutants: $(READY)  ## mutation testing of what protects; results are kept in mutants; MODULES="ledger wire/query.py" chooses
 	@$(BIN)/python -c 'import mutmut' 2>/dev/null || \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
+		$(BIN)/python deploy/install.py --only-needed mutation
 	PYTHONPATH=.:protos nice -n 15 $(BIN)/python -m tests.mutation $(MODULES)
 
 lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings, samples of deploy/
@@ -100,7 +101,7 @@ bench-science: $(READY)  ## learning and privacy on all data sets, an hour; resu
 
 # The bindings are generated with the oldest tools that are supported, in an environment of their own.
 proto:  ## regenerate protos/rado/v1/*_pb2*.py
-	test -x .tools/bin/python || { $(PYTHON) -m venv .tools && .tools/bin/pip install --quiet grpcio-tools==1.76.0 mypy-protobuf==3.7.0; }
+	test -x .tools/bin/python || { $(PYTHON) -m venv .tools && .tools/bin/pip install --quiet --require-hashes --requirement protos/tools.txt; }
 	rm -f protos/rado/v1/*_pb2*
 	PATH="$(CURDIR)/.tools/bin:$$PATH" .tools/bin/python -m grpc_tools.protoc -I protos --python_out=protos --mypy_out=quiet:protos \
 		protos/rado/v1/*.proto

@@ -14,7 +14,7 @@ from wire.roster import Member, Role, Roster, open_roster, read_roster
 
 # One message has room for this many acceptances and receipts in addition to the longest query.
 MOST_PARTIES = 1000
-_ROSTER = FileKind(with_remedy("use the roster.signed that the operator made"), limit_bytes=4 << 20)
+_ROSTER = FileKind(with_remedy("use the roster.signed that the operator made"), limit_bytes=4 << 20, decides=True)
 
 
 class Membership:

@@ -17,6 +17,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from radofed.common.files.databases import keep_before_update
 from radofed.common.files.faults import in_words
+from radofed.common.files.permissions import check_unwritable
 from radofed.common.files.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
@@ -123,6 +124,7 @@ class Store:
     def __init__(self, path: Path, federation: str) -> None:
         self._lock = threading.Lock()
         self._path = path
+        check_unwritable(path)
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
             self._connection.execute("PRAGMA journal_mode = WAL")

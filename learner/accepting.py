@@ -17,7 +17,7 @@ from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.pinning import find_confirmed, installed_rosters
 from wire.roster import Member, Role, Roster, open_roster
 
-_PARTIES = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
+_PARTIES = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10, decides=True)
 _TRY_S = 3.0
 _NEW_MODE = 0o644
 _TEXT = re.compile(r'"([0-9A-Fa-f: ]{64,128})"')

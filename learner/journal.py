@@ -60,6 +60,7 @@ class JournalError(ConfigurationError):
 _JOURNAL = FileKind(
     with_remedy("give another file; all queries are then sent and charged again", JournalError),
     limit_bytes=4 << 20,
+    decides=True,
 )
 
 

@@ -28,7 +28,7 @@ from wire.roster import Roster, open_roster
 
 _ROSTER, _QUERY, _SENT, _OPENING = "roster.signed", "query.signed", "sent", "opening.key"
 _ATTEMPTS, _ENDED = "attempts", "ended"
-_ENVELOPE = FileKind(with_remedy("restore the state directory from its copy"), limit_bytes=4 << 20)
+_ENVELOPE = FileKind(with_remedy("restore the state directory from its copy"), limit_bytes=4 << 20, decides=True)
 _SECRET = FileKind(
     with_remedy("restore it from its copy, or send a new query"),
     limit_bytes=KEY_BYTES,

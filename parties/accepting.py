@@ -18,7 +18,7 @@ from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.pinning import find_confirmed, installed_rosters
 from wire.roster import Member, Role, Roster
 
-_POLICY = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
+_POLICY = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10, decides=True)
 _TRY_S = 3.0
 _LIST = re.compile(r"^accepted_members\s*=\s*\[", re.MULTILINE)
 

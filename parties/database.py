@@ -33,6 +33,7 @@ from parties.ledger.format import (
 )
 from parties.ledger.sums import Account, Sums
 from radofed.common.files.databases import copy_of, keep_before_update
+from radofed.common.files.permissions import check_unwritable
 from radofed.common.files.writing import create_durably, sync_directory
 
 # "radL": distinguishes a ledger from other SQLite files.
@@ -299,6 +300,7 @@ def _account(connection: sqlite3.Connection) -> tuple[Head, Account]:
 
 def _connect(path: Path, owner: LedgerOwner, *, update: bool, older: bool) -> sqlite3.Connection:
     """older: whether a ledger of an earlier format is an older copy, because there is the head of a newer one."""
+    check_unwritable(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         # Before any change: a file that is not a ledger stays unchanged.

@@ -19,6 +19,7 @@ _FILE = "roster.signed"
 _ROSTER = FileKind(
     with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
     limit_bytes=4 << 20,
+    decides=True,
 )
 # A member signed what says so: the roster may have been renewed since this party last fetched it.
 _RENEWED = frozenset({Code.ROSTER_STALE, Code.ROSTER_EXPIRED})

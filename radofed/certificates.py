@@ -31,7 +31,9 @@ _COMMON_NAME_LENGTH = 64
 _AUTHORITY_NAME = "radofed "
 LONGEST_FEDERATION = _COMMON_NAME_LENGTH - len(_AUTHORITY_NAME)
 """The longest name that an authority's certificate holds whole."""
-_CERTIFICATE = FileKind(with_remedy("give the operator's directory, with ca.key and ca.pem"), limit_bytes=1 << 20)
+_CERTIFICATE = FileKind(
+    with_remedy("give the operator's directory, with ca.key and ca.pem"), limit_bytes=1 << 20, decides=True
+)
 _KEY = replace(_CERTIFICATE, secret=True, private=True)
 
 

@@ -16,7 +16,9 @@ ROSTER_DAYS = 90
 MOST_ROSTER_DAYS = 3650
 ROSTER_FILE = "roster.signed"
 _ROSTER = FileKind(
-    with_remedy("give the newest roster.signed, such as the coordinator's, with --roster"), limit_bytes=4 << 20
+    with_remedy("give the newest roster.signed, such as the coordinator's, with --roster"),
+    limit_bytes=4 << 20,
+    decides=True,
 )
 
 

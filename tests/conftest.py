@@ -18,6 +18,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from radofed.cli.entry_point import OPENBLAS_WAIT
+from radofed.common.files.writing import tighten_umask
 from tests.postgresql import PostgreSqlServer
 from tests.ray_nodes import RayNodes
 from tests.waiting import HANG_S
@@ -34,6 +35,9 @@ settings.load_profile("quick")
 
 
 _HERE = Path(__file__).parent
+
+# As the program does: files that tests make for nodes are refused where others may write to them.
+tighten_umask()
 
 # Workers of a cluster, and scripts that tests run, wait as little as nodes do.
 os.environ.setdefault(*OPENBLAS_WAIT)

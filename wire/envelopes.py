@@ -41,7 +41,7 @@ _KEY_FILE_BYTES = 1 << 14
 _KEY = FileKind(
     with_remedy("give an Ed25519 key in an unencrypted PEM file"), limit_bytes=_KEY_FILE_BYTES, private=True
 )
-_PUBLIC_KEY = FileKind(with_remedy("ask the operator for the file"), limit_bytes=_KEY_FILE_BYTES)
+_PUBLIC_KEY = FileKind(with_remedy("ask the operator for the file"), limit_bytes=_KEY_FILE_BYTES, decides=True)
 
 
 class Kind(StrEnum):

@@ -21,7 +21,9 @@ from wire.roster import EXPIRY_WARNING_DAYS, Role, certificate_san
 
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")
 
-_PEM = FileKind(with_remedy("give the PEM file that the operator made for this member"), limit_bytes=PEM_BYTES)
+_PEM = FileKind(
+    with_remedy("give the PEM file that the operator made for this member"), limit_bytes=PEM_BYTES, decides=True
+)
 _KEY = replace(_PEM, secret=True, private=True)
 
 

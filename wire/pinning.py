@@ -15,7 +15,7 @@ from radofed.common.files.reading import FileKind, with_remedy
 from wire.envelopes import fingerprint, same_digits
 from wire.roster import Member, Roster, read_roster
 
-_INSTALLED = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20)
+_INSTALLED = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20, decides=True)
 _KEY_ID = re.compile(r"[0-9a-f]{64}")
 
 

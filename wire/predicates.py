@@ -47,6 +47,12 @@ def read_predicates(message: query_pb2.StatisticQuery, coordinates: FormCoordina
     Raises WireError(QUERY_INVALID) if the table is not in canonical form, is too deep or too large, or names a feature,
     value or coordinate that is not there.
     """
+    nodes = read_nodes(message, coordinates)
+    return tuple(nodes[place] for place in message.predicates)
+
+
+def read_nodes(message: query_pb2.StatisticQuery, coordinates: FormCoordinates) -> list[Predicate]:
+    """The expression of each node of the table, in its order. Raises as `read_predicates` does."""
     if len(message.nodes) > MOST_NODES:
         raise _invalid(f"A batch of predicates may have at most {MOST_NODES} nodes.")
     _check_form(message)
@@ -54,7 +60,7 @@ def read_predicates(message: query_pb2.StatisticQuery, coordinates: FormCoordina
     nodes: list[Predicate] = []
     for node in message.nodes:
         nodes.append(reader.predicate(node, nodes))
-    return tuple(nodes[place] for place in message.predicates)
+    return nodes
 
 
 def _invalid(detail: str) -> WireError:

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import Exposed, FileKind, read_bytes, with_remedy
+from radofed.common.files.permissions import Exposed
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import write_durably
 
 ENVIRONMENT = "RADO_PASSPHRASE_FILE"

@@ -229,8 +229,8 @@ class FeatureMap:
     def words(self, schema: Schema) -> str:
         """The map in words, such as "12 hats, 2 point masses, 5 products (features age, dose)".
 
-        At most `_MOST_DESCRIBED` functions are described one by one, with their knots in the columns' units: a hat
-        that is 1 up to 40, and one that is 1 at 40 alone, look the same otherwise.
+        At most `_MOST_DESCRIBED` functions are described one by one: a line of a list has no room for thousands.
+        Wherever a person decides, each function of a query's map is shown (wire.signed_fields).
         """
         functions = [term.function for term in self.terms]
         of = {schema.coordinates[f.coordinate] for f in functions if not isinstance(f, Product)}
@@ -246,11 +246,14 @@ class FeatureMap:
         ]
         shaped = f" ({'feature' if len(of) == 1 else 'features'} {', '.join(sorted(of))})" if 0 < len(of) <= 4 else ""
         shapes = [place for place, function in enumerate(functions) if not isinstance(function, Column)]
-        described = [self._described(place, schema) for place in shapes] if len(shapes) <= _MOST_DESCRIBED else []
+        described = [self.described(place, schema) for place in shapes] if len(shapes) <= _MOST_DESCRIBED else []
         return f"{', '.join(parts)}{shaped}{': ' * bool(described)}{'; '.join(described)}"
 
-    def _described(self, place: int, schema: Schema) -> str:
-        """The term at `place` in words, such as "age rising from 20 to 40, falling to 95, less 0.3, over 2"."""
+    def described(self, place: int, schema: Schema) -> str:
+        """The term at `place` in words, such as "age rising from 20 to 40, falling to 95, less 0.3, over 2".
+
+        Knots are in the columns' units, to ten digits.
+        """
         halvings = self.terms[place].halvings
         return f"{self._centred(place, schema)}{f', over {1 << halvings}' if halvings else ''}"
 

@@ -12,6 +12,7 @@ from parties.config import PartyConfig
 from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
 from wire.query import Query
+from wire.signed_fields import SignedPart, signed_parts
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,15 @@ class Pending:
     def words(self) -> str:
         """What is asked, in one line."""
         return self.shown.words or self.shown.contents
+
+    @property
+    def signed(self) -> tuple[SignedPart, ...]:
+        """Every field of the query."""
+        assert self.shown.envelope is not None, "a query whose signed text is not kept does not wait"
+        return signed_parts(self.shown.envelope.payload)
+
+    def __str__(self) -> str:
+        return f"{self.shown.query_id.hex()}, {'; '.join(self.reasons)}"
 
 
 def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:

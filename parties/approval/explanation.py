@@ -26,6 +26,7 @@ from wire.envelopes import Envelope
 from wire.errors import WireError
 from wire.query import OpenedQuery, check_time, open_query
 from wire.roster import Roster
+from wire.signed_fields import SignedPart, signed_lines, signed_parts
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Explanation:
     reasons: why it waits for people. refusal: why the policy or the ledger would refuse it now, whatever people decide;
     empty otherwise. upload_bytes, numbers: what would leave the party in each attempt, encrypted: only sums over the
     cohort are ever opened. others: the parties that are asked too. costs: in each scope, with what would remain after
-    one attempt. more: how many attempts like it would then still fit, None for any number.
+    one attempt. more: how many attempts like it would then still fit, None for any number. signed: every field of the
+    query, so that what people decide on is what its digest binds.
     """
 
     query_id: bytes
@@ -50,9 +52,10 @@ class Explanation:
     costs: tuple[ScopeCost, ...]
     more: int | None
     protects_records: bool
+    signed: tuple[SignedPart, ...]
 
     def lines(self) -> list[str]:
-        """For people, one fact a line."""
+        """For people, one fact a line: a summary, then everything that was signed."""
         whom = ", ".join(self.others) or "no one else"
         rows = "an unknown number of" if self.rows is None else str(self.rows)
         lines = [f"query {self.query_id.hex()}", *self.asked.lines()]
@@ -72,7 +75,7 @@ class Explanation:
         lines += [str(each) for each in self.decided.decisions]
         if self.reasons:
             lines.append(f"{self.decided.counted} of {self.decided.needed} approvals")
-        return lines
+        return [*lines, *signed_lines(self.signed)]
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
@@ -91,6 +94,7 @@ class Explanation:
             "costs": [vars(cost) for cost in self.costs],
             "more_like_it": self.more,
             "protects_records": self.protects_records,
+            "signed": [part.to_dict() for part in self.signed],
         }
 
 
@@ -122,6 +126,7 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
         costs=tuple(costs(charge or Charge(), state_of(policy.limits.of_ledger, events, now_unix_s=None))),
         more=more_like(policy.limits.of_ledger, events, charge or Charge()),
         protects_records=charge is not None and charge.is_bounded,
+        signed=signed_parts(opened.envelope.payload),
     )
 
 

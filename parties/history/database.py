@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
+from radofed.common.files.permissions import check_unwritable
 from radofed.common.files.writing import OWNER_ONLY
 
 FILE = "history.sqlite"
@@ -109,6 +110,8 @@ class HistoryDatabase:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # Before SQLite opens it: predicates may name people.
                 path.touch(mode=OWNER_ONLY, exist_ok=True)
+            # It has what people decided.
+            check_unwritable(path)
             self._connection = sqlite3.connect(
                 path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )

@@ -17,6 +17,7 @@ from parties.policy import Policy
 from wire.asked import Asked
 from wire.errors import CATALOGUE, Code
 from wire.query import Query
+from wire.signed_fields import SignedPart, signed_parts
 
 NOT_KEPT = "not kept"
 _AT_ONCE = 500
@@ -80,6 +81,12 @@ class QueryRead:
         """What was asked in detail, if the signed query was read and is still kept."""
         envelope = self.shown.envelope
         return None if envelope is None else Asked.of(Query.from_bytes(envelope.payload))
+
+    @property
+    def signed(self) -> tuple[SignedPart, ...]:
+        """Every field of the query, empty if the signed query was not read or is not kept any more."""
+        envelope = self.shown.envelope
+        return () if envelope is None else signed_parts(envelope.payload)
 
     @property
     def bytes_out(self) -> int:

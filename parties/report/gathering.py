@@ -22,13 +22,17 @@ from parties.members import MemberRow, members_of
 from parties.policy import Policy
 from parties.report.budgets import Period, ScopeBudget, budgets, charged_since
 from parties.rosters import known_roster
+from wire.asked import Asked
 from wire.errors import CATALOGUE
 from wire.roster import Role
+from wire.signed_fields import SignedPart
 
 MOST_LISTED = 1000
 """The newest queries of the period that a report lists one by one; totals count all."""
 MOST_PREDICATES = 20
-"""Predicates of a query that a report shows."""
+"""Predicates of a query that a report's list of queries shows."""
+MOST_SIGNED_CHARACTERS = 2_000_000
+"""Text of the signed fields that a report shows, of the newest queries that were decided on by people or answered."""
 _BEFORE = (0.01, 0.1, 0.5)
 
 
@@ -36,7 +40,8 @@ _BEFORE = (0.01, 0.1, 0.5)
 class ReportedQuery:
     """A query as the report lists it. columns, predicates, honest_parties: None if its signed text is not kept.
 
-    predicates: the first ones; more_predicates: how many more there are.
+    predicates: the first ones; more_predicates: how many more there are. signed: every field, of a query that was
+    answered or that people approved; None of others, and of those for which a report has no room.
     """
 
     read: QueryRead
@@ -44,6 +49,12 @@ class ReportedQuery:
     predicates: tuple[str, ...]
     more_predicates: int
     honest_parties: int | None
+    signed: tuple[SignedPart, ...] | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether this party answered it, or a person approved it."""
+        return bool(self.charged) or any(each.approves for each in self.read.decisions)
 
     @property
     def charged(self) -> int:
@@ -77,6 +88,7 @@ class ReportedQuery:
             "predicates": list(self.predicates),
             "more_predicates": self.more_predicates,
             "honest_parties": self.honest_parties,
+            "signed": None if self.signed is None else [part.to_dict() for part in self.signed],
         }
 
 
@@ -231,7 +243,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
     with HistoryReader(config) as reader:
         # A query that is shown meanwhile is outside of the pages, so that none moves.
         queries = list(reader.every(Page(since_unix_s=since_unix_s, until_unix_s=as_of)))
-        listed = tuple(_reported(reader, query) for query in queries[:MOST_LISTED])
+        listed = _listed(reader, queries[:MOST_LISTED])
         events = [event for event in reader.ledger.events() if event.recorded_at_unix_s < as_of]
         policy, head = reader.policy, reader.ledger.head()
         policies = policies_of(reader.database, as_of)
@@ -279,10 +291,21 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
     )
 
 
-def _reported(reader: HistoryReader, query: QueryRead) -> ReportedQuery:
-    # A page has no signed texts; it may have been forgotten meanwhile.
-    whole = reader.history.find(query.shown.query_id.hex())
-    asked = replace(query, shown=whole[0]).asked if whole else None
+def _listed(reader: HistoryReader, queries: Sequence[QueryRead]) -> tuple[ReportedQuery, ...]:
+    listed, room = [], MOST_SIGNED_CHARACTERS
+    for query in queries:
+        # A page has no signed texts; it may have been forgotten meanwhile.
+        found = reader.history.find(query.shown.query_id.hex())
+        whole = replace(query, shown=found[0]) if found else query
+        reported = _reported(query, whole.asked)
+        if reported.is_allowed and whole.signed and room > 0:
+            room -= sum(len(str(field)) for part in whole.signed for field in part.fields)
+            reported = replace(reported, signed=whole.signed if room >= 0 else None)
+        listed.append(reported)
+    return tuple(listed)
+
+
+def _reported(query: QueryRead, asked: Asked | None) -> ReportedQuery:
     if asked is None:
         return ReportedQuery(query, None, (), 0, None)
     return ReportedQuery(

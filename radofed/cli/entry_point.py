@@ -18,6 +18,7 @@ from dpcore.errors import ConfigurationError
 from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import Output, silence_broken_pipe
 from radofed.common.failure import EXIT_FAILED, EXIT_USAGE, Failure
+from radofed.common.files.writing import tighten_umask
 
 # Imports allocate what stays, so that collecting at every 700 new objects, the default, finds nothing during a start.
 _COLLECT_AFTER_OBJECTS = 50_000
@@ -49,6 +50,7 @@ def check_distribution() -> None:
 def main() -> None:
     """Run the command line and exit with its code (docs/operating.md, 5)."""
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
+    tighten_umask()
     os.environ.setdefault(*OPENBLAS_WAIT)  # before NumPy is loaded
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal cannot show must not fail the command.

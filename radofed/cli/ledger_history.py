@@ -44,7 +44,10 @@ def history(
     with HistoryReader(PartyConfig.load(config)) as reader:
         if query is not None:
             found = reader.find(query)
-            data = found.to_dict() | {"detail": None if found.asked is None else found.asked.to_dict()}
+            data = found.to_dict() | {
+                "detail": None if found.asked is None else found.asked.to_dict(),
+                "signed": [part.to_dict() for part in found.signed],
+            }
             return Result(data, "\n".join(_in_full(found)))
         queries, count = reader.page(page), reader.history.count(page)
     data = {"queries": [each.to_dict() for each in queries], "count": count}
@@ -72,6 +75,8 @@ def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
 
 
 def _in_full(query: "QueryRead") -> list[str]:
+    from wire.signed_fields import signed_lines
+
     shown = query.shown
     lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)}"]
     if query.asked is not None:
@@ -88,7 +93,7 @@ def _in_full(query: "QueryRead") -> list[str]:
         if attempt.bytes_out is not None:
             lines.append(f"  left this party: {attempt.bytes_out} encrypted bytes")
         lines += [f"  cost of {line}" for line in attempt.cost]
-    return lines
+    return [*lines, *signed_lines(query.signed)] if query.signed else lines
 
 
 def seeds(_output: Output, config: ConfigOption) -> Result:

@@ -24,11 +24,16 @@ NameOption = Annotated[str, typer.Option("--name", help="Who decides; the policy
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why. It is kept here and not sent.")]
 
 
-def pending(_output: Output, config: ConfigOption) -> Result:
+def pending(
+    _output: Output,
+    config: ConfigOption,
+    full: Annotated[bool, typer.Option("--full", help="Also print every field of each query, as signed.")] = False,
+) -> Result:
     """Show the queries that wait for a person's decision, oldest first."""
     from parties.approval.deciding import pending as find_pending
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
+    from wire.signed_fields import signed_lines
 
     now = time.time()
     with HistoryReader(PartyConfig.load(config)) as reader:
@@ -44,9 +49,13 @@ def pending(_output: Output, config: ConfigOption) -> Result:
             "answers_due_unix_s": each.answers_due_unix_s,
             "approvals": each.decided.counted,
             "approvals_needed": each.decided.needed,
+            **({"signed": [part.to_dict() for part in each.signed]} if full else {}),
         }
         for each in found
     ]
+    if full and found:
+        lines = [line for each in found for line in (f"query {each}", *signed_lines(each.signed))]
+        return Result({"pending": data}, "\n".join(lines))
     return Result({"pending": data}, _table(found))
 
 
@@ -65,11 +74,11 @@ def _table(found: "list[Pending]") -> "RenderableType":
             f"{each.decided.counted} of {each.decided.needed}",
         )
         rows.append(row)
-    return wrapped(header, rows, "`rado party explain QUERY` says what an answer would mean")
+    return wrapped(header, rows, "`rado party explain QUERY` shows all that was signed, and what an answer would mean")
 
 
 def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Result:
-    """Say what a query asks, what would leave, what it would cost and what would remain.
+    """Say what a query asks, what would leave, what it would cost and what would remain, and show all that was signed.
 
     No value of a row is read for it, and nothing is charged.
     """
@@ -86,7 +95,10 @@ def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Resu
 def approve(
     _output: Output, config: ConfigOption, query: QueryArgument, name: NameOption = "", reason: ReasonOption = ""
 ) -> Result:
-    """Approve a query that waits for a decision. It holds for each attempt that the query allows."""
+    """Approve a query that waits for a decision. It holds for each attempt that the query allows.
+
+    Prints every field of what was approved.
+    """
     return _decided(config, query, name, reason, approves=True)
 
 
@@ -101,18 +113,26 @@ def _decided(config: "Path", query: str, name: str, reason: str, *, approves: bo
     from parties.approval.deciding import decide
     from parties.approval.decisions import Person
     from parties.config import PartyConfig
+    from parties.history.reading import HistoryReader
+    from wire.signed_fields import signed_lines
 
-    decided = decide(PartyConfig.load(config), query, Person.present(name), approves=approves, reason=reason)
+    loaded = PartyConfig.load(config)
+    with HistoryReader(loaded) as reader:
+        found = reader.find(query)
+    query_id = found.shown.query_id.hex()
+    decided = decide(loaded, query_id, Person.present(name), approves=approves, reason=reason)
     data = {
+        "query_id": query_id,
         "verdict": decided.verdict.value,
         "approvals": decided.counted,
         "approvals_needed": decided.needed,
         "people": [str(each) for each in decided.decisions],
     }
-    lines = [str(each) for each in decided.decisions]
-    return Result(
-        data, "\n".join([*lines, f"{decided.verdict.value}: {decided.counted} of {decided.needed} approvals"])
-    )
+    # What was approved stays beside the approval, on the terminal and in a log of it.
+    lines = [f"query {query_id}", *(signed_lines(found.signed) if approves else [])]
+    lines += [str(each) for each in decided.decisions]
+    lines.append(f"{decided.verdict.value}: {decided.counted} of {decided.needed} approvals")
+    return Result(data, "\n".join(lines))
 
 
 def pause(_output: Output, config: ConfigOption, name: NameOption = "", reason: ReasonOption = "") -> Result:

@@ -10,7 +10,7 @@ from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_toml, with_remedy
 
 # A policy that accepts a thousand members has 90 KB. The parser of TOML takes a second for a megabyte.
-_FILE = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
+_FILE = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10, decides=True)
 _MOST_FAULTS = 20
 
 

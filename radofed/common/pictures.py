@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.writing import write_durably
+from radofed.common.files.writing import BY_UMASK, write_durably
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KINDS = (".png", ".svg")
 _DOTS_PER_INCH = 150
-# Before the umask: a picture is for others to look at.
-_MODE = 0o666
+# A picture is for others to look at.
+_MODE = BY_UMASK
 
 
 def check_picture(file: Path) -> None:

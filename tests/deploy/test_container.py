@@ -122,6 +122,7 @@ class Root:
                 *sources, target = text.split()
                 for source in sources:
                     place = self.where / target
+                    place.parent.mkdir(parents=True, exist_ok=True)
                     if (ROOT / source).is_dir():
                         shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
                     else:
@@ -168,7 +169,7 @@ def test_a_party_without_extras_is_small_wherever_it_is_installed(root, tmp_path
     python = [sys.executable, "-m"]
     for command in (
         [*python, "venv", "--without-pip", tmp_path],
-        [*python, "pip", "--python", tmp_path, "install", "--no-compile", "--constraint", "constraints.txt", "."],
+        [sys.executable, "deploy/install.py", "--python", tmp_path],
     ):
         made = root.run(*map(str, command), cwd=root.directory / "source")
         assert made.returncode == 0, made.stdout + made.stderr

@@ -71,6 +71,14 @@ def words_of(printed: str) -> Counter:
     return Counter(re.sub(r"\b\d+ s left|\bUTC\b|\([a-z_][\w-]*\)|[A-Z]{3,4}(?= |$)", "", text).split())
 
 
+def is_as_said(printed: str, said: str) -> bool:
+    """Whether an output is that of the page, in which a line [...] stands for any lines."""
+    parts = said.split("[...]\n")
+    if len(parts) == 1:
+        return words_of(printed) == words_of(said)
+    return words_of("".join(parts)) <= words_of(printed)
+
+
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -95,7 +103,7 @@ def test_from_a_pending_query_to_a_signed_report(reader):
             wait_until(lambda c=command: "PERSON_REFUSED" in reader.do(c), what="the refusal")
         printed = reader.do(command)
         if said:
-            assert words_of(printed) == words_of(said), command
+            assert is_as_said(printed, said), command
         ended.append(command.split()[1:3])
     assert len(reader.nodes) == 4
     assert ["party", "approve"] in ended

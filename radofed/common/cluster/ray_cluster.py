@@ -34,6 +34,7 @@ _TOKEN = FileKind(
     ),
     limit_bytes=1 << 16,
     secret=True,
+    decides=True,
 )
 
 

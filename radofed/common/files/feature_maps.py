@@ -7,7 +7,9 @@ from dpcore.records.feature_map_in_units import FeatureMapError, map_in_units
 from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, read_json, read_toml, with_remedy
 
-_MAP = FileKind(with_remedy("give a feature map in TOML, or in JSON with a name in .json"), limit_bytes=1 << 20)
+_MAP = FileKind(
+    with_remedy("give a feature map in TOML, or in JSON with a name in .json"), limit_bytes=1 << 20, decides=True
+)
 
 
 def load_feature_map(path: Path, schema: Schema) -> FeatureMap:

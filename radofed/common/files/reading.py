@@ -8,7 +8,6 @@ to do.
 import json
 import math
 import os
-import shlex
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.records.toml_text import parse_toml
+from radofed.common.files.permissions import KEY, Exposed, check_private_mode, check_unwritable_mode
 
 T = TypeVar("T")
 
@@ -33,24 +33,14 @@ _ARRAY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.fo
 
 
 @dataclass(frozen=True)
-class Exposed:
-    """A secret in a file that others can read. noun: what it is. mend: what to do if others have read it."""
-
-    noun: str
-    mend: str
-
-
-KEY = Exposed("private key", "if others had access, replace the key")
-
-
-@dataclass(frozen=True)
 class FileKind:
     """A kind of file, and the error for a file that cannot be used.
 
     error: makes the exception from the path and the cause, such as "is a directory". limit_bytes: a larger file is
     refused before it is read; None for streamed files. secret: errors reveal nothing about the content. own: the file
     must belong to this process's user or to root, and must not be a symbolic link. private: no other user may read or
-    change it (`check_private`). exposed: what to say of such a file that they can.
+    change it (`check_private`). exposed: what to say of such a file that they can. decides: no other user may change or
+    replace it (`check_unwritable`), because a node does what it says.
     """
 
     error: Callable[[Path, str], RadofedError]
@@ -59,21 +49,7 @@ class FileKind:
     own: bool = False
     private: bool = False
     exposed: Exposed = KEY
-
-
-class ExposedKeyError(ConfigurationError):
-    """A secret that other users of the machine can read or change. mode: of its file. fix: a command."""
-
-    def __init__(self, path: Path, mode: int, is_own: bool, what: Exposed = KEY) -> None:
-        self.path, self.mode = path, mode
-        fix = f"chmod 600 {shlex.quote(str(path))}"
-        if not is_own:
-            fix = f"chmod 440 {shlex.quote(str(path))} (as the file's owner, or set this mode where it is mounted)"
-        self.fix = fix
-        super().__init__(
-            f"{path}: other users can read or change this {what.noun} (mode {mode:04o}); {what.mend}; otherwise run: "
-            f"{fix}"
-        )
+    decides: bool = False
 
 
 def with_remedy(
@@ -118,7 +94,9 @@ def _check(path: Path, kind: FileKind, found: os.stat_result) -> None:
     if kind.own and found.st_uid not in (0, os.geteuid()):
         raise kind.error(path, "belongs to another user")
     if kind.private:
-        _check_mode(path, found, kind.exposed)
+        check_private_mode(path, found, kind.exposed)
+    if kind.decides:
+        check_unwritable_mode(path, found)
     if kind.limit_bytes is not None and found.st_size > kind.limit_bytes:
         _refuse_size(path, kind, found.st_size)
 
@@ -130,24 +108,6 @@ def state_of(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def check_private(path: Path) -> None:
-    """Raise ExposedKeyError if other users can read or change this file; OSError if there is none.
-
-    A key of this process's user must have no permission for group or others. Deployments mount keys that belong to
-    another user, usually root, and that the process reads as a member of the file's group (Kubernetes: `fsGroup`, mode
-    0440): there the group may read. It must never write, and others must have no permission. A group of one's own files
-    is not accepted: on many systems it contains every user.
-    """
-    _check_mode(path, path.stat())
-
-
-def _check_mode(path: Path, found: os.stat_result, what: Exposed = KEY) -> None:
-    is_own = found.st_uid == os.geteuid()
-    allowed = 0o700 if is_own else 0o740
-    if (mode := stat.S_IMODE(found.st_mode)) & 0o777 & ~allowed:
-        raise ExposedKeyError(path, mode, is_own, what)
 
 
 def _refuse_size(path: Path, kind: FileKind, size_bytes: int) -> NoReturn:

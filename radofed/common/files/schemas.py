@@ -6,7 +6,9 @@ from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 
 # A query contains the schema in another form, and has at most 512 KiB.
-_SCHEMA = FileKind(with_remedy("give a schema in TOML, such as a draft of `rado schema infer`"), limit_bytes=1 << 20)
+_SCHEMA = FileKind(
+    with_remedy("give a schema in TOML, such as a draft of `rado schema infer`"), limit_bytes=1 << 20, decides=True
+)
 
 
 def load_schema(path: Path) -> Schema:

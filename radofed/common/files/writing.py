@@ -15,8 +15,10 @@ from typing import BinaryIO
 
 OWNER_ONLY = 0o600
 """The mode of a file that only its owner may read."""
-BY_UMASK = 0o666
-"""The mode of a file whose readers the process's umask determines."""
+BY_UMASK = 0o644
+"""The mode of a file whose readers the process's umask determines. Never one that others may write to."""
+UMASK = 0o022
+"""What the program's umask takes away at least: others never write to what it makes."""
 
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
@@ -131,6 +133,14 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def tighten_umask() -> None:
+    """Keep other users from writing to any file or directory that this process makes, whatever umask it was given.
+
+    Also to those that libraries make, such as SQLite. For the start of a program, before it has threads.
+    """
+    os.umask(os.umask(UMASK) | UMASK)
 
 
 @contextmanager

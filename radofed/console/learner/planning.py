@@ -34,6 +34,7 @@ from radofed.console.plots import curve
 from radofed.planning.options import Planned, cost_of, request_of, worth_curve
 from wire.asked import Asked
 from wire.roster import Member, Roster
+from wire.signed_fields import signed_parts
 
 _ASSUMED = "Assumed: "
 _MODEL = "model.json"
@@ -96,6 +97,7 @@ class Planning:
             "query": prepared.plan.query_id.hex(),
             "predicates": asked.predicates[:MOST_PREDICATES],
             "more_predicates": max(0, len(asked.predicates) - MOST_PREDICATES),
+            "signed": signed_parts(prepared.plan.query.to_bytes()),
         }
         return Shown("learner/asking.html", "Ask this?", values)
 

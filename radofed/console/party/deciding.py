@@ -106,6 +106,7 @@ def _in_full(config: PartyConfig, visit: Visit, problem: str) -> Answer:
         "asked": asked,
         "predicates": None if asked is None or not asked.predicates else _Predicates.of(asked, first),
         "explanation": explanation,
+        "signed": explanation.signed if explanation else found.signed,
         "unexplained": unexplained,
         "is_open": explanation is not None and explanation.decided.verdict is Verdict.UNDECIDED,
         "policy_digest": policy.digest,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import ExposedKeyError, check_private
+from radofed.common.files.permissions import ExposedKeyError, check_private
 from radofed.common.tables.databases.packing import packed, type_name
 from radofed.common.tables.databases.sessions import LOST, WRITES, AdbcSession, Column, Selection, first_line
 from radofed.common.tables.databases.source import DatabaseSource

@@ -10,7 +10,8 @@ from dpcore.randomness.sources import SystemRandom
 from learner.keys import load_key
 from learner.state import LearnerState
 from parties.secret import load_or_create
-from radofed.common.files.reading import ExposedKeyError, FileKind, check_private, read_bytes, with_remedy
+from radofed.common.files.permissions import ExposedKeyError, check_private
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import create_durably
 from radofed.provision import provision
 from radofed.provision_roster import renew_roster

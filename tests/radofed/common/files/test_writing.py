@@ -95,7 +95,8 @@ def test_a_short_write_goes_on(path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "umask", "expected"), [(None, 0, 0o600), (BY_UMASK, 0o022, 0o644), (BY_UMASK, 0, 0o666)]
+    ("given", "umask", "expected"),
+    [(None, 0, 0o600), (BY_UMASK, 0o022, 0o644), (BY_UMASK, 0, 0o644), (BY_UMASK, 0o077, 0o600)],
 )
 def test_modes(path, given, umask, expected):
     path.write_bytes(b"old")

@@ -1,0 +1,132 @@
+"""Wherever a person decides on a query, all that its digest binds is shown: on a terminal, in a browser, in a report.
+
+tests/wire/test_signed_fields.py: that these lines change with every field.
+"""
+
+from html.parser import HTMLParser
+
+import pytest
+
+from parties.report import gathering
+from parties.report.page import render
+from radofed.cli.entry_point import run
+from radofed.console.party.views import party_views
+from tests.parties.party_world import World
+from tests.parties.report import report_world
+from tests.parties.report.report_world import ada_at, answer, report_of, statistic
+from tests.radofed.console.serving import Caller, serving
+from tests.wire.every_query import SCHEMA, every_query
+from wire.envelopes import Envelope
+from wire.signed_fields import SignedField, signed_parts
+
+DESIGNS = ("plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments", "statistic", "gradient")
+
+
+class Desk:
+    """A party that asks people about everything, and that was asked a query of every kind."""
+
+    def __init__(self, secret_key, directory) -> None:
+        directory.mkdir()
+        self.world = World(secret_key)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(report_world, "SCHEMA", SCHEMA)
+            limits = {"epsilon": "1e6", "delta": "1e-3", "unbounded_queries": 100}
+            rules = {"designs": DESIGNS, "allow_unprotected": True, "limits": limits, "approval": {"everything": True}}
+            self.ada = ada_at(self.world, directory, **rules)
+        self.config = directory / "party.toml"
+        self.asked: dict[str, Envelope] = {}
+        for name, query in every_query(self.world).items():
+            envelope = self.world.ask(query)
+            self.ada.go(envelope)
+            self.asked[name] = envelope
+
+    def run(self, *command: str) -> None:
+        assert run([*command, "--config", str(self.config)]) == 0
+
+
+@pytest.fixture(scope="module")
+def desk(secret_key, tmp_path_factory):
+    return Desk(secret_key, tmp_path_factory.mktemp("shown") / "ada")
+
+
+def fields_of(envelope: Envelope) -> list[SignedField]:
+    return [field for part in signed_parts(envelope.payload) for field in part.fields]
+
+
+class Read(HTMLParser):
+    """The lines of a page's definition lists, as a person reads them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found, self._tag = [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, _):
+        if tag == "dt":
+            self.found.append([])
+        self._tag = tag if tag in {"dt", "dd", "code", "bdi"} else ""
+
+    def handle_endtag(self, tag):
+        self._tag = ""
+        if tag == "dl":
+            self.found.append([])
+
+    def handle_data(self, data):
+        if self._tag and self.found:
+            self.found[-1].append(data)
+
+
+def check_page(page: str, envelope: Envelope) -> None:
+    read = {tuple(text for text in line if text.strip()) for line in Read(page).found}
+    for field in fields_of(envelope):
+        assert tuple(text for text in (field.name, field.value, field.meaning) if text) in read, field
+
+
+def test_every_kind_waits_for_a_person(desk, capsys):
+    desk.run("party", "pending", "--format", "json")
+    assert capsys.readouterr().out.count('"query_id"') == len(desk.asked)
+
+
+def test_a_terminal_shows_all_of_every_kind(desk, capsys):
+    desk.run("party", "pending", "--full")
+    pending = capsys.readouterr().out
+    for envelope in desk.asked.values():
+        desk.run("party", "explain", envelope.payload_hash.hex())
+        explained = capsys.readouterr().out
+        desk.run("ledger", "history", envelope.payload_hash.hex())
+        past = capsys.readouterr().out
+        for printed in (pending, explained, past):
+            assert envelope.payload_hash.hex() in printed
+            assert {f"    {field}" for field in fields_of(envelope)} <= set(printed.splitlines())
+
+
+def test_the_page_on_which_a_person_decides_shows_all_of_every_kind(desk):
+    with serving(party_views(desk.config)) as access:
+        caller = Caller(access.link)
+        assert caller.enter() == 303
+        for envelope in desk.asked.values():
+            page = caller.ask(f"queries/{envelope.payload_hash.hex()}")[2]
+            assert 'value="approve"' in page
+            assert envelope.payload_hash.hex() in page
+            check_page(page, envelope)
+
+
+def test_what_was_approved_is_printed_beside_the_approval(desk, capsys):
+    envelope = desk.world.ask(every_query(desk.world)["statistic of mapped records"])
+    desk.ada.go(envelope)
+    desk.run("party", "approve", envelope.payload_hash.hex()[:12])
+    printed = capsys.readouterr().out
+    assert envelope.payload_hash.hex() in printed
+    assert {f"    {field}" for field in fields_of(envelope)} <= set(printed.splitlines())
+    check_page(render(report_of(desk.ada)), envelope)
+
+
+def test_a_report_says_what_it_has_no_room_for(desk, tmp_path, monkeypatch):
+    ada = ada_at(desk.world, tmp_path)
+    query = statistic(desk.world)
+    query_id = answer(ada, query)
+    check_page(render(report_of(ada)), desk.world.ask(query))
+    monkeypatch.setattr(gathering, "MOST_SIGNED_CHARACTERS", 100)
+    page = render(report_of(ada))
+    assert "schema.features" not in page
+    assert f"There is no room for it on this page: <code>rado ledger history {query_id.hex()[:12]}</code>" in page

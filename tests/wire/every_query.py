@@ -1,0 +1,191 @@
+"""A query of every kind and form, together with every field that a query can have."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
+from dpcore.numbers.fixed_point import ONE, plan_encoding
+from dpcore.predicates.expressions import Affine, Clipped, NonNegative
+from dpcore.predicates.notation import parse
+from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
+from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.records.basis import Basis
+from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
+from dpcore.records.held_back import HeldBack, Part
+from dpcore.records.schema import Schema
+from tests.parties.party_world import World
+from wire.binding import Binding, OpeningSecret
+from wire.features import Feature
+from wire.query import Query
+
+SCHEMA = Schema.from_toml("""
+schema_version = 1
+name = "every query"
+[label]
+column = "stayed"
+positive = ["yes"]
+negative = ["no"]
+[[features]]
+name = "age"
+type = "real"
+lower = 0.0
+upper = 120.0
+missing = "impute"
+impute = 50.0
+[[features]]
+name = "dose"
+type = "real"
+lower = -1.0
+upper = 1.0
+[[features]]
+name = "smoker"
+type = "boolean"
+true = ["yes"]
+false = ["no"]
+missing = "impute"
+impute = true
+[[features]]
+name = "ward"
+type = "category"
+values = ["a", "b", "c"]
+missing = "impute"
+impute = "b"
+[[features]]
+name = "clinic"
+type = "category"
+values = ["a", "b", "c"]
+[[features]]
+name = "heavy"
+type = "threshold"
+threshold = 90.0
+missing = "impute"
+impute = false
+[[features]]
+name = "tall"
+type = "boolean"
+true = ["yes"]
+false = ["no"]
+""")
+CLIP = Clip(Fraction(7, 3), SCHEMA.bias)
+D = SCHEMA.d
+NEEDLE = Hat(0, 5, 7, 9)
+MAP = FeatureMap(
+    (
+        Term(Column(0)),
+        Term(Hat(0, None, -ONE, 0), ONE // 3, 1),
+        Term(Hat(0, -ONE, 0, None)),
+        Term(Hat(1, -5, 7, ONE), 0, 8),
+        Term(NEEDLE),
+        Term(PointMass(0, -ONE), 9),
+        Term(Column(2)),
+        Term(Column(3)),
+        Term(Product(1, 6), 0, 2),
+        *(Term(Hat(1, 1000 * place, 1000 * place + 400, 1000 * place + 900)) for place in range(8)),
+    ),
+    SCHEMA.bias,
+)
+PREDICATES = (
+    *map(
+        parse,
+        (
+            'x["age"] >= 65.5',
+            'x["dose"] > 0.25',
+            'x["ward"] == "b"',
+            '~x["smoker"] | (x["heavy"] & (y == 1)) | (x["age"] >= 40)',
+            '(3 * z["age"] - 2 * z["ward=b"] + 5 >= 0) & (y == -1) & x["smoker"]',
+            'clip((3 * z["age"] - 2 * z["smoker"] + 5) / 16)',
+            "true",
+        ),
+    ),
+)
+# Of these, a node, an operand or a root can be another one, and the table still has its canonical form.
+LOOSE = (
+    parse('x["smoker"] & x["heavy"]'),
+    parse('x["smoker"]'),
+    parse('x["age"] >= 40'),
+    parse('~x["smoker"]'),
+    parse('x["smoker"] | x["heavy"]'),
+    parse("y == 1"),
+)
+IN_MAP = (
+    Clipped(Affine((("1: age~0", 5), ("3: dose~6.51926e-09", -7)), 3), 4),
+    NonNegative(Affine((("0: age", 2),), 1)),
+    parse('x["smoker"]'),
+)
+
+
+def kinds() -> dict[str, object]:
+    """Every kind without a map, by a name for people."""
+    rados = {
+        "plain": plain_design(SCHEMA),
+        "dp-feat": dp_feat_design(SCHEMA, ["smoker"], Fraction(7, 2)),
+        "dp-feat of several": dp_feat_design(SCHEMA, ["age", "dose", "smoker"], rounded=["age", "dose"]),
+        "joint": joint_design(SCHEMA, "ward", 700),
+        "fixed-support": FixedSupportDesign(Fraction(1, 4), CLIP, 3000),
+        "gaussian": GaussianDesign(CLIP, 9000, Fraction(2, 3)),
+    }
+    basis = Basis.of(np.diag(np.arange(1.0, D + 1)))
+    return {
+        **{name: RadosQuery(5, design) for name, design in rados.items()},
+        "moments": MomentsQuery(CLIP, 77, 1 << 20),
+        "statistic": StatisticQuery(PREDICATES, SCHEMA, GaussianShares(7000)),
+        "statistic, pure": StatisticQuery(LOOSE, SCHEMA, LaplaceShares(Fraction(20000, 3), 2)),
+        "gradient": GradientQuery("logistic", tuple(range(-3, D - 3)), Fraction(1, 2), 1 << 20),
+        "gradient in a basis": GradientQuery("hinge", tuple(range(D)), Fraction(3, 2), 1 << 22, basis),
+    }
+
+
+def every_query(world: World) -> dict[str, Query]:
+    """Queries as a learner signs them, by a name: with a binding, of all rows or of a part, mapped or not."""
+    mapped = {
+        "moments": MomentsQuery(CLIP, 77, 1 << 20),
+        "statistic": StatisticQuery(IN_MAP, SCHEMA, GaussianShares(7000), MAP),
+        "gradient": GradientQuery("logistic", tuple(range(MAP.d)), Fraction(1, 2), 1 << 20),
+        "gaussian": RadosQuery(5, GaussianDesign(CLIP, 9000)),
+    }
+    made = {name: _query(world, kind) for name, kind in kinds().items()}
+    made |= {f"{name} of mapped records": _query(world, kind, feature_map=MAP) for name, kind in mapped.items()}
+    return made | {
+        "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
+        "moments after a quorum": _query(world, kinds()["moments"], quorum_wait_s=20),
+    }
+
+
+def step_and_needle(world: World) -> tuple[Query, Query]:
+    """Two queries of one map but for the knots of one of its hats: thirty years, or one age."""
+
+    def asked(hat: Hat) -> Query:
+        terms = tuple(Term(hat) if term.function == NEEDLE else term for term in MAP.terms)
+        return _query(world, kinds()["moments"], feature_map=FeatureMap(terms, SCHEMA.bias))
+
+    needle, step = asked(NEEDLE), asked(Hat(0, -ONE // 4, 0, ONE // 4))
+    return step, replace(step, feature_map=needle.feature_map)
+
+
+def _query(world: World, kind: object, **changes) -> Query:
+    needs = {
+        Feature.HELD_BACK: "held_back" in changes,
+        Feature.FEATURE_MAPS: "feature_map" in changes,
+        Feature.QUORUM_WAIT: "quorum_wait_s" in changes,
+        Feature.BOUND_TOTALS: True,
+    }
+    nonce = bytes(range(16))
+    secret = OpeningSecret(X25519PrivateKey.generate().private_bytes_raw())
+    bits = 8 if isinstance(kind, MomentsQuery | GradientQuery) else 10
+    return world.query(
+        schema=SCHEMA,
+        kind=kind,
+        encoding=plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=bits),
+        binding=Binding.seal(secret, world.roster.parties, nonce),
+        features=tuple(sorted(name for name, needed in needs.items() if needed)),
+        nonce=nonce,
+        **changes,
+    )
