@@ -48,7 +48,7 @@ ROWS: Mapping[str, Row] = {
             "learner/test_opening.py": ("test_a_cohort_of_another_query",),
             "parties/test_attacks.py": ("test_a_cohort_that_breaks_a_rule_receives_no_upload_and_no_charge",),
             "dpcore/paillier/test_masks.py": ("test_streams_of_other_attempts_cohorts_and_names_differ",),
-            "parties/answering/test_shown.py": ("test_only_what_a_learner_signed_is_offered_and_the_rest_is_counted",),
+            "parties/answering/test_refusals.py": ("test_what_no_learner_signed_is_neither_answered_nor_noted",),
         },
     ),
     "acceptance": Row(

@@ -35,7 +35,7 @@ from wire.query import (
 )
 from wire.rationals import rational_to_proto
 from wire.roster import LARGEST_VERSION, Member, Role, Roster, certificate_san, open_roster
-from wire.status import PartyState, Phase, Work
+from wire.status import PartyProgress, PartyState, Phase, QueryStatus, Work
 from wire.witness import MOST_IN_COHORTS, Challenge, Witness, open_challenge, open_witness, witnessed_head
 
 ID = b"q" * 32
@@ -617,3 +617,12 @@ def test_a_version_may_have_64_characters():
 def test_a_roster_may_have_the_largest_version():
     assert replace(ROSTER, version=LARGEST_VERSION).version == LARGEST_VERSION
     refused(lambda: replace(ROSTER, version=LARGEST_VERSION + 1), detail="version is not valid")
+
+
+def test_a_status_has_no_more_parties_than_a_query():
+    """An entry of a few bytes takes hundreds at the learner."""
+    silent = PartyProgress("", PartyState.SILENT)
+    status = QueryStatus(b"q" * 32, 1, Phase.ANSWERING, (silent,) * MAX_PARTIES, "", "", 1, 0, 1)
+    assert QueryStatus.from_proto(status.to_proto()) == status
+    longer = replace(status, parties=(silent,) * (MAX_PARTIES + 1))
+    refused(lambda: QueryStatus.from_proto(longer.to_proto()), Code.MESSAGE_TOO_LARGE)
