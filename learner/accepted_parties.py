@@ -26,6 +26,10 @@ HEADER = """\
 # owner over another channel, such as the telephone, before you keep it: a certificate alone proves no membership.
 # Add one with: rado learner accept NAME --config learner.toml --fingerprint DIGITS
 """
+_HOW = (
+    "Compare each party's key with its owner, and accept it: rado learner accept NAME --config learner.toml "
+    "--fingerprint DIGITS. `rado learner members` lists the parties"
+)
 
 
 class AcceptedParty(Configuration):
@@ -58,19 +62,22 @@ class AcceptedParties(Configuration):
 
     def accepts(self, party: Member) -> bool:
         """Whether this party is accepted with its key of the roster."""
-        return self._key_of(party.name) == key_id(party.signing_key).hex()
-
-    def _key_of(self, name: str) -> str | None:
-        return next((party.signing_key for party in self.parties if party.name == name), None)
+        return AcceptedParty(name=party.name, signing_key=key_id(party.signing_key).hex()) in self.parties
 
     def of(self, roster: Roster) -> "Selection":
         """The parties of a roster, by whether they are asked."""
-        others = [party for party in roster.parties if not self.accepts(party)]
-        return Selection(
-            asked=tuple(party for party in roster.parties if self.accepts(party)),
-            unaccepted=tuple(party.name for party in others if self._key_of(party.name) is None),
-            changed=tuple(party.name for party in others if self._key_of(party.name) is not None),
-        )
+        keys = {party.name: party.signing_key for party in self.parties}
+        asked: list[Member] = []
+        unaccepted: list[str] = []
+        changed: list[str] = []
+        for party in roster.parties:
+            if party.name not in keys:
+                unaccepted.append(party.name)
+            elif keys[party.name] != key_id(party.signing_key).hex():
+                changed.append(party.name)
+            else:
+                asked.append(party)
+        return Selection(tuple(asked), tuple(unaccepted), tuple(changed))
 
 
 @dataclass(frozen=True)
@@ -122,12 +129,6 @@ def selection(file: Path, roster: Roster) -> Selection:
         why = found.not_asked or "the roster lists no party"
         raise ConfigurationError(f"{file}: accepts no party of roster version {roster.version}: {why}. {_HOW}")
     return found
-
-
-_HOW = (
-    "Compare each party's key with its owner, and accept it: rado learner accept NAME --config learner.toml "
-    "--fingerprint DIGITS. `rado learner members` lists the parties"
-)
 
 
 def parties_toml(accepted: Mapping[str, str]) -> str:
