@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 
 from dpcore.errors import RadofedError
+from radofed.common.printing import printable
 from wire.errors import (
     CATALOGUE,
     CODE_METADATA_KEY,
@@ -121,7 +122,7 @@ def translate(failure: grpc.RpcError, target: str) -> tuple[RadofedError, bool]:
     """The error of a failed call, and whether a retry may succeed."""
     metadata: Iterable[Any] = failure.trailing_metadata() or ()
     name = next((value for key, value in metadata if key == CODE_METADATA_KEY), None)
-    details = failure.details() or ""
+    details = printable(failure.details() or "")
     if name is not None and name in set(Code):
         code = Code(name)
         return WireError(code, _detail(details, code)), CATALOGUE[code].retry

@@ -8,6 +8,7 @@ import typer
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from radofed.common.tables.databases.source import DatabaseSource
@@ -110,8 +111,8 @@ def check(
         output.note(f"warning: {warning}")
     found["refusing"] = refusing_fields(loaded)
     if data is None:
-        return Result(found, "\n".join(lines))
+        return Result(found, in_lines(lines))
     output.note(f"reading {data} ...")
     report = check_data(loaded, data)
     counts = {"rows": report.rows, "zero_vectors": report.zero_vectors, "warnings": report.warnings}
-    return Result({**found, **counts}, "\n".join([*lines, *report.sentences()]))
+    return Result({**found, **counts}, in_lines([*lines, *report.sentences()]))
