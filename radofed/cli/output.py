@@ -89,7 +89,7 @@ class Output:
         """Print an error as one sentence, with --debug after its traceback, and return the exit code."""
         failure = Failure.of(error)
         if self.debug:
-            self.note(in_lines("".join(traceback.format_exception(error)).splitlines()))
+            self.note(in_lines(_trace(error)))
         return self.print_failure(failure)
 
     def print_failure(self, failure: Failure) -> int:
@@ -103,6 +103,12 @@ class Output:
 
     def _print_json(self, content: Mapping[str, Any]) -> None:
         print(self._dumped({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
+
+
+def _trace(error: BaseException) -> list[str]:
+    """The lines of a traceback. A message is one line: it may quote a peer."""
+    parts = (part.removesuffix("\n") for part in traceback.format_exception(error))
+    return [line for part in parts for line in (part.split("\n") if part.startswith("  File ") else [part])]
 
 
 def yaml_writer() -> Callable[[Any], str]:

@@ -12,7 +12,7 @@ import typer
 
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
-from radofed.common.printing import in_lines
+from radofed.common.printing import in_lines, printable
 
 if TYPE_CHECKING:
     from radofed.joining.requests import ReceivedRequest
@@ -224,12 +224,12 @@ def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
             "--fingerprint"
         )
     for more_tries in reversed(range(MOST_TRIES if asks else 1)):
-        digits = str(typer.prompt(f"Digits that {reader} reads out", err=True)) if asks else given
+        digits = str(typer.prompt(printable(f"Digits that {reader} reads out"), err=True)) if asks else given
         if same_digits(str(digits), expected):
             return
         differs = f"{whose} has another fingerprint than {digits}: ask {reader} to read it out again"
         if more_tries:
-            typer.echo(differs, err=True)
+            typer.echo(printable(differs), err=True)
     raise ConfigurationError(
         f"{differs}; if it still differs, the file was changed on its way, so ask for it over another channel"
     )

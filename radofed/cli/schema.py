@@ -60,7 +60,7 @@ def infer(
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
     if to is None:
-        return Result(data, text)
+        return Result(data, in_lines(text.split("\n")))
     to.write_text(text, encoding="utf-8")
     for note in notes:
         output.note(note)
