@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import os
 import signal
@@ -15,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
+from coordinator.connections import Connections
 from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.local_control import LocalControl
@@ -36,11 +38,13 @@ from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
 from radofed.common.watching.server import WatchServer
 from wire.envelopes import load_public_key
+from wire.gate import Gate
 from wire.own_certificate import OwnCertificate
 from wire.roster import Role
-from wire.transport import SERVER_OPTIONS, Gate
+from wire.transport import SERVER_OPTIONS
 
 DRAIN_S = 10.0
+MEMORY_RETURNED_EVERY_S = 5.0
 EXPIRY_CHECKED_EVERY_S = 60.0
 FILES_LOOKED_AT_EVERY_S = 5.0
 """A roster or certificate that was replaced is read within this time, also without SIGHUP."""
@@ -53,6 +57,20 @@ def serve(config: CoordinatorConfig) -> None:
     """
     start_logging(config.log_level, config.log_file)
     asyncio.run(_serve(config))
+
+
+async def _return_memory() -> None:
+    """Give the memory of freed blocks back to the operating system every few seconds, where the allocator is glibc's.
+
+    It keeps pages below any block that is in use, so that the memory of a flood would stay with the process.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return
+    while True:
+        await asyncio.sleep(MEMORY_RETURNED_EVERY_S)
+        await asyncio.to_thread(trim, 0)
 
 
 async def _serve(config: CoordinatorConfig) -> None:
@@ -127,10 +145,11 @@ class Node:
         self._serve_status(LocalControl(config, core, self._watch), stack)
         server = self._build(core, membership, seen)
         self.address = self._bind(server, own)
+        self._connections = Connections(int(self.address.rpartition(":")[2]), self._log)
         await server.start()
         stack.push_async_callback(self._stop, server, core)
         expiry = _watch_expiry(membership, own, core.wall_clock)
-        for task in (core.run(), seen.run(), expiry, self._watch_files(own)):
+        for task in (core.run(), seen.run(), expiry, self._watch_files(own), self._connections.run(), _return_memory()):
             stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         self._watch.is_serving = True
@@ -173,7 +192,13 @@ class Node:
         stack.push_async_callback(asyncio.to_thread, server.__exit__)
 
     def _build(self, core: Core, membership: Membership, seen: LastSeen) -> grpc.aio.Server:
-        self._gate = Gate(lambda: membership.roster, self._log, seen.note, core.counts)
+        self._gate = Gate(
+            lambda: membership.roster,
+            self._log,
+            seen.note,
+            core.counts,
+            lambda peer, san: self._connections.note(peer, san),  # noqa: PLW0108 - made once the port is known
+        )
         server = grpc.aio.server(interceptors=(self._gate,), options=SERVER_OPTIONS)
         intake = Intake(core, lambda: membership.roster, self._log)
         witnesses = WitnessExchange(self._store, lambda: membership.roster, core.clock)

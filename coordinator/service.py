@@ -27,8 +27,9 @@ from rado.v1 import (
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES
+from wire.gate import current_caller
 from wire.status import MOST_WORK
-from wire.transport import MAX_MESSAGE_BYTES, current_caller
+from wire.transport import MAX_MESSAGE_BYTES
 from wire.upload import Chunk
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

@@ -18,6 +18,7 @@ from coordinator.usage import unknown_learners, usage
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
+from radofed.common.printing import printable
 from radofed.common.watching.readiness import Reason
 from wire.envelopes import Envelope
 from wire.identity import Certificate
@@ -92,7 +93,7 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
                 health_pb2.HealthCheckRequest(), timeout=ANSWER_WITHIN_S
             )
         except grpc.RpcError as error:
-            return "UNREACHABLE", error.details() or error.code().name
+            return "UNREACHABLE", printable(error.details() or "") or error.code().name
     return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
 
 

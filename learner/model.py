@@ -24,6 +24,7 @@ from learner import export
 from learner.shapes.explanation import Explanation, explain
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import write_durably
+from radofed.common.printing import json_text
 from radofed.common.tables.tables import as_source, encoded_blocks, open_table, read_rows
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Model:
         content = self._to_json()
         content["digest"] = _digest(content)
         try:
-            write_durably(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+            write_durably(path, (json_text(content, indent=2, allow_nan=False) + "\n").encode())
         except OSError as error:
             raise ModelError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
 

@@ -37,6 +37,7 @@ from dpcore.statistics.moments import Moments
 from learner.opening import check_cohort
 from radofed.common.files.reading import FileKind, read_array, read_json, with_remedy
 from radofed.common.files.writing import new_file, publish_directory
+from radofed.common.printing import json_text
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
 from wire.features import Feature
@@ -224,7 +225,7 @@ class Release:
         if directory.exists():
             raise ReleaseError(f"{directory}: already exists, and a release is never overwritten; choose another place")
         content = {**self.to_json(), "digest": self.digest.hex()}
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json_text(content, indent=2, allow_nan=False)
         temporary: Path | None = None
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)

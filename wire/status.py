@@ -1,13 +1,19 @@
 """A query as the coordinator reports it: to a party as work, to its learner as a status and a total."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
 from dpcore.queries.base import MAX_PARTIES
 from rado.v1 import party_service_pb2, release_pb2
+from radofed.common.printing import printable
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, refuse_unknown_fields
 from wire.errors import Code, WireError
+from wire.roster import NAME
+
+# Also those of later versions.
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
 MOST_WORK = 256
 """The most queries in one response to a party. The next response has the rest."""
@@ -176,13 +182,17 @@ class QueryStatus:
 
     @classmethod
     def from_proto(cls, m: release_pb2.QueryStatus) -> "QueryStatus":
-        """Raises WireError(MESSAGE_MALFORMED) if this version does not know a phase or state.
+        """Raises WireError(MESSAGE_MALFORMED), also for a phase or a state that this version does not know.
 
         Raises WireError(MESSAGE_TOO_LARGE) if it has more parties than a query may have: an entry of four bytes takes
-        hundreds here.
+        hundreds here. The detail is any text, and becomes one line.
         """
         if len(m.parties) > MAX_PARTIES:
             raise WireError(Code.MESSAGE_TOO_LARGE, f"A status has at most {MAX_PARTIES} parties.")
+        if not all(NAME.fullmatch(p.party) for p in m.parties):
+            raise WireError(Code.MESSAGE_MALFORMED, "A party's name in the status is not well formed.")
+        if not all(map(_CODE.fullmatch, _codes(m))):
+            raise WireError(Code.MESSAGE_MALFORMED, "A code in the status is not well formed.")
         try:
             return cls(
                 m.query_id,
@@ -190,7 +200,7 @@ class QueryStatus:
                 Phase(m.phase),
                 tuple(PartyProgress(p.party, PartyState(p.state), p.code, p.chunks, p.rows) for p in m.parties),
                 m.code,
-                m.detail,
+                printable(m.detail),
                 m.remaining_s,
                 m.chunks_expected,
                 m.submitted_at_unix_s,
@@ -198,6 +208,11 @@ class QueryStatus:
             )
         except ValueError as error:
             raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a phase or state.") from error
+
+
+def _codes(m: release_pb2.QueryStatus) -> list[str]:
+    """The codes that a status has."""
+    return [code for code in (m.code, *(party.code for party in m.parties)) if code]
 
 
 @dataclass(frozen=True)

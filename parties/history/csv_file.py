@@ -8,10 +8,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from parties.history.reading import QueryRead
+from radofed.common.printing import printable
 
 _HEADER = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost")
 # A spreadsheet computes what begins like this; a learner chooses the text of predicates.
 _FORMULA = re.compile(r"^[=+\-@\t\r]")
+
+
+def _cell(text: str) -> str:
+    return printable(f"'{text}" if _FORMULA.match(text) else text)
 
 
 def csv_of(queries: Iterable[QueryRead]) -> str:
@@ -33,5 +38,5 @@ def csv_of(queries: Iterable[QueryRead]) -> str:
             each.bytes_out,
             each.cost,
         )
-        writer.writerow(f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in row)
+        writer.writerow(_cell(content) if isinstance(content, str) else content for content in row)
     return text.getvalue()

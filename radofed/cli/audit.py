@@ -8,6 +8,7 @@ import typer
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -40,6 +41,6 @@ def compare(
             "only": {name: list(alone) for name, alone in found.only.items()},
             "differences": list(found.differences),
         },
-        "\n".join(lines),
+        in_lines(lines),
         exit_code=0 if found.agrees else EXIT_FAILED,
     )

@@ -7,6 +7,7 @@ import typer
 
 from radofed.cli.framework import check_directory, check_new, command, group
 from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -55,7 +56,7 @@ def create(
     else:
         assert operator is not None, "one of them is given"
         made = back_up_operator(operator, file, with_keys=with_keys)
-    return Result({"file": file, **to_dict(made)}, "\n".join([f"{file}:", *words_of(made, time.time())]))
+    return Result({"file": file, **to_dict(made)}, in_lines([f"{file}:", *words_of(made, time.time())]))
 
 
 @command(app, "verify")
@@ -76,7 +77,7 @@ def verify(
     from radofed.backup.restoring import Expected, verify_backup
 
     found = verify_backup(file, Expected(role, name, federation))
-    return Result({"file": file, **to_dict(found)}, "\n".join([f"{file}: intact", *words_of(found, time.time())]))
+    return Result({"file": file, **to_dict(found)}, in_lines([f"{file}: intact", *words_of(found, time.time())]))
 
 
 def restore(
@@ -109,7 +110,7 @@ def restore(
         *(f"  {number}. {step}" for number, step in enumerate(steps, 1)),
     ]
     data = {"directory": directory, "lost": lost(found, now.timestamp()), "next": steps, **to_dict(found)}
-    return Result(data, "\n".join(lines))
+    return Result(data, in_lines(lines))
 
 
 def add_to(app: typer.Typer) -> None:

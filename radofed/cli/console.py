@@ -7,6 +7,7 @@ import typer
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
 from radofed.common.logs import quiet_grpc
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -40,7 +41,8 @@ def console(
         "train": CommandForm(trains, "rado learner train"),
     }
     found = views_of(config, forms)
-    serve(found, port, lambda link: output.note(f"open this link; it works once, within ten minutes:\n{link}"))
+    opening = "open this link; it works once, within ten minutes:"
+    serve(found, port, lambda link: output.note(in_lines([opening, link])))
     return Result({"role": found.role, "member": found.member, "ended": "stopped"})
 
 

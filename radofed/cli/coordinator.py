@@ -10,7 +10,7 @@ from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import columns, duration, listed, local_time
+from radofed.common.printing import columns, duration, in_lines, listed, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -44,7 +44,7 @@ def status(_output: Output, config: ConfigOption, limit: Limit = None) -> Result
     from coordinator.status import read
 
     found = read(CoordinatorConfig.load(config))
-    text = "\n".join(_sentences(found, LISTED if limit is None else limit))
+    text = in_lines(_sentences(found, LISTED if limit is None else limit))
     if limit is not None:
         found["queries"] = found["queries"][-limit:] if limit else []
     return Result(found, text, exit_code=0 if found["running"] else EXIT_CONNECTION)

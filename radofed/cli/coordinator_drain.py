@@ -6,7 +6,7 @@ import typer
 
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
-from radofed.common.printing import columns, duration
+from radofed.common.printing import columns, duration, in_lines
 
 if TYPE_CHECKING:
     from coordinator.drain_command import Drained
@@ -73,7 +73,7 @@ def _words(drained: "Drained") -> str:
         *columns(("query", "learner", "phase", "attempt", "left", "parties"), rows),
         "Give the command again to wait longer. If you stop the coordinator, they continue at its next start.",
     ]
-    return "\n".join(lines)
+    return in_lines(lines)
 
 
 def add_to(app: typer.Typer) -> None:

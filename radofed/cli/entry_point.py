@@ -19,6 +19,7 @@ from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import Output, silence_broken_pipe
 from radofed.common.failure import EXIT_FAILED, EXIT_USAGE, Failure
 from radofed.common.files.writing import tighten_umask
+from radofed.common.printing import in_lines, printable
 
 # Imports allocate what stays, so that collecting at every 700 new objects, the default, finds nothing during a start.
 _COLLECT_AFTER_OBJECTS = 50_000
@@ -64,7 +65,7 @@ def main() -> None:
 
 def _line_of_warning(message: Warning | str, *_place: object, **_more: object) -> str:
     """What a library warns of, for who runs a command: without the place in its source."""
-    return f"Warning: {message}\n"
+    return f"Warning: {printable(str(message))}\n"
 
 
 def run(arguments: list[str]) -> int:
@@ -97,7 +98,7 @@ def _usage(output: Output, error: BaseException, message: str) -> int:
     """Report a wrong command line. The parser's exit code, 2, means a failed connection here."""
     context = getattr(error, "ctx", None)
     if message.startswith("Usage:"):  # a group without a command: the message is its help
-        output.note(message)
+        output.note(in_lines(message.splitlines()))
         message = "say which command"
     hint = f"; see `{context.command_path} --help`" if context is not None else ""
     return output.print_failure(Failure("USAGE", f"{message.rstrip('.')}{hint}", EXIT_USAGE))

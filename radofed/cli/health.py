@@ -5,6 +5,7 @@ import typer
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -27,7 +28,7 @@ def health(_output: Output, config: ConfigOption) -> Result:
         )
     found = ask_ready(settings)
     reasons = [f"{code}: {sentence}" for code, sentence in found.reasons]
-    return Result(found.to_dict(), "\n".join(reasons) or "ready", exit_code=EXIT_FAILED if reasons else 0)
+    return Result(found.to_dict(), in_lines(reasons) or "ready", exit_code=EXIT_FAILED if reasons else 0)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -11,7 +11,7 @@ from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
 from radofed.common.files.writing import create_durably
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import columns
+from radofed.common.printing import columns, in_lines
 
 if TYPE_CHECKING:
     from parties.acknowledging import Found
@@ -48,7 +48,7 @@ def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> 
     finally:
         ledger.database.close()
     data = {**state.to_dict(), "more_like_the_last": None if left is None else left.to_dict()}
-    return Result(data, "\n".join(_table(state, left)))
+    return Result(data, in_lines(_table(state, left)))
 
 
 @command(app, "verify")
@@ -98,9 +98,9 @@ def verify(
     data = {"ok": not faults, "faults": faults, "checked": [] if faults else checked, "not_checked": unchecked}
     if faults:
         lines = [*faults, "stop this party, keep the ledger and its .head file, and ask the data officer"]
-        return Result(data, "\n".join(lines), exit_code=EXIT_FAILED)
+        return Result(data, in_lines(lines), exit_code=EXIT_FAILED)
     lines = [*(f"checked: {each}" for each in checked), f"not checked: {unchecked}"]
-    return Result(data, "\n".join(lines))
+    return Result(data, in_lines(lines))
 
 
 def _after_asking(found: "Found") -> str:
@@ -154,7 +154,7 @@ def acknowledge(
     from parties.config import PartyConfig
 
     found = charge(PartyConfig.load(config), wait_s=wait_s, yes=yes, without_witness=without_witness)
-    return Result(found.to_dict(), "\n".join(found.sentences()), exit_code=0 if found.is_done else EXIT_FAILED)
+    return Result(found.to_dict(), in_lines(found.sentences()), exit_code=0 if found.is_done else EXIT_FAILED)
 
 
 _WHY_ANOTHER_FIGURE = (

@@ -8,7 +8,7 @@ import typer
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.printing import local_time, moment
+from radofed.common.printing import in_lines, local_time, moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,11 +48,11 @@ def history(
                 "detail": None if found.asked is None else found.asked.to_dict(),
                 "signed": [part.to_dict() for part in found.signed],
             }
-            return Result(data, "\n".join(_in_full(found)))
+            return Result(data, in_lines(_in_full(found)))
         queries, count = reader.page(page), reader.history.count(page)
     data = {"queries": [each.to_dict() for each in queries], "count": count}
     if as_csv:
-        return Result(data, csv_of(queries).rstrip("\n"))
+        return Result(data, in_lines(csv_of(queries).splitlines()))
     return Result(data, _table(queries, count))
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from radofed.common.failure import Failure
-from radofed.common.printing import printable
+from radofed.common.printing import Escaped, in_lines, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +31,7 @@ EXIT_CONNECTION = 2
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a command. data: for JSON. text: for people, a string or a renderable of rich.
+    """The result of a command. data: for JSON. text: for people, a line, lines (`in_lines`) or a renderable of rich.
 
     exit_code: not 0 if the command ran and found a failure, as a preflight may.
     """
@@ -62,14 +62,14 @@ class Output:
             return cls(as_json=False, debug=debug)
 
     def note(self, sentence: str) -> None:
-        """Print a sentence on standard error."""
-        print(printable(sentence), file=sys.stderr, flush=True)  # noqa: T201  (this is where the command prints)
+        """Print a line, or lines (`in_lines`), on standard error."""
+        print(sentence if isinstance(sentence, Escaped) else printable(sentence), file=sys.stderr, flush=True)  # noqa: T201  (this is where the command prints)
 
     def show(self, text: "RenderableType", *, stream: TextIO | None = None) -> None:
         """Print for people: on standard error in JSON mode, on standard output otherwise."""
         stream = stream or (sys.stderr if self.as_json else sys.stdout)
         if isinstance(text, str):
-            print(printable(text), file=stream, flush=True)
+            print(text if isinstance(text, Escaped) else printable(text), file=stream, flush=True)
             return
         from rich.console import Console  # noqa: PLC0415  (rich is slow to import, and help does not need it)
 
@@ -89,7 +89,7 @@ class Output:
         """Print an error as one sentence, with --debug after its traceback, and return the exit code."""
         failure = Failure.of(error)
         if self.debug:
-            traceback.print_exception(error, file=sys.stderr)
+            self.note(in_lines(_trace(error)))
         return self.print_failure(failure)
 
     def print_failure(self, failure: Failure) -> int:
@@ -105,11 +105,24 @@ class Output:
         print(self._dumped({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
 
 
+def _trace(error: BaseException) -> list[str]:
+    """The lines of a traceback. A message is one line: it may quote a peer."""
+    parts = (part.removesuffix("\n") for part in traceback.format_exception(error))
+    return [line for part in parts for line in (part.split("\n") if part.startswith("  File ") else [part])]
+
+
 def yaml_writer() -> Callable[[Any], str]:
     """Writes what `json_ready` returned as YAML. Raises ImportError where YAML is not installed."""
     import yaml  # noqa: PLC0415  (an extra)
 
-    return partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
+    write = partial(yaml.safe_dump, sort_keys=False, width=100)
+
+    def written(content: Any) -> str:
+        # YAML takes marks of direction and spaces of no width for printable.
+        text: str = write(content, allow_unicode=True)
+        return text if text.replace("\n", "").isprintable() else write(content)
+
+    return written
 
 
 def json_ready(value: Any) -> Any:

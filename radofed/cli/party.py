@@ -10,7 +10,7 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import DIGEST_DIGITS, local_time
+from radofed.common.printing import DIGEST_DIGITS, in_lines, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -39,7 +39,7 @@ def status(_output: Output, config: ConfigOption) -> Result:
     from radofed.common.local_status import read_status
 
     found = read_status(PartyConfig.load(config).state_directory)
-    return Result(found, "\n".join(_status_words(found)))
+    return Result(found, in_lines(_status_words(found)))
 
 
 def _status_words(found: dict[str, Any]) -> list[str]:
@@ -95,7 +95,7 @@ def reload(
     lines = [f"{what} {f'not reloaded: {why}' if why else done[what]}" for what, why in refused.items()]
     exit_code = EXIT_FAILED if any(refused.values()) else 0
     data = {"policy": found["policy"], "data": found["data"], "data_changed": found["data_changed"]}
-    return Result(data, "\n".join([*lines, _data_words(found)]), exit_code=exit_code)
+    return Result(data, in_lines([*lines, _data_words(found)]), exit_code=exit_code)
 
 
 def _data_words(found: dict[str, Any]) -> str:
@@ -133,7 +133,7 @@ def check(
     # The key "mend" is that of 0.1.0.
     found = [{"name": f.name, "status": f.status, "detail": f.detail, "mend": f.fix} for f in findings]
     data = {"ok": not bad, "findings": found}
-    return Result(data, "\n".join(lines), exit_code=EXIT_FAILED if bad else 0)
+    return Result(data, in_lines(lines), exit_code=EXIT_FAILED if bad else 0)
 
 
 @command(app, "accept")
@@ -155,4 +155,4 @@ def accept(
 
     loaded = PartyConfig.load(config)
     found = accept(loaded, find_member(loaded, config.parent, name, fingerprint))
-    return Result({"member": name, "changed": found.changed, "policy": found.policy}, "\n".join(found.sentences()))
+    return Result({"member": name, "changed": found.changed, "policy": found.policy}, in_lines(found.sentences()))

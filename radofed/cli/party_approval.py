@@ -8,7 +8,7 @@ import typer
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.printing import local_time
+from radofed.common.printing import in_lines, local_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Resu
     loaded = PartyConfig.load(config)
     with HistoryReader(loaded) as reader:
         found = explained(loaded, reader, query, time.time())
-    return Result(found.to_dict(), "\n".join(found.lines()))
+    return Result(found.to_dict(), in_lines(found.lines()))
 
 
 def approve(
@@ -132,7 +132,7 @@ def _decided(config: "Path", query: str, name: str, reason: str, *, approves: bo
     lines = [f"query {query_id}", *(signed_lines(found.signed) if approves else [])]
     lines += [str(each) for each in decided.decisions]
     lines.append(f"{decided.verdict.value}: {decided.counted} of {decided.needed} approvals")
-    return Result(data, "\n".join(lines))
+    return Result(data, in_lines(lines))
 
 
 def pause(_output: Output, config: ConfigOption, name: NameOption = "", reason: ReasonOption = "") -> Result:

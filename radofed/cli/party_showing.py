@@ -8,7 +8,7 @@ from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
 from radofed.common.logs import LEVELS
-from radofed.common.printing import local_time
+from radofed.common.printing import in_lines, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -73,7 +73,7 @@ def logs(
         f"{'time unknown' if each.at_unix_s is None else local_time(each.at_unix_s)}  {each.level or 'other':7}  {each}"
         for each in found
     ]
-    return Result({"lines": data}, "\n".join(lines) or "no line of this level at the end of the file")
+    return Result({"lines": data}, in_lines(lines) or "no line of this level at the end of the file")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -18,6 +18,7 @@ from radofed.cli.arguments import (
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -157,5 +158,5 @@ def plan(
     if picture is not None:
         assert isinstance(found.cost, Cost), "--picture is of a design"
         draw_plan(found.cost, picture)
-    text = "\n".join(found.sentences())
+    text = in_lines(found.sentences())
     return Result(found.to_dict(), text, exit_code=0 if found.cost.feasible else EXIT_FAILED)

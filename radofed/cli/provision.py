@@ -7,6 +7,7 @@ import typer
 
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -74,7 +75,7 @@ def init(
         "roster_expires": made.roster.expiry_date,
         "members": members,
     }
-    return Result(data, "\n".join(made.sentences()))
+    return Result(data, in_lines(made.sentences()))
 
 
 @command(app, "renew-roster")
@@ -100,4 +101,4 @@ def renew_roster(
     from radofed.provision_roster import renew_roster
 
     renewed = renew_roster(federation, days=roster_days, newest=roster, without=remove or ())
-    return Result(renewed.to_dict(), "\n".join(renewed.sentences()))
+    return Result(renewed.to_dict(), in_lines(renewed.sentences()))

@@ -12,6 +12,7 @@ import typer
 
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines, printable
 
 if TYPE_CHECKING:
     from radofed.joining.requests import ReceivedRequest
@@ -46,7 +47,7 @@ def create(
 
     made = found(directory, federation)
     data = {"federation": federation, "directory": directory, "federation_fingerprint": made.spoken}
-    return Result(data, "\n".join(made.sentences()))
+    return Result(data, in_lines(made.sentences()))
 
 
 def request(
@@ -70,7 +71,7 @@ def request(
     made = make_join_request(
         directory, federation=federation, role=wanted, name=name, rows_at_least=rows, address=address
     )
-    return Result(made.to_dict(), "\n".join(made.sentences()))
+    return Result(made.to_dict(), in_lines(made.sentences()))
 
 
 def sign(
@@ -124,7 +125,7 @@ def renew(
     from radofed.joining.operator import admit, kept_requests
 
     admitted = admit(operator, kept_requests(operator, names), coordinator=coordinator, days=roster_days)
-    return Result(admitted.to_dict(), "\n".join(admitted.sentences()))
+    return Result(admitted.to_dict(), in_lines(admitted.sentences()))
 
 
 def remove(
@@ -137,7 +138,7 @@ def remove(
     from radofed.provision_roster import renew_roster
 
     renewed = renew_roster(operator, days=roster_days, without=names)
-    return Result(renewed.to_dict(), "\n".join(renewed.sentences()))
+    return Result(renewed.to_dict(), in_lines(renewed.sentences()))
 
 
 def roster(_output: Output, operator: Operator) -> Result:
@@ -145,7 +146,7 @@ def roster(_output: Output, operator: Operator) -> Result:
     from radofed.joining.listing import listing
 
     found = listing(operator)
-    return Result(found.to_dict(), "\n".join(found.sentences()))
+    return Result(found.to_dict(), in_lines(found.sentences()))
 
 
 def install(
@@ -171,7 +172,7 @@ def install(
     if not is_pinned(directory, found):
         _compare("the federation", "the operator", found.federation_spoken, fingerprint)
     installed = install(directory, found)
-    return Result(installed.to_dict(), "\n".join(installed.sentences()))
+    return Result(installed.to_dict(), in_lines(installed.sentences()))
 
 
 def _admit(
@@ -193,7 +194,7 @@ def _admit(
         what = f"{request.role.value} {request.name}"
         _compare(what, what, request.fingerprint, digits.get(request.name))
     admitted = admit(operator, received, coordinator=coordinator, replaced=replaced, days=days)
-    return Result(admitted.to_dict(), "\n".join(admitted.sentences()))
+    return Result(admitted.to_dict(), in_lines(admitted.sentences()))
 
 
 def _by_name(given: Sequence[str], received: "Sequence[ReceivedRequest]") -> dict[str, str]:
@@ -223,12 +224,12 @@ def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
             "--fingerprint"
         )
     for more_tries in reversed(range(MOST_TRIES if asks else 1)):
-        digits = str(typer.prompt(f"Digits that {reader} reads out", err=True)) if asks else given
+        digits = str(typer.prompt(printable(f"Digits that {reader} reads out"), err=True)) if asks else given
         if same_digits(str(digits), expected):
             return
         differs = f"{whose} has another fingerprint than {digits}: ask {reader} to read it out again"
         if more_tries:
-            typer.echo(differs, err=True)
+            typer.echo(printable(differs), err=True)
     raise ConfigurationError(
         f"{differs}; if it still differs, the file was changed on its way, so ask for it over another channel"
     )

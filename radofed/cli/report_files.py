@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.output import Result, json_ready, yaml_writer
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -43,7 +44,7 @@ def result_of(
     """The result of a command that reports, after its files were written. summary: one line for each finding."""
     written = _write(page, render, registry, entry)
     lines = [*summary, *(f"wrote {path}" for path in written)]
-    return Result({"report": found.to_dict(), "registry": entry, "files": written}, "\n".join(lines))
+    return Result({"report": found.to_dict(), "registry": entry, "files": written}, in_lines(lines))
 
 
 def _write(page: Path | None, render: Callable[[], str], registry: Path | None, entry: Mapping[str, Any]) -> list[Path]:

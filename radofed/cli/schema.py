@@ -8,6 +8,7 @@ import typer
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from radofed.common.tables.databases.source import DatabaseSource
@@ -59,7 +60,7 @@ def infer(
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
     if to is None:
-        return Result(data, text)
+        return Result(data, in_lines(text.split("\n")))
     to.write_text(text, encoding="utf-8")
     for note in notes:
         output.note(note)
@@ -110,8 +111,8 @@ def check(
         output.note(f"warning: {warning}")
     found["refusing"] = refusing_fields(loaded)
     if data is None:
-        return Result(found, "\n".join(lines))
+        return Result(found, in_lines(lines))
     output.note(f"reading {data} ...")
     report = check_data(loaded, data)
     counts = {"rows": report.rows, "zero_vectors": report.zero_vectors, "warnings": report.warnings}
-    return Result({**found, **counts}, "\n".join([*lines, *report.sentences()]))
+    return Result({**found, **counts}, in_lines([*lines, *report.sentences()]))

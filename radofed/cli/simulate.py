@@ -20,6 +20,7 @@ from radofed.cli.arguments import (
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
 from radofed.common.options import exact, named_options
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from radofed.simulation.results import SimulationResult
@@ -215,11 +216,13 @@ def _with_picture(
     draw_curves(found, picture)
     result = _result(found.results[epsilon], per_fold)
     left_out = [f"epsilon {each} is not in the picture: {reason}" for each, reason in found.left_out.items()]
-    text = "\n".join([str(result.text), *left_out, *found.notes, f"{picture}: test error against epsilon"])
+    text = in_lines(
+        [*found.results[epsilon].sentences(), *left_out, *found.notes, f"{picture}: test error against epsilon"]
+    )
     return Result({**result.data, "picture": picture, **found.to_dict()}, text)
 
 
 def _result(result: "SimulationResult", per_fold: Path | None) -> Result:
     if per_fold is not None:
         result.write_rows(per_fold)
-    return Result({**result.to_dict(), "per_fold": per_fold}, "\n".join(result.sentences()))
+    return Result({**result.to_dict(), "per_fold": per_fold}, in_lines(result.sentences()))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from radofed.common.printing import printable
+from radofed.common.printing import Escaped, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,7 +17,7 @@ def wrapped(header: Sequence[str], rows: Iterable[Sequence[str]], below: str) ->
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in header:
-        table.add_column(name, overflow="fold")
+        table.add_column(printable(name), overflow="fold")
     for row in rows:
         table.add_row(*map(printable, row))
-    return Group(table, below)
+    return Group(table, below if isinstance(below, Escaped) else printable(below))

@@ -4,7 +4,6 @@ Each line has an event and named fields. Fields are ids, counts, codes, duration
 row, a key or a plaintext. Tests search a whole run's logs for a canary row.
 """
 
-import json
 import logging
 import os
 import sys
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
+
+from radofed.common.printing import json_text
 
 LEVELS = ("debug", "info", "warning", "error")
 """From the lowest on."""
@@ -55,7 +56,7 @@ class JsonLines(logging.Formatter):
         line |= {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json_text(line, default=str)
 
 
 @dataclass

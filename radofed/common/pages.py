@@ -11,15 +11,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dpcore.queries.statement import rounded_up
-from radofed.common.printing import duration, local_time
-
-
-def shown(text: str) -> str:
-    """Text in which every character that controls direction or the terminal, or cannot be seen, is written out.
-
-    A learner chooses the text of predicates, a federation the names of columns and categories.
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+from radofed.common.printing import duration, local_time, printable
 
 
 def environment(package: str) -> Environment:
@@ -48,7 +40,7 @@ def environment(package: str) -> Environment:
 
 
 def _finalized(value: Any) -> Any:
-    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def day(unix_s: float) -> str:

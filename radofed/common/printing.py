@@ -1,7 +1,9 @@
 """Text for people, on a terminal or in a file."""
 
 import datetime as dt
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from dpcore.errors import ConfigurationError
 
@@ -10,9 +12,39 @@ DIGEST_DIGITS = 16
 """Digits of a digest that people read."""
 
 
+class Escaped(str):
+    """Text whose lines are those of the program: everything else that `printable` escapes was escaped in each line."""
+
+    __slots__ = ()
+
+
 def printable(text: str) -> str:
-    """Escape control characters: text of a peer or a file must not control the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    r"""One line of text in which each character is seen: others are written out, such as \n, \x1b or \u202e.
+
+    A peer or a file chooses the text of messages, names of columns, categories and predicates. It must not control the
+    terminal, change the direction of text, or print lines that look like the program's own.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else _written_out(c) for c in text)
+
+
+def in_lines(lines: Iterable[str]) -> Escaped:
+    """Text of several lines, each `printable`. Lines of an Escaped text stay lines."""
+    return Escaped("\n".join(line if isinstance(line, Escaped) else printable(line) for line in lines))
+
+
+def json_text(content: Any, **options: Any) -> str:
+    """JSON that people can read: characters of any script, and escapes for those that `printable` escapes."""
+    made = json.dumps(content, ensure_ascii=False, **options)
+    # Outside of texts JSON has printable characters and line breaks alone, and texts have no line break.
+    return (
+        made
+        if made.isprintable()
+        else "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in made)
+    )
+
+
+def _written_out(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def listed(names: Sequence[str]) -> str:

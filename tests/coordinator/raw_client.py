@@ -24,9 +24,10 @@ def _header(name: str, value: str) -> bytes:
 
 
 class RawConnection:
-    """One connection of one member. Streams get all but the last byte of a message, as fast as windows allow."""
+    """One connection of one member, which sends as fast as windows allow."""
 
-    def __init__(self, address: str, tls: TlsFiles) -> None:
+    def __init__(self, address: str, tls: TlsFiles, *, reads: bool = True) -> None:
+        """reads: whether the server may send data of responses."""
         host, port = address.split(":")
         context = ssl.create_default_context(cafile=str(tls.ca))
         context.load_cert_chain(str(tls.certificate), str(tls.key))
@@ -44,12 +45,26 @@ class RawConnection:
         self.ended: dict[int, bytes] = {}
         # Without a table every header that the server sends is spelled out.
         self._send(SETTINGS, 0, 0, struct.pack(">HI", HEADER_TABLE_SIZE, 0))
+        if not reads:
+            self._send(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, 0))
 
     def close(self) -> None:
         self._socket.close()
 
     def begin(self, method: str) -> None:
         """Begin a call with a message of MESSAGE_BYTES that is never complete."""
+        self._open(method, b"\0" + MESSAGE_BYTES.to_bytes(4, "big") + bytes(MESSAGE_BYTES - 1))
+
+    def send(self, method: str, message: bytes) -> None:
+        """Begin a call with a complete message."""
+        self._open(method, b"\0" + len(message).to_bytes(4, "big") + message)
+
+    @property
+    def open_streams(self) -> int:
+        """Calls that the server has not ended."""
+        return (self._next_stream - 1) // 2 - len(self.ended)
+
+    def _open(self, method: str, content: bytes) -> None:
         stream, self._next_stream = self._next_stream, self._next_stream + 2
         fields = {
             ":method": "POST",
@@ -61,7 +76,7 @@ class RawConnection:
         }
         self._send(HEADERS, END_HEADERS, stream, b"".join(_header(*field) for field in fields.items()))
         self._windows[stream] = self.settings[INITIAL_WINDOW_SIZE]
-        self._unsent[stream] = bytearray(b"\0" + MESSAGE_BYTES.to_bytes(4, "big") + bytes(MESSAGE_BYTES - 1))
+        self._unsent[stream] = bytearray(content)
 
     @property
     def unsent_bytes(self) -> int:

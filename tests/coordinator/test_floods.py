@@ -4,6 +4,7 @@ Each flood has a coordinator of its own, as a process, and its load is bounded i
 """
 
 import itertools
+import re
 import signal
 import socket
 import sys
@@ -14,28 +15,46 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.connections import CONNECTIONS_AT_ONCE, UNIDENTIFIED_AT_ONCE
 from dpcore.records.features import BooleanFeature, Label
 from dpcore.records.schema import Schema
-from rado.v1 import party_service_pb2
+from rado.v1 import learner_service_pb2, party_service_pb2
 from tests.coordinator.raw_client import RawConnection, pump_until
 from tests.coordinator.test_server import Process
 from tests.coordinator.test_unfinished_messages import peak_bytes
 from tests.coordinator.world import LEARNERS, MANY_RADOS, PARTIES, Client
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, wait_until
+from wire.envelopes import Kind
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.gate import MESSAGES_AT_ONCE
 from wire.query import MAX_QUERY_BYTES
-from wire.transport import MESSAGES_AT_ONCE
 from wire.upload import Chunk
 
 MOST_BYTES = 200_000_000
 FLOOD_S = 8.0
 THREADS = 8
+ALLOWED = UNIDENTIFIED_AT_ONCE + CONNECTIONS_AT_ONCE
+LARGE = Schema(
+    name="large",
+    label=Label(column="y", positive=("1",)),
+    features=tuple(BooleanFeature(name=f"f{n:05d}" + "x" * 300, true=("1",), false=("0",)) for n in range(700)),
+)
+"""Of the largest queries."""
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not Path("/proc/self/status").exists(), reason="reads the memory of a process as Linux shows it"
     ),
 ]
+
+
+CONNECTIONS = 14
+RETURNED_BYTES = 25_000_000
+"""What a process may have more after a flood than before: gRPC and Python keep some."""
+
+
+def resident_bytes(pid: int) -> int:
+    return 1024 * int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1])
 
 
 @pytest.fixture
@@ -53,6 +72,16 @@ def process(world, capsys, request):
         process.stop(signal.SIGKILL)
 
 
+@pytest.fixture
+def returning(process):
+    """A coordinator whose memory is checked too once the flood is over."""
+    for party in PARTIES:
+        process.clients[party].work()
+    before = resident_bytes(process.process.pid)
+    yield process
+    wait_until(lambda: resident_bytes(process.process.pid) < before + RETURNED_BYTES)
+
+
 def repeatedly(function) -> int:
     """Call it from THREADS threads for FLOOD_S seconds; how many calls ended."""
     end, count = time.monotonic() + FLOOD_S, itertools.count()
@@ -68,9 +97,9 @@ def repeatedly(function) -> int:
     return next(count)
 
 
-def test_unfinished_messages_of_a_member(world, process):
+def test_unfinished_messages_of_a_member(world, returning):
     """A thousand streams, on as few connections as allow them."""
-    flood = [RawConnection(process.address, world.tls("ann")) for _ in range(16)]
+    flood = [RawConnection(returning.address, world.tls("ann")) for _ in range(16)]
     for connection in flood:
         for _ in range(64):
             connection.begin("/rado.v1.PartyService/UploadChunk")
@@ -80,15 +109,80 @@ def test_unfinished_messages_of_a_member(world, process):
         connection.close()
 
 
-def test_sockets_that_say_nothing_or_no_tls(process):
-    host, port = process.address.rsplit(":", 1)
+def flood(process, world, name: str, method: str, message: bytes) -> None:
+    """Complete messages of one member, on many connections and as many as these allow, while others work."""
+    opened = [RawConnection(process.address, world.tls(name)) for _ in range(CONNECTIONS)]
+    end = time.monotonic() + FLOOD_S
+    while time.monotonic() < end:
+        for connection in opened:
+            while connection.is_up and connection.open_streams < 64:
+                connection.send(method, message)
+        pump_until(opened, lambda: False, 0.2)
+        process.clients["bob"].work()
+        process.clients["lou"].call(
+            process.clients["lou"].learner.ListQueries, learner_service_pb2.ListQueriesRequest()
+        )
+    assert sum(len(connection.ended) for connection in opened) > 200
+    assert sum(connection.is_up for connection in opened) <= CONNECTIONS_AT_ONCE
+    for connection in opened:
+        connection.close()
+
+
+def test_chunks_of_one_member_on_many_connections(world, returning):
+    chunk = Chunk.of(0, bytes(524_000)).to_proto()
+    request = party_service_pb2.UploadChunkRequest(query_id=bytes(32), attempt=1, chunk=chunk)
+    flood(returning, world, "ann", "/rado.v1.PartyService/UploadChunk", request.SerializeToString())
+
+
+def test_queries_of_one_member_on_many_connections(world, returning):
+    query = world.keys["lea"].sign(Kind.QUERY, bytes(524_000)).to_proto()
+    request = learner_service_pb2.SubmitQueryRequest(query=query)
+    flood(returning, world, "lea", "/rado.v1.LearnerService/SubmitQuery", request.SerializeToString())
+
+
+def test_responses_that_one_member_does_not_read(world, returning):
+    for learner in LEARNERS:
+        for _ in range(3):
+            returning.clients[learner].submit(world.query(schema=LARGE, learner=learner))
+    opened = [RawConnection(returning.address, world.tls("ann"), reads=False) for _ in range(CONNECTIONS)]
+    request = party_service_pb2.FetchWorkRequest(cursor=0, wait_s=0).SerializeToString()
+    for connection in opened:
+        for _ in range(64):
+            connection.send("/rado.v1.PartyService/FetchWork", request)
+    assert pump_until(opened, lambda: sum(len(connection.ended) for connection in opened) > 800)
+    pump_until(opened, lambda: False, FLOOD_S)
+    assert len(returning.clients["bob"].work().work) > 0
+    for connection in opened:
+        connection.close()
+    for client in map(returning.clients.__getitem__, LEARNERS):
+        client.channel.close()
+
+
+def test_connections_of_one_member(world, returning):
+    """Three hundred that each made a call, and as many that made none."""
+    opened = []
+    for number in range(600):
+        opened.append(RawConnection(returning.address, world.tls("ann")))
+        if number % 2:
+            opened[-1].begin("/rado.v1.PartyService/UploadChunk")
+        opened[-1].pump()
+        if number % 50 == 0:
+            returning.clients["bob"].work()
+    pump_until(opened, lambda: sum(connection.is_up for connection in opened) <= ALLOWED, FLOOD_S)
+    assert sum(connection.is_up for connection in opened) <= ALLOWED
+    for connection in opened:
+        connection.close()
+
+
+def test_sockets_that_say_nothing_or_no_tls(returning):
+    host, port = returning.address.rsplit(":", 1)
     with ExitStack() as opened:
         for number in range(1500):
             connection = opened.enter_context(socket.create_connection((host, int(port)), 10))
             if number % 2:
                 connection.sendall(b"\x16\x03\x01\x3f\xff" + bytes(1000))
         time.sleep(FLOOD_S)
-        assert process.clients["ann"].work().cursor >= 0
+        assert returning.clients["ann"].work().cursor >= 0
 
 
 def test_polls(world, process):
@@ -122,16 +216,14 @@ def test_chunks(world, process):
 
 
 def test_queries_of_the_largest_size(world, process):
-    features = tuple(BooleanFeature(name=f"f{n:05d}" + "x" * 300, true=("1",), false=("0",)) for n in range(700))
-    schema = Schema(name="large", label=Label(column="y", positive=("1",)), features=features)
-    bytes_each = len(world.query(schema=schema).to_bytes())
+    bytes_each = len(world.query(schema=LARGE).to_bytes())
     assert 0.8 < bytes_each / MAX_QUERY_BYTES < 1
     codes = []
 
     def submit(number: int) -> None:
         learner = LEARNERS[number % 2]
         try:
-            process.clients[learner].submit(world.query(schema=schema, learner=learner))
+            process.clients[learner].submit(world.query(schema=LARGE, learner=learner))
         except WireError as error:
             codes.append(error.code)
 

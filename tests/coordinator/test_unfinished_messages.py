@@ -21,8 +21,8 @@ from tests.coordinator.raw_client import (
 from tests.coordinator.test_server import Process, served_version
 from tests.coordinator.world import refused
 from tests.waiting import HANG_S, wait_until
-from wire.errors import Code, WireError
-from wire.transport import CODE_METADATA_KEY, MESSAGES_AT_ONCE
+from wire.errors import CODE_METADATA_KEY, Code, WireError
+from wire.gate import MESSAGES_AT_ONCE
 
 UPLOAD = "/rado.v1.PartyService/UploadChunk"
 CONNECTIONS, STREAMS = 8, 50
@@ -103,7 +103,7 @@ def test_a_member_has_few_messages_on_the_way_and_none_once_it_is_expelled(world
 
 
 def test_a_message_that_is_not_complete_in_time_ends_its_call(world, node, clients, monkeypatch, caplog):
-    monkeypatch.setattr("wire.transport.MESSAGE_WITHIN_S", 0.2)
+    monkeypatch.setattr("wire.gate.MESSAGE_WITHIN_S", 0.2)
     with closing(RawConnection(node.address, world.tls("ann"))) as connection:
         for _ in range(MESSAGES_AT_ONCE):
             connection.begin(UPLOAD)

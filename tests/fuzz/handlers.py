@@ -25,7 +25,8 @@ from tests.fuzz.target import Target, scratch
 from wire.cohort import Ready, Refusal, sign
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
-from wire.transport import MAX_MESSAGE_BYTES, _caller
+from wire.gate import _caller
+from wire.transport import MAX_MESSAGE_BYTES
 
 MODULES = {
     "MemberService": member_service_pb2,
@@ -126,7 +127,7 @@ def reader(method: str):
         try:
             request = request_class(method).FromString(data[1:])
         except DecodeError as error:
-            raise WireError(Code.MESSAGE_MALFORMED) from error  # as wire.transport.Gate does
+            raise WireError(Code.MESSAGE_MALFORMED) from error  # as wire.gate.Gate does
         if kind is not None and first & 4:
             resign(request, kind)
         party = world.PARTIES[(first >> 3) % 2]

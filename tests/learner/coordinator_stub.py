@@ -34,6 +34,9 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         self.spoil_chunk = lambda chunk: chunk
         self.on_submit = lambda envelope: None
         self.id_of = lambda envelope: envelope.payload_hash
+        # What the stub says instead of an error's sentence, and of a response.
+        self.worded = lambda sentence: sentence
+        self.spoil = lambda response: response
 
     def start(self, tls) -> str:
         self._server = grpc.server(ThreadPoolExecutor(4))
@@ -50,7 +53,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         if method in self.fail:
             error = WireError(self.fail[method])
             context.set_trailing_metadata(((CODE_METADATA_KEY, error.code.value),))
-            context.abort(error.status, error.public_sentence)
+            context.abort(error.status, self.worded(error.public_sentence))
 
     def FetchRoster(self, request, context):  # noqa: N802 - gRPC's names
         self._guard("FetchRoster", context)
@@ -59,7 +62,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
     def FetchFeatures(self, request, context):  # noqa: N802
         self._guard("FetchFeatures", context)
         stated = [envelope.to_proto() for envelope in self.features]
-        return member_service_pb2.FetchFeaturesResponse(parties=stated, coordinator=self.own_features)
+        return self.spoil(member_service_pb2.FetchFeaturesResponse(parties=stated, coordinator=self.own_features))
 
     def FetchAdmission(self, request, context):  # noqa: N802
         self._guard("FetchAdmission", context)
@@ -75,7 +78,9 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
     def WatchQuery(self, request, context):  # noqa: N802
         self._guard("WatchQuery", context)
         at = min(request.cursor, len(self.phases) - 1)
-        return messages.WatchQueryResponse(status=self.status(request.query_id, at).to_proto(), cursor=at + 1)
+        return self.spoil(
+            messages.WatchQueryResponse(status=self.status(request.query_id, at).to_proto(), cursor=at + 1)
+        )
 
     def status(self, query_id, at=0):
         phase = self.phases[at]
@@ -85,7 +90,8 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         return QueryStatus(query_id, 1, phase, self.parties, code, detail, 60, 0, 1_800_000_000)
 
     def ListQueries(self, request, context):  # noqa: N802
-        return messages.ListQueriesResponse(queries=[self.status(q.payload_hash).to_proto() for q in self.submitted])
+        known = [self.status(q.payload_hash).to_proto() for q in self.submitted]
+        return self.spoil(messages.ListQueriesResponse(queries=known))
 
     def CancelQuery(self, request, context):  # noqa: N802
         self._guard("CancelQuery", context)

@@ -13,8 +13,9 @@ from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
 from tests.coordinator.world import RunningNode, World
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code
+from wire.gate import ALLOWED_ROLES
 from wire.roster import Role
-from wire.transport import ALLOWED_ROLES, open_channel
+from wire.transport import open_channel
 
 EVERYONE, PARTY, LEARNER = {"party", "learner", "coordinator"}, {"party"}, {"learner"}
 # Repeated here, not taken from the table under test.

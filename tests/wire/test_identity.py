@@ -16,9 +16,10 @@ from radofed.common.files.writing import create_durably
 from tests.certificates import server_credentials
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
+from wire.gate import peer_san
 from wire.identity import Certificate, TlsFiles
 from wire.roster import Role
-from wire.transport import CHANNEL_OPTIONS, Caller, open_channel, peer_san
+from wire.transport import CHANNEL_OPTIONS, Caller, open_channel
 
 NOW = dt.datetime.now(dt.UTC)
 

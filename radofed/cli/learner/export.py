@@ -8,6 +8,7 @@ import typer
 
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
+from radofed.common.printing import json_text
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -37,8 +38,6 @@ def export(
     The file has the rules for its use, too. For a scikit-learn estimator use Python: Model.load(...).to_sklearn(). A
     file of one would be a pickle, and loading a pickle runs its author's code.
     """
-    import json
-
     from dpcore.errors import ConfigurationError, ModelError
     from learner.model import Model
     from radofed.common.files.writing import write_durably
@@ -50,7 +49,7 @@ def export(
         )
     check_new(to)
     exported = Model.load(model).to_original_units()
-    content = json.dumps(exported, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    content = json_text(exported, indent=2, allow_nan=False) + "\n"
     try:
         write_durably(to, content.encode())
     except OSError as error:

@@ -12,6 +12,7 @@ from radofed.cli.learner.models import Config, Delta, Epsilon
 from radofed.cli.output import Output, Result
 from radofed.common.options import named_edges
 from radofed.common.printing import columns as table
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from dpcore.evaluation.histograms import Histograms, Range
@@ -212,7 +213,7 @@ def _planned(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: floa
         data["noise_share"] = data["noise_rows"] / sum(plan.party_rows)
         words += f", {_percent(data['noise_share'])} of the rows that parties state"
     lines.append(f"With probability {confidence:g} {words}. Nothing was asked.")
-    return Result({"plan": data}, "\n".join(lines))
+    return Result({"plan": data}, in_lines(lines))
 
 
 def _result(
@@ -222,7 +223,7 @@ def _result(
     advice = [words for column in found.columns if (words := column.advice()) is not None]
     kept = f"The answer is in {directory}; --release prints it again, and asks nothing."
     text = [*lines, *(f"{words}." for words in advice), *found.meaning(what), *release.statement.sentences(), kept]
-    return Result({**data, "release": directory, "privacy": release.statement.to_dict()}, "\n".join(text))
+    return Result({**data, "release": directory, "privacy": release.statement.to_dict()}, in_lines(text))
 
 
 def _edges(texts: "list[str] | tuple[()]") -> dict[str, list[float]]:

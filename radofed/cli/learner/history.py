@@ -8,7 +8,7 @@ from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.printing import local_time
+from radofed.common.printing import in_lines, local_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def history(
         if len(matching) != 1:
             raise ConfigurationError(f"{len(matching)} queries begin with {query!r}; see `rado learner history`")
         one = reader.read(matching[0])
-        return Result(one.to_dict() | {"detail": one.asked.to_dict()}, "\n".join(_in_full(one)))
+        return Result(one.to_dict() | {"detail": one.asked.to_dict()}, in_lines(_in_full(one)))
     ids = reader.query_ids
     found = [reader.read(query_id) for query_id in ids[skip : skip + limit]]
     return Result({"queries": [each.to_dict() for each in found], "count": len(ids)}, _table(found, len(ids)))

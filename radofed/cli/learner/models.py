@@ -19,6 +19,7 @@ from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import asked_federation, asked_source, terms_of, within
 from radofed.cli.output import Output, Result
 from radofed.common.options import named_options
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -137,7 +138,7 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     rows = max(sum(answer.party_rows.values()) for answer in found)
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
     words = f"{to}: {name} over {rows} rows{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
-    return Result(data, "\n".join([words, *model.statement.sentences()]))
+    return Result(data, in_lines([words, *model.statement.sentences()]))
 
 
 def _but_held_back(model: "Model") -> str:
@@ -214,7 +215,7 @@ def evaluate(
         found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
     statement = oracle.statement()
     data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    return Result(data, "\n".join([*found.sentences(), *statement.sentences()]))
+    return Result(data, in_lines([*found.sentences(), *statement.sentences()]))
 
 
 def statistic(
@@ -276,7 +277,7 @@ def statistic(
         f"{found.sampling:.5f}, quantisation {found.quantisation:.5f}, noise {found.noise:.5f}"
     )
     lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
-    return Result({**data, "privacy": statement.to_dict()}, "\n".join([*lines, *statement.sentences()]))
+    return Result({**data, "privacy": statement.to_dict()}, in_lines([*lines, *statement.sentences()]))
 
 
 def predict(
@@ -311,4 +312,4 @@ def predict(
         )
         to.write_text(text, encoding="utf-8")
         lines.append(f"{to}: a score and a label (1 or -1) for each row; empty if the row is not usable")
-    return Result({**data, "file": to}, "\n".join(lines))
+    return Result({**data, "file": to}, in_lines(lines))

@@ -7,6 +7,7 @@ import typer
 
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from learner.shapes.shapes import Shapes
@@ -63,7 +64,7 @@ def picture(
     elif to is not None:
         create_durably(to, render(loaded, model.name, shapes, chosen, __version__).encode())
     data = {"model": model, "model_digest": loaded.digest, **shapes.to_dict(chosen), "file": to}
-    return Result(data, "\n".join([*_ranking(shapes), *([] if to is None else [f"wrote {to}"])]))
+    return Result(data, in_lines([*_ranking(shapes), *([] if to is None else [f"wrote {to}"])]))
 
 
 def _check(to: Path) -> None:

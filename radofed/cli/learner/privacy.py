@@ -7,6 +7,7 @@ import typer
 
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -56,4 +57,4 @@ def privacy(
         "epsilon_if_others_collude": cost.epsilon_if_others_collude,
         "delta": cost.delta,
     }
-    return Result(data, "\n".join(sentences(cost, loaded, what)))
+    return Result(data, in_lines(sentences(cost, loaded, what)))

@@ -31,7 +31,7 @@ from radofed.cli.arguments import (
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
-from radofed.common.printing import columns, duration, local_time
+from radofed.common.printing import columns, duration, in_lines, local_time
 
 if TYPE_CHECKING:
     from learner.keys import LearnerKey
@@ -252,7 +252,7 @@ def list_queries(output: Output, config: ConfigOption, limit: Limit = None) -> R
     lines = columns(("asked", "query", "kind", "phase", "left", "parties"), rows) if rows else ["no queries"]
     if hidden := len(statuses) - len(shown):
         lines.append(f"{hidden} older queries; --limit shows more")
-    return Result(data, "\n".join(lines))
+    return Result(data, in_lines(lines))
 
 
 @command(app, "status")
@@ -268,7 +268,7 @@ def status(output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
     lines += [f"  {name}: not asked" for name in not_asked]
     if todo := advice(found):
         lines.append(todo)
-    return Result({**_status_data(found), "not_asked": list(not_asked)}, "\n".join(lines))
+    return Result({**_status_data(found), "not_asked": list(not_asked)}, in_lines(lines))
 
 
 @command(app, "cancel")
@@ -407,4 +407,4 @@ def _fetched(release: "Release", directory: Path) -> Result:
         *release.statement.sentences(),
         f"train on it with: rado learner train {directory} --output model.json",
     ]
-    return Result(data, "\n".join(lines))
+    return Result(data, in_lines(lines))

@@ -12,7 +12,8 @@ from parties.report import gathering
 from parties.report.page import render
 from parties.report.sentences import assumptions, consequences, not_protected, policy_words
 from rado.v1 import cohort_pb2
-from radofed.common.pages import seldom, shown
+from radofed.common.pages import seldom
+from radofed.common.printing import printable
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.parties.report.report_world import (
     BACKWARDS,
@@ -67,8 +68,8 @@ def test_text_of_learners_is_text(full):
 
 
 def test_what_cannot_be_seen_is_written_out():
-    assert shown("a\u202eb\x00c\u200bd\n") == "a\\u202eb\\x00c\\u200bd\\n"
-    assert shown("Zürich, Ελλάδα, עברית") == "Zürich, Ελλάδα, עברית"
+    assert printable("a\u202eb\x00c\u200bd\n") == "a\\u202eb\\x00c\\u200bd\\n"
+    assert printable("Zürich, Ελλάδα, עברית") == "Zürich, Ελλάδα, עברית"
 
 
 def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):

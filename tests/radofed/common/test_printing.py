@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from radofed.common.printing import columns, duration, listed, local_time, printable
+from radofed.common.printing import columns, duration, in_lines, listed, local_time, printable
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,5 @@ def test_columns_are_as_wide_as_their_cells():
 
 
 def test_control_characters_are_escaped():
-    assert printable("a\x1b[2J\nb\x07") == "a\\x1b[2J\nb\\x07"
+    assert printable("a\x1b[2J\nb\x07") == "a\\x1b[2J\\nb\\x07"
+    assert in_lines(["a\nb", "c\u202e", in_lines(["d", "e"])]) == "a\\nb\nc\\u202e\nd\ne"

@@ -1,0 +1,126 @@
+"""Open connections: whose they are, and the end of those that are too many.
+
+gRPC limits no connections by certificate, and shows a certificate only with a call. So the gate notes whose connection
+each call came on, and the sockets of this process show which are open. A connection is ended by shutting its socket
+down, which gRPC sees as a peer that has gone.
+"""
+
+import asyncio
+import ipaddress
+import os
+import socket
+import stat
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from radofed.common.logs import Log
+
+CONNECTIONS_AT_ONCE: Final = 8
+"""The most connections of one member. A node has one, and so has each command."""
+UNIDENTIFIED_AT_ONCE: Final = 256
+"""The most connections without a call of a member."""
+IDENTIFIED_WITHIN_S: Final = 60.0
+"""A connection without a call of a member is ended after this time."""
+LOOKED_AT_EVERY_S: Final = 1.0
+
+_DESCRIPTORS: Final = next((path for path in (Path("/proc/self/fd"), Path("/dev/fd")) if path.is_dir()), None)
+
+Address = tuple[str, int]
+
+
+@dataclass
+class _Connection:
+    """since_s: when it was first seen. san: the rado:// name in its certificate, empty before the first call."""
+
+    since_s: float
+    san: str = ""
+
+
+class Connections:
+    """The open connections to one port. Use it from one event loop.
+
+    Ends the oldest first, so that a member whose line was cut, or who comes while strangers open many, gets in.
+    """
+
+    def __init__(self, port: int, log: Log, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """port: of this server. clock: monotonic seconds."""
+        self._port, self._log, self._clock = port, log, clock
+        self._known: dict[Address, _Connection] = {}
+
+    def note(self, peer: str, san: str) -> None:
+        """A member's call came on this connection. peer: its address, in gRPC's form."""
+        if (address := _address(peer)) is not None:
+            self._known.setdefault(address, _Connection(self._clock())).san = san
+
+    def look(self) -> None:
+        """End connections beyond the limits."""
+        open_now = {address for address, _ in _sockets(self._port)}
+        now = self._clock()
+        known = {address: self._known.get(address) or _Connection(now) for address in open_now}
+        # Oldest first. A connection that was noted for a call stays in its place.
+        self._known = dict(sorted(known.items(), key=lambda item: item[1].since_s))
+        owned = defaultdict[str, list[Address]](list)
+        for address, connection in self._known.items():
+            owned[connection.san].append(address)
+        ended: set[Address] = set()
+        for san, addresses in owned.items():
+            most = CONNECTIONS_AT_ONCE if san else UNIDENTIFIED_AT_ONCE
+            beyond = addresses[: max(0, len(addresses) - most)]
+            if san and beyond:
+                self._log.refused("connections ended", peer=san, code="", count=len(beyond), limit=most)
+            ended.update(beyond)
+        ended.update(each for each in owned[""] if now - self._known[each].since_s > IDENTIFIED_WITHIN_S)
+        if ended:
+            _end(self._port, ended)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOKED_AT_EVERY_S)
+            self.look()
+
+
+def _address(peer: str) -> Address | None:
+    """The address in gRPC's form, "ipv4:127.0.0.1:50000" or "ipv6:%5B::1%5D:50000"; None for another kind."""
+    kind, _, rest = peer.partition(":")
+    host, _, port = unquote(rest).rpartition(":")
+    if kind not in {"ipv4", "ipv6"} or not port.isdecimal():
+        return None
+    return _plain(host.strip("[]")), int(port)
+
+
+def _plain(host: str) -> str:
+    """An address in one form. A server of both kinds sees IPv4 addresses within IPv6 ones."""
+    found = ipaddress.ip_address(host.partition("%")[0])
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _sockets(port: int) -> Iterator[tuple[Address, socket.socket]]:
+    """The accepted sockets of a port, each valid until the next one, and the addresses of their peers."""
+    for entry in () if _DESCRIPTORS is None else list(_DESCRIPTORS.iterdir()):
+        with suppress(OSError), _duplicate(int(entry.name)) as found:
+            if found.family in {socket.AF_INET, socket.AF_INET6} and found.getsockname()[1] == port:
+                host, its_port = found.getpeername()[:2]
+                yield (_plain(host), its_port), found
+
+
+@contextmanager
+def _duplicate(descriptor: int) -> Iterator[socket.socket]:
+    """A socket of this process. gRPC may close its own descriptor at any time. Raises OSError if it is no socket."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        raise OSError
+    with socket.socket(fileno=os.dup(descriptor)) as found:
+        yield found
+
+
+def _end(port: int, addresses: set[Address]) -> None:
+    for address, found in _sockets(port):
+        if address in addresses:
+            with suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,158 @@
+"""A member's limits hold over all its connections: calls, kept bytes, and the connections themselves."""
+
+import gc
+import socket
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+
+from coordinator.connections import Connections, _address
+from rado.v1 import member_service_pb2, party_service_pb2
+from radofed.common.logs import Log
+from tests.coordinator.raw_client import RawConnection, pump_until
+from tests.coordinator.test_unfinished_messages import codes
+from tests.coordinator.world import refused
+from tests.waiting import wait_until
+from wire.errors import Code
+from wire.upload import Chunk
+
+WORK = "/rado.v1.PartyService/FetchWork"
+
+
+def connections(world, node, count: int, *, name: str = "ann", reads: bool = True) -> list[RawConnection]:
+    return [RawConnection(node.address, world.tls(name), reads=reads) for _ in range(count)]
+
+
+def test_calls_count_over_all_connections_until_they_end(world, node, clients, monkeypatch):
+    monkeypatch.setattr("wire.gate.CALLS_AT_ONCE", 6)
+    poll = party_service_pb2.FetchWorkRequest(cursor=0, wait_s=25).SerializeToString()
+    opened = connections(world, node, 2)
+    for connection in opened:
+        for _ in range(4):
+            connection.send(WORK, poll)
+    both = lambda: [code for connection in opened for code in codes(connection)]  # noqa: E731 - asked again and again
+    assert pump_until(opened, lambda: len(both()) == 2)
+    assert both() == [Code.CALLS_TOO_MANY] * 2
+    refused(Code.CALLS_TOO_MANY, clients["ann"].work)
+    clients["bob"].work()
+    for connection in opened:
+        connection.close()
+    wait_until(lambda: not node.node._gate._calls)
+    clients["ann"].work()
+    assert not node.node._gate._uses
+
+
+def test_responses_that_are_not_read_count_until_they_are_sent(world, node, clients, monkeypatch):
+    """The first is kept, and the others are refused, on any connection. A response in reading counts too."""
+    clients["lea"].submit(world.query())
+    one = len(clients["ann"].work().SerializeToString())
+    monkeypatch.setattr("wire.gate.HELD_BYTES", one + 100)
+    opened = connections(world, node, 2, reads=False)
+    for connection in opened:
+        for _ in range(3):
+            connection.send(WORK, b"")
+    assert pump_until(opened, lambda: sum(len(connection.ended) for connection in opened) == 5)
+    refused(Code.CALLS_TOO_MANY, clients["ann"].work)
+    clients["bob"].work()
+    for connection in opened:
+        connection.close()
+    wait_until(lambda: not node.node._gate._calls)
+    assert len(clients["ann"].work().work) == 1
+
+
+def test_requests_count_until_they_are_answered(world, node, clients, monkeypatch):
+    poll = party_service_pb2.FetchWorkRequest(cursor=0, wait_s=25).SerializeToString()
+    # A field that the message does not have, of 5000 bytes.
+    padded = poll + b"\xfa\x07\x88\x27" + bytes(5000)
+    assert party_service_pb2.FetchWorkRequest.FromString(padded).wait_s == 25
+    monkeypatch.setattr("wire.gate.HELD_BYTES", 2 * len(padded) + 100)
+    with closing(connections(world, node, 1)[0]) as connection:
+        for _ in range(3):
+            connection.send(WORK, padded)
+        assert pump_until([connection], lambda: len(connection.ended) == 1)
+        assert codes(connection) == [Code.CALLS_TOO_MANY]
+    wait_until(lambda: not node.node._gate._calls)
+
+
+def test_a_refused_request_is_not_kept_in_memory(world, node, clients):
+    """Without the help of Python's collection of garbage, which counts objects and not their bytes."""
+    request = party_service_pb2.UploadChunkRequest(query_id=bytes(32), chunk=Chunk.of(0, bytes(500_000)).to_proto())
+    clients["bob"].work()
+    gc.collect()
+    gc.disable()
+    try:
+        with closing(connections(world, node, 1)[0]) as connection:
+            for _ in range(5):
+                connection.send("/rado.v1.PartyService/UploadChunk", request.SerializeToString())
+            assert pump_until([connection], lambda: len(connection.ended) == 5)
+            assert codes(connection) == [Code.QUERY_UNKNOWN] * 5
+        wait_until(lambda: not node.node._gate._calls)
+        kept = [each for each in gc.get_objects() if isinstance(each, party_service_pb2.UploadChunkRequest)]
+        assert [each for each in kept if each is not request] == []
+    finally:
+        gc.enable()
+
+
+def test_the_oldest_connections_of_a_member_are_ended(world, node, clients, monkeypatch):
+    monkeypatch.setattr("coordinator.connections.CONNECTIONS_AT_ONCE", 3)
+    clients["bob"].work()
+    opened = []
+    for _ in range(5):
+        opened += connections(world, node, 1)
+        opened[-1].send(WORK, b"")
+        assert pump_until(opened[-1:], lambda newest=opened[-1]: newest.ended)
+    assert pump_until(opened, lambda: [each.is_up for each in opened] == [False, False, True, True, True])
+    clients["bob"].work()
+    for connection in opened:
+        connection.close()
+
+
+def test_connections_without_a_call_are_few_and_end_soon(world, node, clients, monkeypatch):
+    monkeypatch.setattr("coordinator.connections.UNIDENTIFIED_AT_ONCE", 3)
+    clients["ann"].work()
+    opened = []
+    for _ in range(5):
+        opened += connections(world, node, 1)
+    assert pump_until(opened, lambda: sum(each.is_up for each in opened) == 3)
+    monkeypatch.setattr("coordinator.connections.IDENTIFIED_WITHIN_S", 0.0)
+    assert pump_until(opened, lambda: not any(each.is_up for each in opened))
+    # A connection of a member without calls stays.
+    connected = clients["ann"].channel
+    clients["ann"].call(clients["ann"].members.FetchRoster, member_service_pb2.FetchRosterRequest())
+    assert connected is clients["ann"].channel
+    for connection in opened:
+        connection.close()
+
+
+def test_other_sockets_of_the_process_are_left_alone():
+    """Those of other ports, and those that connect to this one."""
+    with ExitStack() as opened:
+        listener, other = (opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
+        port = listener.getsockname()[1]
+        pairs = []
+        for each in (listener, other):
+            client = opened.enter_context(socket.create_connection(each.getsockname()))
+            pairs.append((client, opened.enter_context(each.accept()[0])))
+        now = time.monotonic()
+        found = Connections(port, Log("test"), clock=lambda: now)
+        found.look()
+        now += 1000
+        found.look()
+        (ended, _), (kept, server) = pairs
+        assert ended.recv(1) == b""
+        server.sendall(b"x")
+        assert kept.recv(1) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:127.0.0.1:50000", ("127.0.0.1", 50000)),
+        ("ipv6:%5B::1%5D:50000", ("::1", 50000)),
+        ("ipv6:[::ffff:10.0.0.1]:7", ("10.0.0.1", 7)),
+        ("unix:/run/socket", None),
+    ],
+)
+def test_addresses_in_grpc_s_form(peer, address):
+    assert _address(peer) == address
