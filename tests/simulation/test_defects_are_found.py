@@ -5,11 +5,16 @@ import pytest
 import learner.opening
 import parties.answering.decisions
 import parties.database
+import wire.binding
+import wire.envelopes
 from parties.answering.attempts import Attempts
 from parties.approval.gate import Gate
 from parties.ledger.ledger import Ledger
-from tests.simulation.federation import ViolationError
+from tests.simulation.promises import ViolationError
 from tests.simulation.run import FailedRunError, Options, Report, bench, kept_case, operations_of
+from wire.cohort import Acceptance, Cohort, open_statement
+from wire.errors import Code, WireError
+from wire.roster import Roster
 
 
 def find(*promises: str, first_seed: int = 0, runs: int = 60) -> str:
@@ -60,6 +65,50 @@ def test_a_party_that_does_not_wait_for_people_is_found(monkeypatch):
     monkeypatch.setattr(Gate, "lets_through", lambda *_: True)
     monkeypatch.setattr(Gate, "check", lambda *_: None)
     assert find("approved before it leaves")
+
+
+def test_seeds_that_nobody_compares_are_found(monkeypatch):
+    """A learner seals another seed for one party or for all: 0.2.0's parties use what they find."""
+    monkeypatch.setattr(wire.binding, "seed_commitment", lambda *_arguments, **_named: bytes(32))
+    assert find("one coefficient for all")
+
+
+def members(cohort: Cohort, roster: Roster, *, older: bool = False) -> list[Acceptance]:
+    """The acceptances of a cohort, each signed by a party of the roster, and no more than that."""
+    signed = [open_statement(Acceptance, envelope, roster, older=older) for envelope in cohort.acceptances]
+    return [acceptance for acceptance, _ in signed]
+
+
+def test_an_acceptance_of_another_attempt_in_a_cohort_is_found(monkeypatch):
+    def opened(cohort: Cohort, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
+        found = members(cohort, roster, older=older)
+        if len({said.party for said in found}) != len(found):
+            raise WireError(Code.MESSAGE_MALFORMED)
+        return tuple(found)
+
+    monkeypatch.setattr(Cohort, "open", opened)
+    assert find("members signed for the attempt")
+
+
+def test_a_member_that_counts_twice_in_a_cohort_is_found(monkeypatch):
+    """A party that is alone with the member that deviates, twice, sends its own values to the coalition."""
+
+    def opened(cohort: Cohort, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
+        found = members(cohort, roster, older=older)
+        if any((said.query_id, said.attempt) != (cohort.query_id, cohort.attempt) for said in found):
+            raise WireError(Code.ATTEMPT_MISMATCH)
+        return tuple(found)
+
+    monkeypatch.setattr(Cohort, "open", opened)
+    monkeypatch.setattr(parties.answering.decisions, "check_cohort", lambda *_: None)
+    assert find("no contribution appears alone")
+
+
+def test_signatures_without_the_federation_are_found(monkeypatch):
+    """What a member signed in another federation counts here: its queries, or its statements on a longer ledger."""
+    real = wire.envelopes.signed_bytes
+    monkeypatch.setattr(wire.envelopes, "signed_bytes", lambda _federation, kind, payload: real(None, kind, payload))
+    assert find("a sound ledger is not refused", "attempts are the learner's")
 
 
 @pytest.mark.parametrize(
