@@ -81,6 +81,8 @@ _WEIGHTS = {
     "restore ledger": 4,
     "stall uploads": 12,
     "forge total": 26,
+    "show other total": 18,
+    "show other cohort": 18,
 }
 _USUAL: tuple[tuple[int, Make], ...] = (
     (20, lambda order, names: ("poll", order.choice(list(names)))),

@@ -128,7 +128,8 @@ def _show_other_cohort(federation: "Federation", name: str, form: str) -> None:
         said = federation.lies.acceptances
         latest = {each.party: envelope for each, envelope in said if _is_of(each, work)}
         own = latest.get(name)
-        if own is None:
+        # Mostly to a party that has its contribution: another one gives up at once.
+        if own is None or (number // 8 % 4 and work.state not in (PartyState.READY, PartyState.UPLOADING)):
             return None
         cohort = _another_cohort(federation, name, work, latest, number)
         members = sorted(cohort, key=lambda envelope: Acceptance.from_bytes(envelope.payload).party)
@@ -160,7 +161,9 @@ def _another_cohort(
         case 0 if member:  # without one member
             del latest[member]
         case 1 if member:  # a member's acceptance of another attempt or query, or an earlier one of this
-            latest[member] = chosen([e for each, e in said if each.party == member], one_of)
+            own = [(each, envelope) for each, envelope in said if each.party == member]
+            others = [envelope for each, envelope in own if not _is_of(each, work)]
+            latest[member] = chosen(others or [envelope for _, envelope in own], one_of)
         case 2 if member:  # one member twice
             return [*latest.values(), latest[member]]
         case 5 | 6 if deviant and deviant != name:  # this party and the member that deviates, twice or three times
