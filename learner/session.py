@@ -116,13 +116,11 @@ class Session:
         roster than the stored one, and ConfigurationError if the roster does not list this learner with its signing
         key.
         """
-        roster = self._state.accept_roster(self._coordinator.fetch_roster())
+        roster = self._state.accept_roster(self._coordinator.fetch_roster(), self.config.federation)
         self._check_membership(roster)
         return roster
 
     def _check_membership(self, roster: Roster) -> None:
-        if roster.federation != self.config.federation:
-            raise WireError(Code.FEDERATION_MISMATCH, f"The roster is of federation {roster.federation!r}.")
         member = roster.find(self.config.name, Role.LEARNER)
         if member is None:
             raise ConfigurationError(f"the roster has no learner {self.config.name!r}; ask the operator to list it")

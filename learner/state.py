@@ -88,11 +88,11 @@ class LearnerState:
         envelope = self.newest_roster()
         return 0 if envelope is None else open_roster(envelope, self._federation_key).version
 
-    def accept_roster(self, envelope: Envelope) -> Roster:
-        """Verify a roster, and store it if it is the newest.
+    def accept_roster(self, envelope: Envelope, federation: str) -> Roster:
+        """Verify a roster of this federation, and store it if it is the newest.
 
-        Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED), and WireError(ROSTER_STALE) if a newer roster, or
-        another one of the same version, is stored.
+        Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED, FEDERATION_MISMATCH), and WireError(ROSTER_STALE) if a
+        newer roster, or another one of the same version, is stored.
         """
         known = self.newest_roster()
         if known is None:
@@ -102,6 +102,9 @@ class LearnerState:
             roster = open_roster(envelope, self._federation_key, at_least_version=version)
             if roster.version == version and envelope.payload != known.payload:
                 raise WireError(Code.ROSTER_STALE, f"There are two rosters of version {version}.")
+        # Before it is stored: one of a higher version would take the place of this federation's for ever.
+        if roster.federation != federation:
+            raise WireError(Code.FEDERATION_MISMATCH, f"The roster is of federation {roster.federation!r}.")
         if known is None or envelope.payload != known.payload:
             _write(self._directory / _ROSTER, envelope.to_bytes())
         return roster

@@ -353,13 +353,17 @@ def test_a_signing_key_that_the_roster_does_not_list(setting, session):
 
 
 def test_another_federation(setting):
-    """Also one that the same key signed."""
+    """Also one that the same key signed. It is newer, and does not take the place of the federation's own."""
+    own = setting.stub.roster
     setting.world.federation_key._federation = "banks"
-    other = replace(setting.world.roster, federation="banks")
+    other = replace(setting.world.roster, federation="banks", version=9)
     setting.stub.roster = other.sign(setting.world.federation_key)
-    with setting.session() as session, pytest.raises(WireError) as caught:
-        session.fetch_roster()
-    assert caught.value.code is Code.FEDERATION_MISMATCH
+    with setting.session() as session:
+        with pytest.raises(WireError) as caught:
+            session.fetch_roster()
+        assert caught.value.code is Code.FEDERATION_MISMATCH
+        setting.stub.roster = own
+        assert session.fetch_roster().version == 1
 
 
 def test_a_member_that_left_after_the_cohort_was_fixed(setting, session):

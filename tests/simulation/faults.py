@@ -1,7 +1,8 @@
 """The operations of a simulated run: what nodes do, and what goes wrong.
 
 An operation is a name with texts as arguments. `apply` performs it; one that makes no sense now does nothing. Every
-fault counts under its name when it takes effect, not when it is asked for.
+fault counts under its name when it takes effect, not when it is asked for. Nodes that deviate: tests/simulation/lies.py
+(the coordinator) and tests/simulation/strays.py (the learner and a member).
 """
 
 import random
@@ -9,15 +10,12 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from dpcore.errors import RadofedError
+from tests.simulation import lies, strays
 from tests.simulation.federation import Federation
 from tests.simulation.nodes import COORDINATOR, LEARNER
-from wire.cohort import Acceptance
-from wire.query import Retry
-from wire.status import PartyState, Phase
 
 Operation = tuple[str, ...]
 Make = Callable[[random.Random, Sequence[str]], Operation]
@@ -60,16 +58,15 @@ FAULTS: dict[str, Make] = {
     "lose party": lambda order, names: ("lose party", order.choice(list(names))),
     "full disk": lambda order, names: ("full disk", _node(order, names)),
     "expel": lambda order, names: ("expel", order.choice(list(names))),
-    "withhold roster": lambda order, names: ("withhold roster", order.choice(list(names))),
     "lose log": lambda order, names: ("lose log", order.choice(list(names))),
     "lose ledger": lambda order, names: ("lose ledger", order.choice(list(names))),
     "cut ledger": lambda order, names: ("cut ledger", order.choice(list(names)), str(order.randrange(1000))),
     "restore ledger": lambda order, names: ("restore", order.choice(list(names)), "ledger"),
     "restore machine": lambda order, names: ("restore", order.choice(list(names)), "machine"),
-    "show next attempt": lambda order, names: ("show next attempt", order.choice(list(names)), str(order.randrange(3))),
-    "forge total": lambda order, _names: ("forge total", str(order.randrange(4))),
+    **lies.FAULTS,
+    **strays.FAULTS,
 }
-"""Every fault by name."""
+"""Every fault by name: what breaks, and how nodes deviate."""
 
 # How often a fault is chosen, where it is not 6 times. After those of 1 and 2, little can happen to the rest of a run.
 _WEIGHTS = {
@@ -84,6 +81,8 @@ _WEIGHTS = {
     "restore ledger": 4,
     "stall uploads": 12,
     "forge total": 26,
+    "show other total": 18,
+    "show other cohort": 18,
 }
 _USUAL: tuple[tuple[int, Make], ...] = (
     (20, lambda order, names: ("poll", order.choice(list(names)))),
@@ -272,82 +271,8 @@ def _free_disk(federation: Federation, name: str) -> None:
 
 def _expel(federation: Federation, name: str) -> None:
     """The federation key signs a roster without a member, or with it again."""
-    if name in federation.expelled:
-        federation.expelled.discard(name)
-    elif federation.can_spare(name):
-        federation.expelled.add(name)
-    else:
-        return
-    federation.issue_roster()
-    federation.happened["expel"] += 1
-
-
-def _withhold(federation: Federation, name: str) -> None:
-    """A new roster without a member exists, and the coordinator goes on serving the old one."""
-    served, used = federation.served_roster, federation.coordinator.roster
-    _expel(federation, name)
-    federation.served_roster, federation.coordinator.roster = served, used
-    federation.happened["withhold roster"] += 1
-
-
-def _show_next_attempt(federation: Federation, name: str, forged: str) -> None:
-    """A coordinator shows a party the next attempt of every query: without a retry, with an old one, with its own."""
-
-    def spoil(party: str, work):
-        if party != name:
-            return work
-        federation.coordinator.spoil_work = lambda _party, work: work
-        federation.happened["show next attempt"] += 1
-        query_id, attempt = work.query_id, work.attempt + 1
-        key = {"1": federation.keys.federation, "2": federation.keys.parties[name]}.get(forged)
-        retry = work.retry if key is None else Retry(query_id, LEARNER, attempt).sign(key)
-        shown = replace(work, attempt=attempt, phase=Phase.ANSWERING, state=PartyState.SILENT, cohort=None)
-        return replace(shown, retry=retry)
-
-    federation.coordinator.spoil_work = spoil
-
-
-def _forge_total(federation: Federation, how: str) -> None:
-    """A coordinator changes what the learner fetches next."""
-
-    def spoil(query_id: bytes, chunk: bytes) -> bytes:
-        federation.coordinator.spoil_total = lambda _query, chunk: chunk
-        federation.happened["forge total"] += 1
-        key = federation.keys.secret.public_key
-        ciphertexts = key.from_wire(chunk)
-        live = federation.coordinator.core.find(query_id)
-        encoding = live.opened.query.encoding
-        match how:
-            case "0":  # an edit of one value
-                changed = key.add_plaintexts(ciphertexts, [1 << encoding.slot_bits, *[0] * (len(ciphertexts) - 1)])
-            case "1":  # twice the whole total
-                changed = [ciphertext * ciphertext % (key.n * key.n) for ciphertext in ciphertexts]
-            case "2":  # another value in place of all, with the right check slot
-                rows = sum(Acceptance.from_bytes(envelope.payload).rows for envelope in live.cohort.acceptances)
-                changed = _from_nothing(federation, encoding, rows, len(live.cohort.acceptances), len(ciphertexts))
-            case _:  # half of the modulus of a slot
-                half = 1 << (encoding.value_bits - 1)
-                changed = key.add_plaintexts(ciphertexts, [half << encoding.slot_bits, *[0] * (len(ciphertexts) - 1)])
-        return key.to_wire(changed)
-
-    federation.coordinator.spoil_total = spoil
-
-
-def _from_nothing(federation: Federation, encoding, rows: int, parties: int, count: int):
-    """A total without any upload: ones for the first two parties only."""
-    import numpy as np
-
-    from dpcore.paillier.packing import pack
-
-    key = federation.keys.secret.public_key
-    values = np.zeros(len(federation.names), dtype=np.int64)
-    values[:2] = 1
-    nothing = np.zeros_like(values)
-    packed = [pack(values, rows, encoding, key.bits)]
-    packed += [pack(nothing, 0, encoding, key.bits) for _ in range(parties - 1)]
-    plaintexts = [sum(each) for each in zip(*packed, strict=True)]
-    plaintexts += [1] * (count - len(plaintexts))
-    return key.encrypt_many(plaintexts, federation.obfuscators.source(key))
+    if federation.expel(name):
+        federation.happened["expel"] += 1
 
 
 def _cancel(federation: Federation) -> None:
@@ -385,7 +310,6 @@ _ACTS: dict[str, Callable[..., None]] = {
     "restore": _restore,
     "full disk": _fill_disk,
     "expel": _expel,
-    "withhold roster": _withhold,
-    "show next attempt": _show_next_attempt,
-    "forge total": _forge_total,
+    **lies.ACTS,
+    **strays.ACTS,
 }

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from parties.answering.witnesses import ASK_AGAIN_S, ASK_DAILY_S, LOOK_EVERY_S
 from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
 from parties.policy import Policy
 from tests.parties.party_world import SCHEMA, make_records
+from tests.simulation.lies import Lies
 from tests.simulation.machine import Machines
 from tests.simulation.nodes import (
     COORDINATOR,
@@ -36,7 +37,10 @@ from tests.simulation.nodes import (
     Network,
     PartyNodeInMemory,
 )
-from wire.envelopes import Envelope, SigningKey, fingerprint
+from tests.simulation.promises import Coalition, ViolationError
+from wire.binding import OpeningSecret
+from wire.envelopes import Envelope, SigningKey, fingerprint, sha256
+from wire.query import Query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Phase
 from wire.witness import Witness
@@ -54,22 +58,11 @@ class Keys:
     parties: dict[str, SigningKey] = field(default_factory=dict)
 
 
-@dataclass
-class ViolationError(Exception):
-    """A promise that a run broke."""
-
-    promise: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.promise}: {self.detail}"
-
-
 class Federation:
     """All nodes, what they did, and the promises that no run may break.
 
     limit: epsilon of each party's lifetime limit, for whole records. asks: the party that asks people, if any.
-    shows_heads: whether the coordinator shows parties their own newest heads.
+    shows_heads: whether the coordinator shows parties their own newest heads. seed: of what deviating nodes draw.
     """
 
     def __init__(
@@ -84,6 +77,7 @@ class Federation:
         limit: Fraction,
         asks: str = "",
         shows_heads: bool = True,
+        seed: int = 0,
     ) -> None:
         self.shows_heads = shows_heads
         self.directory, self.keys, self.machines, self.clock = directory, keys, machines, clock
@@ -96,7 +90,13 @@ class Federation:
         self.left: dict[tuple[str, bytes, int, int], set[bytes]] = {}
         # (party, subject) -> the attempts that a party had sent bytes of when it last answered this start of another.
         self.witnessed: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
-        self.signed_attempts: dict[bytes, int] = {}
+        # The retries that the learner has signed.
+        self.signed_attempts: set[tuple[bytes, int]] = set()
+        # What a node that deviates draws.
+        self.order = random.Random(seed)
+        self.lies, self.coalition = Lies(self.happened), Coalition()
+        self.openings: dict[bytes, OpeningSecret | None] = {}
+        self.fetched = b""
         self.opened: dict[bytes, tuple[str, ...]] = {}
         self.lost_for_good: set[str] = set()
         self.set_back: set[str] = set()
@@ -106,6 +106,7 @@ class Federation:
         self._sound: dict[str, tuple[object, int, int]] = {}
         self._policies: dict[str, Policy] = {}
         self.served_roster = self.roster.sign(keys.federation)
+        self.lies.rosters.append(self.served_roster)
         self.network = Network(self, happened=self.happened)
         self.coordinator = CoordinatorNode(self)
         self.parties = {name: PartyNodeInMemory(self, name) for name in self.names}
@@ -157,6 +158,7 @@ class Federation:
         if not ledger.is_charged(query_id, attempt):
             raise ViolationError("charged before it leaves", f"{party} sent attempt {attempt} uncharged")
         self.check_attempt(party, query_id, attempt)
+        self.coalition.check_leaving(party, query_id, attempt, chunk, self.keys.secret.secret)
         if party == self.asks and party not in self.set_back:
             self._check_approved(query_id)
 
@@ -182,7 +184,7 @@ class Federation:
 
     def check_attempt(self, party: str, query_id: bytes, attempt: int) -> None:
         """A party takes part in no attempt that the learner did not start."""
-        if self.signed_attempts.get(query_id, 1) < attempt:
+        if attempt > 1 and (query_id, attempt) not in self.signed_attempts:
             raise ViolationError("attempts are the learner's", f"{party} takes part in attempt {attempt}, unsigned")
 
     def check_ledgers(self) -> None:
@@ -201,6 +203,7 @@ class Federation:
             spent = party.ledger.state().scopes[0].spent.loss.epsilon
             if spent > self.limit and name not in self.set_back:
                 raise ViolationError("no ledger is overdrawn", f"{name} spent {spent} of {self.limit}")
+            self.coalition.check_charges(name, self._charges_of(party))
             if faults := party.ledger.verify():
                 raise ViolationError("ledgers are sound", f"{name}: {faults[0]}")
             self._sound[name] = state
@@ -215,8 +218,9 @@ class Federation:
         before = self.opened.setdefault(query_id, members)
         if before != members:
             raise ViolationError("a query has one total", f"{before} and {members}")
-        if release.cohort.attempt > self.signed_attempts.get(query_id, 1):
-            raise ViolationError("attempts are the learner's", f"a total of attempt {release.cohort.attempt}")
+        attempt = release.cohort.attempt
+        if attempt > 1 and (query_id, attempt) not in self.signed_attempts:
+            raise ViolationError("attempts are the learner's", f"a total of attempt {attempt}")
         unpaid = [m for m in members if m in self.parties and not self._paid(m, query_id, release.cohort.attempt)]
         if unpaid:
             raise ViolationError("no charge is lost", f"{unpaid} did not pay for an opened total")
@@ -224,6 +228,14 @@ class Federation:
     def _paid(self, name: str, query_id: bytes, attempt: int) -> bool:
         party = self.parties[name]
         return not party.up or name in self.set_back or party.ledger.is_charged(query_id, attempt)
+
+    def _charges_of(self, party: PartyNodeInMemory) -> Callable[[bytes], bool]:
+        return lambda query_id: any(party.ledger.is_charged(query_id, attempt) for attempt in range(1, 4))
+
+    @staticmethod
+    def id_of(query: Query) -> bytes:
+        """The id that a query gets once it is signed."""
+        return sha256(query.to_bytes())
 
     def can_spare(self, name: str) -> bool:
         """Whether a party that took part so far may be damaged: the first one, or if a cohort is left without it."""
@@ -239,8 +251,19 @@ class Federation:
 
     # The learner.
 
-    def ask(self, *, max_attempts: int = 3, short: bool = False, quorum_wait_s: int = 0) -> bytes | None:
-        """Plan and send a query over one predicate for each party."""
+    def ask(
+        self,
+        *,
+        max_attempts: int = 3,
+        short: bool = False,
+        quorum_wait_s: int = 0,
+        changed: Callable[[Query, OpeningSecret], Query] | None = None,
+        opening: OpeningSecret | None = None,
+    ) -> bytes | None:
+        """Plan and send a query over one predicate for each party. changed: what a learner makes of it that deviates.
+
+        opening: in place of the query's own secret.
+        """
         predicates = tuple(f'x["age"] >= {30 + i}' for i in range(len(self.names)))
         request = StatisticRequest(
             SCHEMA,
@@ -259,7 +282,10 @@ class Federation:
 
         def act():
             plan = self.learner.session.plan(request)
+            if changed is not None:
+                plan = replace(plan, query=changed(plan.query, plan.opening), opening=opening or plan.opening)
             query_id = self.learner.session.prepare(plan)
+            self.openings[query_id] = plan.opening
             self.asked.append(query_id)
             self.learner.session.send(query_id)
             return query_id
@@ -285,7 +311,7 @@ class Federation:
                 if phase is Phase.LOST and retry:
                     attempt = session.status(query_id).attempt + 1
                     # Noted before it is sent: the request may arrive although its reply is lost.
-                    self.signed_attempts[query_id] = max(attempt, self.signed_attempts.get(query_id, 1))
+                    self.signed_attempts.add((query_id, attempt))
                     session.retry(query_id)
                     self.happened["retry"] += 1
                 if phase is not Phase.COMPLETE:
@@ -312,7 +338,19 @@ class Federation:
         """The federation key signs a new version, and the coordinator serves it."""
         self.version += 1
         self.served_roster = self.roster.sign(self.keys.federation)
+        self.lies.rosters.append(self.served_roster)
         self.coordinator.roster = self.roster
+
+    def expel(self, name: str) -> bool:
+        """A new roster without a member, or with it again. False if it cannot be spared."""
+        if name in self.expelled:
+            self.expelled.discard(name)
+        elif self.can_spare(name):
+            self.expelled.add(name)
+        else:
+            return False
+        self.issue_roster()
+        return True
 
     def nodes(self):
         return {COORDINATOR: self.coordinator, LEARNER: self.learner, **self.parties}
@@ -332,8 +370,7 @@ class Federation:
         self.network.faults.clear()
         self.network.cut_off.clear()
         self.network.uploads_stalled.clear()
-        self.coordinator.spoil_work = lambda _party, work: work
-        self.coordinator.spoil_total = lambda _query, chunk: chunk
+        self.lies.due.clear()
         for name, node in self.nodes().items():
             node.machine.kill_after, node.machine.disk_full = None, False
             if not node.up:
@@ -373,7 +410,8 @@ class Federation:
         self._check_noticed()
         for name in self.names:
             if self.is_stuck(name):
-                if name not in self.set_back:
+                # A member that deviates may sign heads that its ledger never had.
+                if name not in self.set_back | {self.coalition.deviant}:
                     raise ViolationError(
                         "a sound ledger is not refused", f"{name}: {self.parties[name].refused_to_start}"
                     )
@@ -438,7 +476,7 @@ class Federation:
         A reservation suffices, which the limits count like a charge.
         """
         for name, pair in self._uncharged_after_a_set_back():
-            answered = self.parties[name].guard.answered.keys() - self.set_back
+            answered = self.parties[name].guard.answered.keys() - self.set_back - {self.coalition.deviant}
             saw = {who for who in answered if pair in self.witnessed.get((who, name), set())}
             if saw and self.parties[name].ledger.cost(*pair) is None:
                 raise ViolationError("a set-back ledger is noticed", f"{name} lacks an attempt that {saw} saw")
@@ -446,7 +484,7 @@ class Federation:
     def _check_charged_after_all(self) -> None:
         """A set-back ledger that answers has charged all that a member that answered last was in a cohort with."""
         for name, pair in self._uncharged_after_a_set_back():
-            answered = self.parties[name].guard.answered_last - self.set_back - self.expelled
+            answered = self.parties[name].guard.answered_last - self.set_back - self.expelled - {self.coalition.deviant}
             saw = {who for who, *attempt, _ in self.left if who in answered and tuple(attempt) == pair}
             if saw:
                 raise ViolationError("a set-back ledger is noticed", f"{name} never charged what {saw} saw")

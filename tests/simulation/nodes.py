@@ -169,9 +169,6 @@ class CoordinatorNode:
         self.machine.directory.mkdir()
         self.roster = federation.roster
         self.up = False
-        # What a hostile coordinator shows, by party: changes a Work before it leaves.
-        self.spoil_work: Callable[[str, object], object] = lambda _party, work: work
-        self.spoil_total: Callable[[bytes, bytes], bytes] = lambda _query, chunk: chunk
         self.start()
 
     def start(self) -> None:
@@ -253,14 +250,17 @@ class PartyCalls:
 
     def fetch_roster(self):
         async def roster(_caller):
-            return self.federation.served_roster, self.federation.clock.time()
+            shown = self.federation.lies.told("roster", self.name, self.federation.served_roster)
+            return shown, self.federation.clock.time()
 
         return self._call(roster)
 
     def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
         async def work(caller):
             items, reached = await self._hub().views.work(caller, cursor, wait_s)
-            shown = tuple(self._hub().spoil_work(self.name, work) for work, _ in items)
+            lies = self.federation.lies
+            lies.works.setdefault(self.name, []).extend(work for work, _ in items)
+            shown = tuple(lies.told("work", self.name, work) for work, _ in items)
             return WorkBatch(shown, reached, 0, self._hub().witnesses.show(caller))
 
         return self._call(work)
@@ -272,6 +272,8 @@ class PartyCalls:
         self._call(state)
 
     def ask_witnesses(self, challenge: Envelope) -> None:
+        self.federation.lies.challenges.setdefault(self.name, []).append(challenge)
+
         async def ask(caller):
             self._hub().witnesses.ask(challenge, caller)
 
@@ -279,6 +281,7 @@ class PartyCalls:
 
     def witness(self, witness: Envelope) -> None:
         self.federation.note_witness(self.name, witness)
+        self.federation.lies.witnesses.append(witness)
 
         async def answer(caller):
             self._hub().witnesses.answer(witness, caller)
@@ -288,14 +291,17 @@ class PartyCalls:
     def fetch_witnesses(self, nonce: bytes):
         async def fetch(caller):
             witnesses, shows_heads = self._hub().witnesses, self.federation.shows_heads
-            return witnesses.answers(nonce, caller), witnesses.newest(caller) if shows_heads else None
+            truth = witnesses.answers(nonce, caller), witnesses.newest(caller) if shows_heads else None
+            return self.federation.lies.told("witnesses", self.name, truth)
 
         return self._call(fetch)
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
         if accepts:
             said = Acceptance.from_bytes(answer.payload)
+            self.federation.lies.acceptances.append((said, answer))
             self.federation.check_attempt(self.name, said.query_id, said.attempt)
+            self.federation.coalition.check_acceptance(said)
 
         def submit(caller):
             intake = self._hub().intake
@@ -317,6 +323,7 @@ class PartyCalls:
         self._call(lambda caller: self._hub().intake.chunk(query_id, attempt, chunk, caller))
 
     def receipt(self, receipt: Envelope) -> None:
+        self.federation.lies.receipts.append(receipt)
         self._call(lambda caller: self._hub().intake.receipt(receipt, caller))
 
 
@@ -492,7 +499,7 @@ class LearnerCalls:
 
     def fetch_roster(self):
         async def roster(_caller):
-            return self.federation.served_roster
+            return self.federation.lies.told("roster", LEARNER, self.federation.served_roster)
 
         return self._call(roster)
 
@@ -504,6 +511,8 @@ class LearnerCalls:
         return stated, OWN_FEATURES
 
     def submit_query(self, query: Envelope) -> None:
+        if query not in self.federation.lies.queries:
+            self.federation.lies.queries.append(query)
         self._call(lambda caller: self._hub().intake.query(query, caller))
 
     def watch_query(self, query_id, cursor, wait_s=0):
@@ -514,18 +523,25 @@ class LearnerCalls:
         self._call(lambda caller: self._hub().intake.cancel(cancel, caller))
 
     def retry_query(self, retry: Envelope) -> None:
+        self.federation.lies.retries.append(retry)
         self._call(lambda caller: self._hub().intake.retry(retry, caller))
 
     def fetch_total(self, query_id):
         async def total(caller):
-            return self._hub().views.total(caller, query_id)
+            truth = self._hub().views.total(caller, query_id)
+            shown = self.federation.lies.told("total", LEARNER, truth)
+            self.federation.lies.totals.append(truth)
+            return shown
 
         return self._call(total)
 
     def fetch_chunk(self, query_id, index):
         async def fetch(caller):
             chunk = await self._hub().views.total_chunk(caller, query_id, index)
-            return self._hub().spoil_total(query_id, chunk.ciphertexts)
+            self.federation.fetched = query_id
+            shown = self.federation.lies.told("chunk", LEARNER, chunk.ciphertexts)
+            self.federation.lies.chunks.append(chunk.ciphertexts)
+            return shown
 
         return self._call(fetch)
 
@@ -536,6 +552,7 @@ class LearnerNode:
     def __init__(self, federation: "Federation") -> None:
         self.federation = federation
         self.machine = Machine(LEARNER, federation.directory / LEARNER)
+        self.calls = LearnerCalls(federation)
         directory = self.machine.directory
         directory.mkdir()
         federation.keys.learner.save(directory / "signing.key")
@@ -562,7 +579,7 @@ class LearnerNode:
         )
         try:
             with self.federation.machines.running(self.machine):
-                self.session = Session(config, coordinator=LearnerCalls(self.federation))
+                self.session = Session(config, coordinator=self.calls)
                 self.session._key = self.federation.keys.secret
         except KilledError:
             return

@@ -26,14 +26,17 @@ import coordinator.core
 import learner.planning
 import learner.session
 import parties.answering.lifecycle
+import parties.answering.uploads
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
+from parties.answering.contribution import masked_chunks
 from tests.simulation import faults
-from tests.simulation.federation import Federation, Keys, ProductObfuscators, SharedObfuscators, ViolationError, one_hot
+from tests.simulation.federation import Federation, Keys, ProductObfuscators, SharedObfuscators, one_hot
 from tests.simulation.machine import Machines
 from tests.simulation.nodes import NAME, START_UNIX_S, Clock
+from tests.simulation.promises import ViolationError
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.query import Query
 
@@ -179,7 +182,10 @@ class Bench:
                 limit=Fraction(options.limit),
                 asks=options.asks,
                 shows_heads=options.shows_heads,
+                seed=options.seed,
             )
+            observed = federation.coalition.observed(masked_chunks)
+            self.patch.setattr(parties.answering.uploads, "masked_chunks", observed)
             self.patch.setattr(parties.answering.lifecycle, "integer_vector", one_hot(federation))
             for number, operation in enumerate(operations):
                 self.begun = number + 1

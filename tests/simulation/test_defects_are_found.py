@@ -6,11 +6,16 @@ import learner.opening
 import parties.answering.decisions
 import parties.answering.lifecycle
 import parties.database
+import wire.binding
+import wire.envelopes
 from parties.answering.attempts import Attempts
 from parties.approval.gate import Gate
 from parties.ledger.ledger import Ledger
-from tests.simulation.federation import ViolationError
+from tests.simulation.promises import ViolationError
 from tests.simulation.run import FailedRunError, Options, Report, bench, kept_case, operations_of
+from wire.cohort import Acceptance, Cohort, open_statement
+from wire.errors import Code, WireError
+from wire.roster import Roster
 
 
 def find(*promises: str, first_seed: int = 0, runs: int = 60) -> str:
@@ -33,7 +38,7 @@ def find(*promises: str, first_seed: int = 0, runs: int = 60) -> str:
 def test_totals_that_are_not_bound_are_found(monkeypatch):
     """F1: without the tag a forged total opens."""
     monkeypatch.setattr(learner.opening, "check_tag", lambda *_: None)
-    assert find("a total is its cohort's sum")
+    assert find("a total is its cohort's sum", first_seed=13)
 
 
 def test_charges_that_vanish_with_a_log_are_found(monkeypatch):
@@ -48,20 +53,64 @@ def test_a_ledger_that_is_not_anchored_is_found(monkeypatch):
     """F2 and F3: an older copy of a whole machine answers as if nothing had been spent."""
     monkeypatch.setattr(parties.database, "difference", lambda *_: "")
     monkeypatch.setattr(Ledger, "contradicts", lambda *_: False)
-    assert find("a set-back ledger is noticed", first_seed=36)
+    assert find("a set-back ledger is noticed")
 
 
 def test_attempts_that_no_learner_signed_are_found(monkeypatch):
     """F4: a coordinator starts another attempt by itself, and the party pays. It is checked twice: here by neither."""
     monkeypatch.setattr(parties.answering.lifecycle, "check_signed", lambda *_: None)
     monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
-    assert find("attempts are the learner's")
+    assert find("attempts are the learner's", first_seed=5)
 
 
 def test_a_party_that_does_not_wait_for_people_is_found(monkeypatch):
     monkeypatch.setattr(Gate, "lets_through", lambda *_: True)
     monkeypatch.setattr(Gate, "check", lambda *_: None)
-    assert find("approved before it leaves")
+    assert find("approved before it leaves", first_seed=4)
+
+
+def test_seeds_that_nobody_compares_are_found(monkeypatch):
+    """A learner seals another seed for one party or for all: 0.2.0's parties use what they find."""
+    monkeypatch.setattr(wire.binding, "seed_commitment", lambda *_arguments, **_named: bytes(32))
+    assert find("one coefficient for all", first_seed=16)
+
+
+def members(cohort: Cohort, roster: Roster, *, older: bool = False) -> list[Acceptance]:
+    """The acceptances of a cohort, each signed by a party of the roster, and no more than that."""
+    signed = [open_statement(Acceptance, envelope, roster, older=older) for envelope in cohort.acceptances]
+    return [acceptance for acceptance, _ in signed]
+
+
+def test_an_acceptance_of_another_attempt_in_a_cohort_is_found(monkeypatch):
+    def opened(cohort: Cohort, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
+        found = members(cohort, roster, older=older)
+        if len({said.party for said in found}) != len(found):
+            raise WireError(Code.MESSAGE_MALFORMED)
+        return tuple(found)
+
+    monkeypatch.setattr(Cohort, "open", opened)
+    assert find("members signed for the attempt", first_seed=8)
+
+
+def test_a_member_that_counts_twice_in_a_cohort_is_found(monkeypatch):
+    """A party that is alone with the member that deviates, twice, sends its own values to the coalition."""
+
+    def opened(cohort: Cohort, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
+        found = members(cohort, roster, older=older)
+        if any((said.query_id, said.attempt) != (cohort.query_id, cohort.attempt) for said in found):
+            raise WireError(Code.ATTEMPT_MISMATCH)
+        return tuple(found)
+
+    monkeypatch.setattr(Cohort, "open", opened)
+    monkeypatch.setattr(parties.answering.decisions, "check_cohort", lambda *_: None)
+    assert find("no contribution appears alone", first_seed=15)
+
+
+def test_signatures_without_the_federation_are_found(monkeypatch):
+    """What a member signed in another federation counts here: its queries, or its statements on a longer ledger."""
+    real = wire.envelopes.signed_bytes
+    monkeypatch.setattr(wire.envelopes, "signed_bytes", lambda _federation, kind, payload: real(None, kind, payload))
+    assert find("a sound ledger is not refused", "attempts are the learner's")
 
 
 @pytest.mark.parametrize(

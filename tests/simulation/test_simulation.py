@@ -14,7 +14,7 @@ from tests.simulation.run import CASES, Report, bench, kept_case, simulate
 OPERATIONS = 5_000
 MORE_OPERATIONS = 20_000
 MANY_OPERATIONS = 1_000_000
-PAIRS_AT_LEAST = 100
+PAIRS_AT_LEAST = 20
 
 
 @pytest.mark.parametrize(

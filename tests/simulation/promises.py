@@ -1,0 +1,128 @@
+"""What a coalition of learner, coordinator and one member can compute of what leaves the other parties, in every run.
+
+The coalition has the Paillier key, all uploads, all pads of tags, and the masks that the others share with the member
+that deviates. So it opens each upload, takes away what it knows, and must not find the party's own values: only the
+masks between two honest members of one cohort protect them, which cancel in the total over all of them and nowhere
+else. That holds if the members of a cohort signed what the party was shown, for this attempt, with keys that serve no
+other, and if all tags use one coefficient: otherwise the total's tag tells more than the total.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from dpcore.paillier.masks import CohortAttempt, cohort_mask
+from dpcore.paillier.packing import pack
+from dpcore.paillier.secret import SecretKey
+from dpcore.paillier.tag import PRIME, pad, polynomial, tag_mask
+from wire.cohort import Acceptance
+from wire.query import OpenedQuery
+from wire.upload import Chunk
+
+Attempt = tuple[bytes, int]
+"""A query's id and the attempt's number."""
+
+
+@dataclass
+class ViolationError(Exception):
+    """A promise that a run broke."""
+
+    promise: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """What a party masked, for which cohort as it was shown to it."""
+
+    opened: OpenedQuery
+    values: np.ndarray
+    own_name: str
+    own_key: X25519PrivateKey
+    acceptances: Sequence[Acceptance]
+    cohort_digest: bytes
+    alpha: int
+
+
+@dataclass
+class Coalition:
+    """What the parties accepted and masked, and the checks of what leaves. deviant: the member that deviates, if any.
+
+    unequal: the parties for which a learner sealed another seed than the query commits to, by query. foreign: ids of
+    queries that are not this federation's.
+    """
+
+    deviant: str = ""
+    unequal: dict[bytes, frozenset[str]] = field(default_factory=dict)
+    foreign: set[bytes] = field(default_factory=set)
+    _mask_keys: dict[bytes, tuple[str, bytes, int]] = field(default_factory=dict)
+    _masked: dict[tuple[str, bytes, int], _Masked] = field(default_factory=dict)
+    _coefficients: dict[Attempt, dict[int, str]] = field(default_factory=dict)
+
+    def observed(self, real: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
+        """`masked_chunks`, which notes what it masks."""
+
+        def masked(opened, values, chunks, *, own_name, own_key, acceptances, cohort_digest, alpha):
+            own = next(each for each in acceptances if each.party == own_name)
+            said = _Masked(opened, values.copy(), own_name, own_key, acceptances, cohort_digest, alpha)
+            self._masked[own_name, opened.query_id, own.attempt] = said
+            names = {"own_name": own_name, "own_key": own_key, "acceptances": acceptances}
+            return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha)
+
+        return masked
+
+    def check_acceptance(self, said: Acceptance) -> None:
+        """A party accepts a query of its federation, with a mask key of its own for this attempt."""
+        if said.query_id in self.foreign:
+            raise ViolationError("queries are this federation's", f"{said.party} accepts another federation's query")
+        whose = (said.party, said.query_id, said.attempt)
+        if self._mask_keys.setdefault(said.mask_key, whose) != whose:
+            raise ViolationError("a mask key serves one attempt", f"{whose} and {self._mask_keys[said.mask_key]}")
+
+    def check_charges(self, party: str, is_charged: Callable[[bytes], bool]) -> None:
+        """A query with another seed for a party than it commits to costs the party nothing."""
+        for query_id, parties in self.unequal.items():
+            if party in parties and is_charged(query_id):
+                raise ViolationError("one coefficient for all", f"{party} paid for a query with another seed")
+
+    def check_leaving(self, party: str, query_id: bytes, attempt: int, chunk: Chunk, secret: SecretKey) -> None:
+        """What leaves a party protects it from the coalition."""
+        if party == self.deviant:
+            return
+        masked = self._masked[party, query_id, attempt]
+        strangers = [said.party for said in masked.acceptances if not self._is_genuine(said, query_id, attempt)]
+        if others := [name for name in strangers if name != self.deviant]:
+            raise ViolationError("members signed for the attempt", f"{party} sent with {others}, who did not")
+        self._coefficients.setdefault((query_id, attempt), {}).setdefault(masked.alpha, party)
+        if len(used := self._coefficients[query_id, attempt]) > 1:
+            raise ViolationError("one coefficient for all", f"those of {' and '.join(used.values())} differ")
+        known = {said.party: said.mask_key for said in masked.acceptances if said.party in strangers}
+        self._check_hidden(masked, attempt, known, chunk, secret)
+
+    def _is_genuine(self, said: Acceptance, query_id: bytes, attempt: int) -> bool:
+        """Whether this member alone knows the private half of its mask key, and signed it for this attempt."""
+        whose = self._mask_keys.get(said.mask_key)
+        return said.party != self.deviant and whose == (said.party, query_id, attempt)
+
+    def _check_hidden(
+        self, masked: _Masked, attempt: int, known: Mapping[str, bytes], chunk: Chunk, secret: SecretKey
+    ) -> None:
+        """Without the masks that the coalition knows, neither the slots nor the tag are those of the values alone."""
+        opened, key = masked.opened, secret.public_key
+        *slots, tag = secret.decrypt_many(key.from_wire(chunk.ciphertexts))
+        assert len(slots) == opened.value_ciphertexts, "a query of the simulation has one chunk"
+        encoding = opened.query.encoding
+        about = CohortAttempt(opened.query_id, attempt, masked.cohort_digest)
+        shape = (len(slots), encoding.slots_per_ciphertext(key.bits))
+        mask = cohort_mask(masked.own_name, masked.own_key, known, about, shape=shape, value_bits=encoding.value_bits)
+        own = next(said for said in masked.acceptances if said.party == masked.own_name)
+        alone = pack(masked.values, own.rows, encoding, key.bits, mask)
+        of_tag = polynomial(masked.values, masked.alpha) + tag_mask(masked.own_name, masked.own_key, known, about)
+        of_tag += pad(masked.own_key, opened.query.binding.opening_key, masked.own_name, about)
+        if any(int(a) == int(b) for a, b in zip(slots, alone, strict=True)) or (int(tag) - of_tag) % PRIME == 0:
+            raise ViolationError("no contribution appears alone", f"{masked.own_name} sent its own to the coalition")
