@@ -391,12 +391,15 @@ def unsigned(_world, _query_id):
     ],
 )
 def test_an_attempt_that_the_learner_did_not_start_is_refused_and_costs_nothing(ada, made):
-    """A coordinator that shows another attempt after a complete one cannot make the party pay for it."""
+    """A coordinator that shows another attempt after a complete one cannot make the party pay for it, or sign."""
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
-    once = spent(ada)
-    assert not ada.go(envelope, attempt=2, retry=made(ada.world, envelope.payload_hash))
-    assert ada.hub.accepted == [True, False]
+    once, retry = spent(ada), made(ada.world, envelope.payload_hash)
+    assert not ada.go(envelope, attempt=2, retry=retry)
+    assert ada.hub.accepted == [True]
+    # Nor would the decision let it through, which comes after that.
+    with pytest.raises(WireError):
+        decide(ada.world.open(envelope), 2, ada.lifecycle.party, ada.world.roster, retry)
     assert (spent(ada), reserved(ada), ada.state(envelope, 2)) == (once, 0, None)
 
 
