@@ -59,7 +59,7 @@ def _served(config: LearnerConfig, state: LearnerState) -> Roster | None:
     """The coordinator's roster; None if it cannot be reached, or does not know this learner yet."""
     try:
         with Coordinator(config.coordinator, config.tls.files, give_up_after_s=_TRY_S, note=lambda _: None) as calls:
-            return state.accept_roster(calls.fetch_roster())
+            return state.accept_roster(calls.fetch_roster(), config.federation)
     except (ConnectionLostError, TimedOutError):
         return None
     except WireError as error:
