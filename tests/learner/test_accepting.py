@@ -202,6 +202,19 @@ def test_the_file_keeps_its_mode(made, lab):
     assert lab.parties.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o662, 0o664])
+def test_a_file_that_others_may_write_asks_nobody(made, lab, mode):
+    """Who can add a party to it receives the seed."""
+    accept(lab, member_of(made, "south"))
+    text = lab.parties.read_text()
+    lab.parties.chmod(mode)
+    with pytest.raises(ConfigurationError, match=r"parties\.toml"):
+        selection(lab.parties, made.roster)
+    with pytest.raises(ConfigurationError, match=r"parties\.toml"):
+        accept(lab, member_of(made, "north"))
+    assert lab.parties.read_text() == text
+
+
 def test_the_roster_of_another_key_is_refused(lab, tmp_path):
     other = provision(tmp_path / "g", federation="clinics", coordinator_address="localhost:1", parties=["a"])
     content = (other.directory / "federation/roster.signed").read_bytes()
