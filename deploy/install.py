@@ -9,8 +9,8 @@ fetches nothing more (`--no-deps --no-build-isolation`).
 
 constraints.txt says for each package who needs it (`# via`), so that only what is needed is installed. To renew it:
 
-    uv pip compile pyproject.toml --all-extras --universal --python-version 3.11.7 --generate-hashes --no-header \
-        --upgrade --output-file constraints.txt
+    uv pip compile pyproject.toml --all-extras --universal --python-version 3.11.7 --generate-hashes \
+        --no-strip-extras --no-header --upgrade --output-file constraints.txt
 """
 
 # ruff: noqa: INP001  (a script beside samples: it runs before anything is installed)

@@ -10,7 +10,6 @@ as they are in the query.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -28,7 +27,7 @@ from dpcore.records.features import plain
 from dpcore.records.margin_weights import WEIGHT_BITS
 from dpcore.records.schema import Schema
 from rado.v1 import envelope_pb2, query_pb2
-from radofed.common.printing import duration, local_time, printable
+from radofed.common.printing import duration, json_text, local_time
 from wire.envelopes import parse
 from wire.predicates import read_nodes
 from wire.query import Query
@@ -200,11 +199,11 @@ class _Shown:
 
 def _schema_fields(schema: Schema) -> Iterator[SignedField]:
     """The canonical form of a schema is a function of these, and they of it."""
-    yield SignedField("schema.name", _json(schema.name))
+    yield SignedField("schema.name", json_text(schema.name))
     yield SignedField("schema.bias", "true" if schema.bias else "false")
-    yield SignedField("schema.label", _json(plain(schema.label)))
+    yield SignedField("schema.label", json_text(plain(schema.label)))
     for place, feature in enumerate(schema.features):
-        yield SignedField(f"schema.features[{place}]", _json(plain(feature)))
+        yield SignedField(f"schema.features[{place}]", json_text(plain(feature)))
 
 
 def _key_fields(envelope: envelope_pb2.Signed) -> Iterator[SignedField]:
@@ -249,9 +248,4 @@ def _text(field: FieldDescriptor, value: Any) -> str:
         return value.hex()
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _json(value) if isinstance(value, str) else str(value)
-
-
-def _json(value: Any) -> str:
-    """JSON in which every character that cannot be seen is written out. A backslash of the text is doubled."""
-    return printable(json.dumps(value, ensure_ascii=False))
+    return json_text(value) if isinstance(value, str) else str(value)

@@ -55,7 +55,7 @@ def pending(
     ]
     if full and found:
         lines = [line for each in found for line in (f"query {each}", *signed_lines(each.signed))]
-        return Result({"pending": data}, "\n".join(lines))
+        return Result({"pending": data}, in_lines(lines))
     return Result({"pending": data}, _table(found))
 
 

@@ -40,7 +40,7 @@ def test_every_package_is_pinned_and_has_hashes(file):
     assert packages
     for name, block in packages.items():
         first, *lines = block.splitlines()
-        assert re.match(r"[\w.-]+==[\w.]+( ; [^\\]+)? \\$", first), name
+        assert re.match(r"[\w.-]+(\[[\w,-]+\])?==[\w.]+( ; [^\\]+)? \\$", first), name
         hashes = [line for line in lines if not line.startswith("    #")]
         assert hashes
         assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes), name

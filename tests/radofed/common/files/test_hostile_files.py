@@ -260,7 +260,7 @@ class Readers:
         return self.root / "round.json", lambda content: (put(content), status._queries(path, {}))
 
     def signing_key(self):
-        return self.root / "signing.key", SigningKey.load
+        return self.root / "signing.key", lambda path: SigningKey.load(path, "clinics")
 
     def federation_key(self):
         return self.root / "federation.pub", load_public_key
