@@ -29,12 +29,17 @@ ROWS: Mapping[str, Row] = {
         "the seed of the tag's coefficient, sealed for each party",
         "The learner to two parties: one party's values, from the total's tag (advisory of 0.2.1)",
         "Noticed. The signed query commits to one seed, and each party compares its own before it accepts and before "
-        "it uploads",
+        "it uploads. Only parties that the learner accepted get one",
         {
             "parties/answering/test_lifecycle.py": (
                 "test_a_query_with_another_seed_for_this_party_is_refused_and_not_charged",
                 "test_an_upload_checks_the_seed_again",
             ),
+            "hostile/test_unequal_seeds.py": (
+                "test_a_party_refuses_another_seed_than_the_query_commits_to",
+                "test_with_one_seed_the_tag_tells_nothing_but_the_total",
+            ),
+            "learner/test_asked_parties.py": ("test_a_party_that_was_not_accepted_gets_no_seed",),
             "dpcore/research/test_who_learns_what.py": ("test_each_rule_that_is_left_out_is_found_and_nothing_else",),
         },
     ),

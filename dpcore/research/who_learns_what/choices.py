@@ -19,6 +19,8 @@ from dpcore.research.who_learns_what.protocol import TODAY, Protocol, Shown
 _VARIANTS = 2
 """Two suffice: a mask cancels if both ends have one digest, whatever the others are."""
 
+_PARTIES_TOLD_APART = 3
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -83,9 +85,8 @@ def findings(setting: Setting, protocol: Protocol = TODAY) -> Findings:
             extra |= got.excess
             sizes.add(got.fewest)
     else:
-        for choice in _pairs(setting):
-            if setting.honest <= choice[-1].keys():
-                changes |= accepted(coalition, honest, choice, protocol)
+        for choice in _before_the_last(setting):
+            changes |= accepted(coalition, honest, choice, protocol)
     return Findings(frozenset(extra), min(sizes - {0}, default=0), frozenset(changes))
 
 
@@ -121,6 +122,18 @@ def _is_first_of_its_kind(shown: Iterable[Shown | None]) -> bool:
                 return False
             seen.add(what.members)
     return True
+
+
+def _before_the_last(setting: Setting) -> Iterator[Choice]:
+    """Two attempts: in the last, whose total is opened, all are shown one cohort; in the other, anything.
+
+    More than three parties are shown a whole cohort in the other, too: the rest would take minutes.
+    """
+    last = _same(setting, 2, setting.everyone)
+    if setting.parties <= _PARTIES_TOLD_APART:
+        yield from ([*first, last] for first in _single(setting))
+    else:
+        yield from ([_same(setting, 1, members), last] for members in _whole_cohorts(setting))
 
 
 def _pairs(setting: Setting) -> Iterator[Choice]:

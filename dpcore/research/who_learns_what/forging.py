@@ -63,7 +63,7 @@ def accepted(
     if coalition.learner or set(choice[-1].values()) != {target}:
         raise ValueError("a total is judged by an honest learner, for one cohort: show all honest parties the same")
     uploads = [upload(party, what, protocol) for shown in choice for party, what in sorted(shown.items())]
-    moves = list(_moves(coalition, uploads, protocol))
+    moves = list(_moves(coalition, uploads, target, protocol))
     if not moves:
         return frozenset()
 
@@ -85,9 +85,9 @@ def accepted(
     return frozenset(changes)
 
 
-def _moves(coalition: Coalition, uploads: Sequence[Upload], protocol: Protocol) -> Iterator[_Move]:
+def _moves(coalition: Coalition, uploads: Sequence[Upload], target: Shown, protocol: Protocol) -> Iterator[_Move]:
     width = protocol.values + 1
-    if not coalition.coordinator and not coalition.members:
+    if not coalition.coordinator and not coalition.members & target.members:
         return
     yield from (_Move(_only(slot, Form.number(1), width)) for slot in range(width))
     if protocol.has_tag:

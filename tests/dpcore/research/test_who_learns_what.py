@@ -142,6 +142,12 @@ def test_what_is_found_does_not_depend_on_the_numbers_that_were_drawn(point):
     assert accepted(coalition, HONEST, pair, Protocol(pads_name_attempt=False), point=point) == EVERY_CHANGE
 
 
+@pytest.mark.parametrize("coordinator", [False, True])
+def test_a_party_that_was_asked_and_is_not_in_the_cohort_adds_numbers_with_the_coordinator_only(coordinator):
+    coalition = Coalition(coordinator=coordinator, members=frozenset("M"))
+    assert accepted(coalition, HONEST, [shown("ABC")]) == (NUMBERS if coordinator else frozenset())
+
+
 def test_a_total_is_judged_for_one_cohort_by_a_learner_outside():
     split = [{**shown("AB"), **shown("C", variant=1)}]
     with pytest.raises(ValueError, match="show all honest parties the same"):
