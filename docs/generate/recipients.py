@@ -33,7 +33,7 @@ ROWS: Mapping[str, Row] = {
         {
             "parties/answering/test_lifecycle.py": (
                 "test_a_query_with_another_seed_for_this_party_is_refused_and_not_charged",
-                "test_an_upload_checks_the_seed_again",
+                "test_masking_itself_refuses_another_seed",
             ),
             "hostile/test_unequal_seeds.py": (
                 "test_a_party_refuses_another_seed_than_the_query_commits_to",

@@ -621,8 +621,22 @@ def test_a_roster_may_have_the_largest_version():
 
 def test_a_status_has_no_more_parties_than_a_query():
     """An entry of a few bytes takes hundreds at the learner."""
-    silent = PartyProgress("", PartyState.SILENT)
+    silent = PartyProgress("a", PartyState.SILENT)
     status = QueryStatus(b"q" * 32, 1, Phase.ANSWERING, (silent,) * MAX_PARTIES, "", "", 1, 0, 1)
     assert QueryStatus.from_proto(status.to_proto()) == status
     longer = replace(status, parties=(silent,) * (MAX_PARTIES + 1))
     refused(lambda: QueryStatus.from_proto(longer.to_proto()), Code.MESSAGE_TOO_LARGE)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        PartyProgress("a\nb", PartyState.SILENT),
+        PartyProgress("", PartyState.SILENT),
+        PartyProgress("a", PartyState.REFUSED, "NO\x1b[2J"),
+    ],
+    ids=["a name of two lines", "no name", "a code with an escape sequence"],
+)
+def test_a_status_with_names_or_codes_of_another_form_is_refused(odd):
+    status = QueryStatus(b"q" * 32, 1, Phase.ANSWERING, (odd,), "", "", 1, 0, 1)
+    refused(lambda: QueryStatus.from_proto(status.to_proto()), Code.MESSAGE_MALFORMED)

@@ -36,6 +36,7 @@ from wire.binding import Binding, OpeningSecret
 from wire.cohort import Ready, open_statement
 from wire.envelopes import sha256
 from wire.errors import Code, ConnectionLostError, WireError
+from wire.features import Feature
 from wire.query import Query
 from wire.status import PartyState, Phase
 from wire.upload import upload_digest
@@ -171,7 +172,7 @@ def test_a_query_with_one_seed_for_all_is_answered(ada):
 @pytest.mark.parametrize(
     ("query", "code"),
     [
-        (lambda world: sealed(world, without="ada"), Code.QUERY_INVALID),
+        (lambda world: sealed(world, without="ada"), Code.PARTY_NOT_ASKED),
         (lambda world: sealed(world, ada=OTHER), Code.SEED_MISMATCH),
         (lambda world: replace(sealed(world), nonce=secrets.token_bytes(16)), Code.SEED_MISMATCH),
         (
@@ -210,8 +211,25 @@ def test_digits_of_a_query_that_does_not_commit_show_unequal_seeds(world):
     assert digits(sealed(world, without="cy"))[2] is None
 
 
-def test_an_upload_checks_the_seed_again(ada, monkeypatch):
-    """The node may have been updated since it accepted. Nothing leaves, and nothing is charged."""
+@pytest.mark.parametrize(
+    ("check", "query"),
+    [
+        ("check_seed", lambda world: sealed(world, ada=OTHER)),
+        ("check_features_complete", lambda world: world.query(lacks=(Feature.SIGNED_RETRIES,))),
+        ("check_features_known", lambda world: world.query(features=("a-later-feature",))),
+    ],
+)
+def test_a_node_that_was_updated_sends_nothing_for_what_it_would_not_accept_now(ada, monkeypatch, check, query):
+    monkeypatch.setattr(parties.answering.decisions, check, lambda *_: None)
+    envelope, cohort = ready(ada, query(ada.world))
+    monkeypatch.undo()
+    ada.upload(envelope, cohort)
+    assert ada.hub.chunks == {}
+    assert ada.state(envelope) is S.ENDED
+    assert spent(ada) == 0
+
+
+def test_masking_itself_refuses_another_seed(ada, monkeypatch):
     monkeypatch.setattr(parties.answering.decisions, "check_seed", lambda *_: None)
     envelope, cohort = ready(ada, sealed(ada.world, ada=OTHER))
     ada.upload(envelope, cohort)
