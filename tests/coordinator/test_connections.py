@@ -32,7 +32,7 @@ def test_calls_count_over_all_connections_until_they_end(world, node, clients, m
         for _ in range(4):
             connection.send(WORK, poll)
     both = lambda: [code for connection in opened for code in codes(connection)]  # noqa: E731 - asked again and again
-    assert pump_until(opened, lambda: len(both()) == 2)
+    assert pump_until(opened, lambda: len(both()) >= 2)
     assert both() == [Code.CALLS_TOO_MANY] * 2
     refused(Code.CALLS_TOO_MANY, clients["ann"].work)
     clients["bob"].work()
@@ -70,7 +70,7 @@ def test_requests_count_until_they_are_answered(world, node, clients, monkeypatc
     with closing(connections(world, node, 1)[0]) as connection:
         for _ in range(3):
             connection.send(WORK, padded)
-        assert pump_until([connection], lambda: len(connection.ended) == 1)
+        assert pump_until([connection], lambda: len(connection.ended) >= 1)
         assert codes(connection) == [Code.CALLS_TOO_MANY]
     wait_until(lambda: not node.node._gate._calls)
 

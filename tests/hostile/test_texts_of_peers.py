@@ -22,8 +22,8 @@ from radofed.common.pages import _finalized, environment
 from radofed.common.printing import columns, in_lines, json_text
 from tests.learner.setting import Setting
 from tests.learner.test_learner_commands import Learner
-from wire.errors import Code
-from wire.status import PartyProgress, PartyState, Phase
+from wire.errors import Code, WireError
+from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 from wire.transport import translate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,6 +200,18 @@ def test_every_text_of_a_coordinator_s_answers(learner_world, capsys, tmp_path, 
         for _, out, err in run():
             assert safe(out), (kind, path)
             assert safe(err), (kind, path)
+
+
+@pytest.mark.parametrize("path", [("code",), ("parties", 0, "party"), ("parties", 0, "code")], ids=str)
+def test_names_and_codes_of_a_status_are_refused(path):
+    """They are shown in tables and lists of names. A detail is a sentence, and becomes one line."""
+    parties = (PartyProgress("ada", PartyState.REFUSED, Code.UNAVAILABLE),)
+    status = QueryStatus(bytes(32), 1, Phase.FAILED, parties, "A_CODE_OF_A_LATER_VERSION", HOSTILE, 1, 1, 1)
+    assert safe(QueryStatus.from_proto(status.to_proto()).detail, 1)
+    message = status.to_proto()
+    spoiled(message, path)
+    with pytest.raises(WireError, match="not well formed"):
+        QueryStatus.from_proto(message)
 
 
 @pytest.mark.parametrize("method", ["WatchQuery", "FetchTotal", "FetchRoster", "FetchFeatures", "SubmitQuery"])

@@ -9,6 +9,7 @@ from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
 from radofed.common.logs import quiet_grpc
+from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -73,7 +74,7 @@ def accept(
 
     loaded = LearnerConfig.load(config)
     found = accept(loaded, find_party(loaded, config.parent, name, fingerprint))
-    return Result({"party": name, "changed": found.changed, "parties": found.file}, "\n".join(found.sentences()))
+    return Result({"party": name, "changed": found.changed, "parties": found.file}, in_lines(found.sentences()))
 
 
 def add_to(app: typer.Typer) -> None:
