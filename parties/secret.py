@@ -36,7 +36,7 @@ def load(path: Path) -> bytes:
 
 def _create(path: Path, random: RandomSource) -> bytes:
     secret = random.bytes(SECRET_BYTES)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Written atomically, and on disk before use: noise cannot be repeated once its secret is lost.
     write_durably(path, secret, temporary=path.with_name(f".{path.name}.new"))
     return secret

@@ -353,7 +353,7 @@ def test_a_report_to_sign_beside_running_nodes(federation, tmp_path):
 
 def _shown_again(data: dict, queries: list[dict]) -> list[dict]:
     """The history's queries, with what a report adds to each."""
-    added = ("columns", "predicates", "more_predicates", "honest_parties")
+    added = ("columns", "predicates", "more_predicates", "honest_parties", "signed")
     return [
         query | {name: reported[name] for name in added}
         for query, reported in zip(queries, data["queries"], strict=True)

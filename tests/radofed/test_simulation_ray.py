@@ -70,7 +70,7 @@ def refusal(kind, call):
 def knock(address, metadata):
     try:
         ask = grpc.insecure_channel(address).unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")
-        ask(b"", metadata=metadata, timeout=HANG_S)
+        ask(b"", metadata=metadata, timeout=600)
     except grpc.RpcError as error:
         return error.code().name
     return "OK"
