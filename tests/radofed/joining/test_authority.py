@@ -81,7 +81,8 @@ class Old:
         served.start()
         try:
             with open_channel(f"localhost:{port}", self.tls(client)) as channel:
-                return Caller(f"localhost:{port}", give_up_after_s=give_up_after_s)(channel.unary_unary("/t/Name"), b"x")
+                call = channel.unary_unary("/t/Name")
+                return Caller(f"localhost:{port}", give_up_after_s=give_up_after_s)(call, b"x")
         finally:
             served.stop(0)
 
