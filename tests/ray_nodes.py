@@ -37,6 +37,8 @@ LOOPBACK = {
     # As on a large machine; without this, Ray sets one thread for its workers.
     "OPENBLAS_NUM_THREADS": "3",
 }
+# Ray gives a node thirty seconds to start, whatever the machine.
+_STARTS = 5
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 # Ray names a process after what it computes.
 _ITEM, _ACTOR = b"ray::run_item", b"ray::_Guarded"
@@ -54,7 +56,18 @@ class RayNodes:
         self._temporary = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
         mode["RAY_TMPDIR"] = self._temporary.name
         self.environment = clean | LOOPBACK | mode | ({} if authenticated else {"RAY_AUTH_MODE": "disabled"})
-        self._process = subprocess.Popen(
+        for left in reversed(range(_STARTS)):
+            self._process = self._started(nodes, processors)
+            try:
+                self.address = self._say("address")
+            except AssertionError:
+                if not left:
+                    raise
+            else:
+                break
+
+    def _started(self, nodes: int, processors: int) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, __file__, str(nodes), str(processors)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -63,7 +76,6 @@ class RayNodes:
             cwd=ROOT,
             env=self.environment,
         )
-        self.address = self._say("address")
 
     @property
     def has_ended(self) -> bool:
