@@ -6,6 +6,7 @@ Every step may be repeated or interrupted at any point: progress is in the ledge
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -194,14 +195,21 @@ class QueryLifecycle:
         return unfinished | self.gate.waiting() | self._withdrawals.queries()
 
     def end_absent(self, open_queries: Iterable[bytes]) -> None:
-        """End every attempt at a query that is no longer open at the coordinator."""
-        still_open = set(open_queries)
+        """End what this party holds of all queries but these."""
+        self.end_queries(self.held() - set(open_queries))
+
+    def end_queries(self, absent: AbstractSet[bytes]) -> None:
+        """End what this party holds of these queries, which are no longer open at the coordinator.
+
+        Of no others: another thread may accept one meanwhile.
+        """
         for held in self._attempts.unfinished():
-            if held.query_id not in still_open:
+            if held.query_id in absent:
                 self._end(held, "the query is not open at the coordinator")
                 self._delivered.pop((held.query_id, held.attempt), None)
-        self.gate.end_absent(still_open)
-        self._withdrawals.keep_only(still_open)
+        for query_id in self.gate.waiting() & absent:
+            self.gate.gone(query_id, 0)
+        self._withdrawals.discard(absent)
 
     def end_expired(self) -> None:
         """End every attempt whose query has expired by this party's clock, and delete those that ended long ago."""

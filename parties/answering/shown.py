@@ -158,5 +158,5 @@ class ShownWork:
             return
         self.cursor = batch.cursor
         if self._unlisted is not None and not batch.work and not batch.unreadable:
-            self._lifecycle.end_absent(self._lifecycle.held() - self._unlisted)
+            self._lifecycle.end_queries(self._unlisted)
             self.is_sweeping, self._unlisted = False, None

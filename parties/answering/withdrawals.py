@@ -4,7 +4,7 @@ A party refuses with the message that it also answers with. A coordinator of an 
 party and rejects the refusal; the others then wait until the phase ends.
 """
 
-from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from wire.cohort import Refusal
@@ -63,9 +63,8 @@ class Withdrawals:
         self._codes.pop((query_id, attempt), None)
         self._arrived.pop((query_id, attempt), None)
 
-    def keep_only(self, open_queries: Iterable[bytes]) -> None:
-        """Discard attempts at all other queries."""
-        still_open = set(open_queries)
+    def discard(self, query_ids: AbstractSet[bytes]) -> None:
+        """Discard all attempts at these queries."""
         for key in {*self._codes, *self._arrived}:
-            if key[0] not in still_open:
+            if key[0] in query_ids:
                 self.forget(*key)

@@ -73,11 +73,6 @@ class Gate:
         """The queries that wait for a decision, as far as the history knows, also expired ones."""
         return self._history.waiting_ids()
 
-    def end_absent(self, still_open: set[bytes]) -> None:
-        """As `gone` for every query that waited and is no longer open at the coordinator."""
-        for query_id in self.waiting() - still_open:
-            self.gone(query_id, 0)
-
 
 def _refused(decided: Decided) -> WireError:
     """The refusal that a person decided on."""

@@ -94,6 +94,25 @@ def test_a_sweep_ends_what_it_does_not_list_and_keeps_no_ids_of_others(ada, look
     assert [ada.state(query) for query in held] == [AttemptState.READY, AttemptState.ENDED, AttemptState.READY]
 
 
+def test_what_is_accepted_at_the_moment_when_a_sweep_ends_goes_on(ada, looking, monkeypatch):
+    """Another thread accepts a query that was listed, between two looks at what this party holds."""
+    query = ada.world.ask()
+    assert not looking.take(query)
+    unfinished, looks = ada.attempts.unfinished, []
+
+    def accepting():
+        found = unfinished()
+        if not looks:
+            looks.append(found)
+            assert ada.go(query)
+        return found
+
+    monkeypatch.setattr(ada.attempts, "unfinished", accepting)
+    assert not looking.take()
+    assert looks
+    assert ada.state(query) is AttemptState.READY
+
+
 def test_junk_does_not_end_a_sweep(ada, looking):
     held = ada.world.ask()
     assert ada.go(held)
