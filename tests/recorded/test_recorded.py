@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from coordinator.config import CoordinatorConfig
-from coordinator.live import restore
+from coordinator.live import LiveQuery, restore
 from coordinator.store import Store, read_queries, read_roster, read_seen
+from dpcore.errors import TotalError
+from dpcore.paillier.secret import SecretKey
 from learner.config import LearnerConfig
 from learner.journal import query_ids_of
 from learner.keys import load_key
@@ -38,6 +40,7 @@ from radofed.common.files.databases import kept_file
 from radofed.common.files.schemas import load_schema
 from radofed.node_config import role_of
 from tests.full_disk import fill
+from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Receipt, open_statement
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.query import open_query
@@ -46,7 +49,7 @@ from wire.status import Phase
 from wire.upload import CHUNK_BYTES
 
 HERE = Path(__file__).parent
-VERSIONS = ("0.1", "0.2", "0.2.0")
+VERSIONS = ("0.1", "0.2", "0.2.0", "0.2.1")
 CURVES = HERE / "0.2.0"
 """Of a run of `additive`: its queries have feature maps."""
 # Formats of the ledger, with the file of each.
@@ -72,7 +75,7 @@ def recorded(request, tmp_path) -> Path:
 
 
 def test_there_is_little_of_it():
-    assert sum(file.stat().st_size for file in HERE.rglob("*") if "__pycache__" not in file.parts) < 500_000
+    assert sum(file.stat().st_size for file in HERE.rglob("*") if "__pycache__" not in file.parts) < 700_000
 
 
 def test_configurations_are_read(recorded):
@@ -83,7 +86,7 @@ def test_configurations_are_read(recorded):
     assert [role_of(recorded / f"{role.value}.toml") for role in Role] == list(Role)
     policy = Policy.load(recorded / "policy.toml")
     assert "plain" in policy.designs
-    assert policy.limits.of_ledger.lifetime.epsilon == {"0.1": 100, "0.2": 100, "0.2.0": 400}[recorded.name]
+    assert policy.limits.of_ledger.lifetime.epsilon == (400 if recorded.name == "0.2.0" else 100)
     assert [feature.name for feature in load_schema(recorded / "schema.toml").features] == ["age", "smoker"]
 
 
@@ -130,7 +133,7 @@ def test_a_learners_state_and_releases_are_read(recorded):
     assert [release.rados.shape for release in rados[:1]] == ([] if recorded.name == "0.2.0" else [(40, 3)])
 
 
-@pytest.mark.parametrize("version", ["0.1", "0.2"])
+@pytest.mark.parametrize("version", ["0.1", "0.2", "0.2.1"])
 def test_models_predict(version):
     for name in ("mean-variance", "radoboost"):
         model = Model.load(HERE / version / f"{name}.json")
@@ -178,21 +181,43 @@ def test_the_journal_of_a_run_names_its_queries():
     ]  # fmt: skip
 
 
+def live_total(version: str, to: Path) -> tuple[LiveQuery, list[bytes], SecretKey]:
+    """The query of a recorded total, the total's chunks, and the learner's key."""
+    shutil.copy(HERE / version / "paillier.jwk", to)
+    (to / "paillier.jwk").chmod(0o600)
+    store = Store(unpacked(f"{version}/coordinator.sqlite.gz", to / "coordinator.sqlite"), "clinics")
+    lives = {each.query_id: restore(each, now=0, now_unix_s=each.submitted_at_unix_s) for each in store.load()}
+    store.close()
+    ((query_id, content),) = ((path.name, path.read_bytes()) for path in (HERE / version / "totals").iterdir())
+    assert len(content) <= CHUNK_BYTES
+    return lives[bytes.fromhex(query_id)], [content], load_key(to / "paillier.jwk").secret
+
+
 def test_a_total_of_version_0_1_opens_with_its_key(tmp_path):
     """The learner's key, the query, the statements of the cohort and the ciphertexts, all of version 0.1."""
     recorded = HERE / "0.1"
-    shutil.copy(recorded / "paillier.jwk", tmp_path)
-    (tmp_path / "paillier.jwk").chmod(0o600)
-    store = Store(unpacked("0.1/coordinator.sqlite.gz", tmp_path / "coordinator.sqlite"), "clinics")
-    lives = {each.query_id: restore(each, now=0, now_unix_s=each.submitted_at_unix_s) for each in store.load()}
-    store.close()
-    ((query_id, content),) = ((path.name, path.read_bytes()) for path in (recorded / "totals").iterdir())
-    assert len(content) <= CHUNK_BYTES
-    live = lives[bytes.fromhex(query_id)]
-    release = Release.load(recorded / "releases" / query_id[:16])
+    live, chunks, secret = live_total("0.1", tmp_path)
+    release = Release.load(recorded / "releases" / live.query_id.hex()[:16])
     roster = open_roster(release.roster_envelope, load_public_key(recorded / "federation.pub"))
-    opened = open_total(live.total, [content], live.opened, roster, load_key(tmp_path / "paillier.jwk").secret)
+    opened = open_total(live.total, chunks, live.opened, roster, secret)
     assert np.array_equal(opened.values.reshape(release.integers.shape), release.integers)
+
+
+def test_a_total_with_a_commitment_opens_with_its_opening_secret(tmp_path):
+    """Version 0.2.1: the query commits to the seed of the tag, and the learner had not fetched this total."""
+    recorded = HERE / "0.2.1"
+    live, chunks, secret = live_total("0.2.1", tmp_path)
+    (directory,) = recorded.glob(f"queries/{live.query_id.hex()}")
+    roster = open_roster(
+        Envelope.from_bytes((directory / "roster.signed").read_bytes()), load_public_key(recorded / "federation.pub")
+    )
+    opening = OpeningSecret((directory / "opening.key").read_bytes())
+    assert live.opened.query.binding.commitment
+    opened = open_total(live.total, chunks, live.opened, roster, secret, opening=opening)
+    assert sum(each.rows for each in opened.acceptances) == 210
+    chunks = [bytes(reversed(chunks[0]))]
+    with pytest.raises(TotalError):
+        open_total(live.total, chunks, live.opened, roster, secret, opening=opening)
 
 
 def test_a_coordinator_continues_from_its_store(recorded):
@@ -201,13 +226,16 @@ def test_a_coordinator_continues_from_its_store(recorded):
     queries = [restore(each, now=0, now_unix_s=each.submitted_at_unix_s) for each in store.load()]
     store.close()
     path = recorded / "coordinator.sqlite"
-    assert sum(live.round.phase is Phase.COMPLETE for live in queries) == {"0.1": 1, "0.2": 4, "0.2.0": 9}[version]
+    assert (
+        sum(live.round.phase is Phase.COMPLETE for live in queries)
+        == {"0.1": 1, "0.2": 4, "0.2.0": 9, "0.2.1": 11}[version]
+    )
     assert sum(live.is_open for live in queries) == (version != "0.2.0")
     assert len(read_queries(path)) == len(queries)
     assert read_roster(path) is not None
     assert (set(read_seen(path)) == set()) is (version == "0.1")
     kept = kept_file(path, 1)
-    if version == "0.2.0":
+    if version in ("0.2.0", "0.2.1"):
         assert not kept.exists()
         return
     # Tables were added to the older files, and the copy has none of them.
@@ -340,6 +368,7 @@ def test_a_damaged_ledger_is_not_kept(tmp_path):
     [
         ("0.2", ["dp-feat", "gradient", "moments", "moments", "plain", "statistic"], 4),
         ("0.2.0", [*["gradient"] * 6, "moments", "statistic", "statistic"], 9),
+        ("0.2.1", ["gaussian", *["gradient"] * 7, *["moments"] * 3, "statistic"], 11),
     ],
 )
 def test_a_history_is_read(tmp_path, version, kinds, charged):
@@ -353,8 +382,8 @@ def test_a_history_is_read(tmp_path, version, kinds, charged):
     assert sum(attempt.is_charged for each in found for attempt in each.attempts) == charged
 
 
-@pytest.mark.parametrize(("version", "charged"), [("0.2", 4), ("0.2.0", 9)])
-def test_seeds_of_past_queries_are_shown(tmp_path, version, charged):
+@pytest.mark.parametrize(("version", "charged", "checked"), [("0.2", 4, 0), ("0.2.0", 9, 0), ("0.2.1", 0, 11)])
+def test_seeds_of_past_queries_are_shown(tmp_path, version, charged, checked):
     """Their digits are those of another key here: the recorded party's own is not kept."""
     shutil.copytree(HERE / version, tmp_path / version)
     place = tmp_path / version
@@ -363,6 +392,6 @@ def test_seeds_of_past_queries_are_shown(tmp_path, version, charged):
     config = PartyConfig.load(place / "party.toml")
     SigningKey.generate("clinics").save(config.signing_key)
     found = seeds_of(config)
-    assert (len(found.unchecked), found.checked) == (charged, 0)
+    assert (len(found.unchecked), found.checked) == (charged, checked)
     assert all(len(each.digits) == 35 for each in found.unchecked)
     assert len({each.digits for each in found.unchecked}) == charged
