@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.toml_text import parse_toml
 from learner.accepted_parties import HEADER, AcceptedParties, AcceptedParty, party_table
 from learner.client import Coordinator
 from learner.config import LearnerConfig
@@ -94,10 +93,8 @@ def accept(config: LearnerConfig, party: Member) -> Accepted:
 
 def _parties_in(text: str) -> set[AcceptedParty] | None:
     """The parties of a file's text; None if it is not such a file."""
-    try:
-        return {*AcceptedParties.model_validate(parse_toml(text)).parties}
-    except ValueError:
-        return None
+    accepted = AcceptedParties.of_text(text)
+    return None if accepted is None else {*accepted.parties}
 
 
 def _same_key(text: str, key: str) -> bool:

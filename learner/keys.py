@@ -167,7 +167,7 @@ def load_key(path: Path) -> LearnerKey:
 def note_that_phe_is_missing() -> None:
     """Log, once in a process, that a key or a total is not checked with phe."""
     Log("learner").warning(
-        "phe is not installed, so no key and no total is checked with it: pip install 'radofed[learner]'"
+        "phe is not installed, so no key and no total is checked with it: python deploy/install.py learner"
     )
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.toml_text import parse_toml
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -86,8 +85,8 @@ def accept(config: PartyConfig, member: Member) -> Accepted:
             f"{config.policy}: pins another key of learner {member.name}; if it has a new one, remove its table"
         )
     changed = _with(text, member)
-    after = Policy.model_validate(parse_toml(changed))
-    if not _accepts(after, member):
+    after = Policy.of_text(changed)
+    if after is None or not _accepts(after, member):
         raise ConfigurationError(
             f"{config.policy}: cannot be changed by this command; add the fingerprint "
             f"{fingerprint(member.signing_key)} of {member.name} by hand"

@@ -196,7 +196,8 @@ CATALOGUE: dict[Code, Entry] = {
     Code.SEED_MISMATCH: Entry(
         _S.INVALID_ARGUMENT,
         "The learner gave this party another seed than the query commits to.",
-        "Do not answer this learner's queries until its operator has explained it: with unequal seeds a learner opens "
+        "If this party's key changed after the query was planned, the learner accepts the new key and asks again. "
+        "Otherwise do not answer its queries until its operator has explained it: with unequal seeds a learner opens "
         "one party's sum.",
         4,
     ),

@@ -28,7 +28,7 @@ def check_watch(run: Run) -> None:
 def _watch(run: Run, settings: WatchSettings) -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise CheckFailedError(
-            "[watch] needs prometheus_client, which is not installed", "pip install 'radofed[metrics]'"
+            "[watch] needs prometheus_client, which is not installed", "python deploy/install.py metrics"
         )
     found, is_running = _ask(settings), _is_running(run.config)
     if found is not None and (is_running or LOADING in {code for code, _ in found.reasons}):

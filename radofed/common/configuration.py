@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
 
 from dpcore.errors import ConfigurationError
+from dpcore.records.toml_text import parse_toml
 from radofed.common.files.reading import FileKind, read_toml, with_remedy
 
 # A policy that accepts a thousand members has 90 KB. The parser of TOML takes a second for a megabyte.
@@ -44,6 +45,14 @@ class Configuration(BaseModel):
             if error.error_count() > _MOST_FAULTS:
                 faults.append(f"and {error.error_count() - _MOST_FAULTS} more")
             raise ConfigurationError(f"{path}: {'; '.join(faults)}") from error
+
+    @classmethod
+    def of_text(cls, text: str) -> Self | None:
+        """The configuration that a file with this text would be, with paths as written; None if it would be none."""
+        try:
+            return cls.model_validate(parse_toml(text))
+        except ValueError:
+            return None
 
 
 def read_keys(path: Path) -> frozenset[str]:

@@ -42,7 +42,7 @@ class Failure:
         if isinstance(error, KeyboardInterrupt):
             return cls("INTERRUPTED", "interrupted", EXIT_FAILED)
         if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
-            sentence = f"this needs {error.name}, which is not installed: pip install 'radofed[{extra}]'"
+            sentence = f"this needs {error.name}, which is not installed: python deploy/install.py {extra}"
             return cls("EXTRA_MISSING", sentence, EXIT_USAGE)
         if isinstance(error, OSError):
             place = f"{error.filename}: " if error.filename else ""

@@ -26,7 +26,7 @@ def check_picture(file: Path) -> None:
         import matplotlib  # noqa: F401, ICN001, PLC0415  (an extra, and slow to import)
     except ImportError as error:
         raise ConfigurationError(
-            "a picture needs matplotlib, which is not installed: pip install 'radofed[bench]'"
+            "a picture needs matplotlib, which is not installed: python deploy/install.py bench"
         ) from error
 
 

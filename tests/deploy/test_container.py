@@ -178,7 +178,7 @@ def test_a_party_without_extras_is_small_wherever_it_is_installed(root, tmp_path
     missing = root.run(str(tmp_path / "bin/rado"), "demo", cwd="/")
     assert (missing.returncode, missing.stderr) == (
         4,
-        "rado: this needs sklearn, which is not installed: pip install 'radofed[learner]'\n",
+        "rado: this needs sklearn, which is not installed: python deploy/install.py learner\n",
     )
 
 

@@ -122,6 +122,16 @@ def test_a_file_that_is_written_otherwise_is_left_alone(made, north):
     assert north.policy.read_text() == odd
 
 
+def test_a_list_of_learners_in_one_line_is_left_alone(made, north):
+    """A table after it makes the file unreadable."""
+    listed = f'learners = [{{ name = "other", signing_key = "{"0" * 64}" }}]\n{north.policy.read_text()}'
+    north.policy.write_text(listed)
+    assert Policy.load(north.policy).learners
+    with pytest.raises(ConfigurationError, match="by hand"):
+        accept(north, member_of(made, "learner"))
+    assert north.policy.read_text() == listed
+
+
 def test_the_file_keeps_its_mode(made, north):
     north.policy.chmod(0o640)
     accept(north, member_of(made, "south"))

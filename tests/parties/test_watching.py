@@ -62,7 +62,7 @@ def test_without_the_library_a_node_that_is_watched_does_not_start(config, monke
         PartyNode(watched)
     failure = Failure.of(caught.value)
     assert (failure.code, failure.exit_code) == ("EXTRA_MISSING", 4)
-    assert "pip install 'radofed[metrics]'" in failure.message
+    assert "python deploy/install.py metrics" in failure.message
     with PartyNode(config):
         pass
 

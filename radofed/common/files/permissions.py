@@ -7,20 +7,23 @@ other users altogether.
 
 What the rule leaves to the machine's administrator:
 
-- A file may belong to another user, such as the data officer: who owns it decides.
+- A file, or a directory on its path, may belong to another user, such as the data officer: who owns it decides.
 - A group may write to a directory: Kubernetes makes volumes so (`fsGroup`), for a group of the node's own.
 - A directory on a file system that is mounted read-only may have any mode: nobody changes it. So Kubernetes mounts
   configuration.
 """
 
+import errno
 import os
 import shlex
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 
+_MOST_LINKS = 40
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -56,12 +59,15 @@ class WritableFileError(ConfigurationError):
     place: the file, or the directory in which they can replace it. mode: of the place. fix: a command.
     """
 
-    def __init__(self, path: Path, place: Path, mode: int) -> None:
+    def __init__(self, path: Path, place: Path, mode: int, is_own: bool) -> None:
+        """is_own: whether the place belongs to this process's user, who else cannot run the command."""
         self.path, self.place, self.mode = path, place, mode
         if place == path:
             cause, self.fix = "change this file", f"chmod go-w {shlex.quote(str(path))}"
         else:
             cause, self.fix = f"replace this file in the directory {place}", f"chmod o-w {shlex.quote(str(place))}"
+        if not is_own:
+            self.fix += " # as its owner, or set this mode where it is mounted"
         super().__init__(
             f"{path}: other users can {cause} (mode {mode:04o}), and this node does what it says; check its content, "
             f"then run: {self.fix}"
@@ -101,7 +107,7 @@ def check_unwritable(path: Path) -> None:
 def check_unwritable_mode(path: Path, found: os.stat_result) -> None:
     """`check_unwritable` of a file that is open. found: its state."""
     if (mode := stat.S_IMODE(found.st_mode)) & _WRITABLE:
-        raise WritableFileError(path, path, mode)
+        raise WritableFileError(path, path, mode, found.st_uid == os.geteuid())
     check_directories(path)
 
 
@@ -110,8 +116,20 @@ def check_directories(path: Path) -> None:
 
     Raises OSError if a directory is missing or cannot be looked at.
     """
-    for place in dict.fromkeys((*path.absolute().parents, *path.resolve().parents)):
+    for place in dict.fromkeys(_directories(path)):
         found = place.stat()
         mode = stat.S_IMODE(found.st_mode)
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX and not os.statvfs(place).f_flag & os.ST_RDONLY:
-            raise WritableFileError(path, place, mode)
+            raise WritableFileError(path, place, mode, found.st_uid == os.geteuid())
+
+
+def _directories(path: Path) -> Iterator[Path]:
+    """The directories on a path, and on those of all links that it leads through."""
+    place = path.absolute()
+    for _ in range(_MOST_LINKS):
+        yield from place.parents
+        link = next((each for each in (*reversed(place.parents), place) if each.is_symlink()), None)
+        if link is None:
+            return
+        place = link.parent / link.readlink() / place.relative_to(link)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

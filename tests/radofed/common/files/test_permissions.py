@@ -127,6 +127,26 @@ def test_a_directory_above_counts_and_a_sticky_one_does_not(file):
     assert is_read(file)
 
 
+def test_a_link_in_the_middle_of_others_is_judged_by_its_place(file, tmp_path):
+    for name in ("first", "middle"):
+        (tmp_path / name).mkdir()
+    middle = tmp_path / "middle" / "policy.toml"
+    middle.symlink_to(f"../own/{file.name}")
+    first = tmp_path / "first" / "policy.toml"
+    first.symlink_to(middle)
+    assert is_read(first)
+    middle.parent.chmod(0o777)
+    with pytest.raises(WritableFileError, match=str(middle.parent)):
+        read_bytes(first, PLAIN)
+
+
+def test_who_is_not_the_owner_is_told_that_the_owner_mends_it(file, monkeypatch):
+    file.parent.chmod(0o777)
+    monkeypatch.setattr(permissions.os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(WritableFileError, match="as its owner, or set this mode where it is mounted"):
+        read_bytes(file, PLAIN)
+
+
 @pytest.mark.parametrize("of_link", [True, False])
 def test_a_link_is_judged_by_both_of_its_places(file, tmp_path, of_link):
     (tmp_path / "links").mkdir()
