@@ -23,6 +23,7 @@ from dpcore.records.features import (
     value_text,
 )
 from dpcore.records.schema import Schema
+from dpcore.records.text_forms import Form, form_of
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -37,7 +38,10 @@ class WantedColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Cells of a numeric column: values (m,) float64, missing (m,) bool. The values of missing cells are ignored."""
+    """Cells of a numeric column: values (m,) float64, missing (m,) bool. The values of missing cells are ignored.
+
+    A cell that is neither missing nor a finite number is unreadable, and its value is NaN or infinite.
+    """
 
     values: Floats
     missing: Mask
@@ -175,7 +179,7 @@ def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, la
     usable, tallies = _fill(schema, cells, x)
     labels = None
     if label:
-        labels, tally = _labelled(schema.label, cells, usable)
+        labels, tally = _labelled(schema, cells, usable)
         tallies.append(tally)
     x[~usable] = 0.0
     return EncodedRows(x, labels, usable, tuple(tallies))
@@ -188,7 +192,7 @@ def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int
     """
     features = np.empty((rows, schema.d), dtype=np.int32)
     usable, tallies = _fill(schema, cells, features)
-    labels, tally = _labelled(schema.label, cells, usable)
+    labels, tally = _labelled(schema, cells, usable)
     features[~usable] = 0
     return StoredRows(features, labels, usable, (*tallies, tally))
 
@@ -201,9 +205,12 @@ def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) 
     usable = np.ones(len(x), dtype=np.bool_)
     tallies = []
     start = 0
+    form = form_of(schema.texts)
     for feature in schema.features:
         own = cells[source_of(feature)]
-        column = _encode_feature(feature, own)
+        if isinstance(own, Texts):
+            own = in_form(own, form)
+        column = _encode_feature(feature, own, form)
         stop = start + len(feature.coordinates)
         _put(column.values, x[:, start:stop])
         start = stop
@@ -236,27 +243,42 @@ def _count(mask: Mask | None) -> int:
     return 0 if mask is None else int(np.count_nonzero(mask))
 
 
-def _encode_feature(feature: Feature, cells: Cells) -> _Column:
+def in_form(cells: Texts, form: Form) -> Texts:
+    """The cells with their texts in a form (dpcore.records.text_forms); a cell whose text is then empty is missing."""
+    texts = tuple(map(form, cells.texts))
+    if texts == cells.texts:
+        return cells
+    places = np.array([*(place if text else -1 for place, text in enumerate(texts)), -1], dtype=np.int64)
+    return Texts(places[cells.codes], texts, cells.booleans)
+
+
+def _encode_feature(feature: Feature, cells: Cells, form: Form) -> _Column:
     if isinstance(feature, RealFeature | ThresholdFeature):
         assert isinstance(cells, Numbers), f"column {feature.column!r} must be read as numbers"
         return _encode_real(feature, cells) if isinstance(feature, RealFeature) else _encode_threshold(feature, cells)
     assert isinstance(cells, Texts), f"column {feature.column!r} must be read as texts"
-    return _encode_boolean(feature, cells) if isinstance(feature, BooleanFeature) else _encode_category(feature, cells)
+    if isinstance(feature, BooleanFeature):
+        return _encode_boolean(feature, cells, form)
+    return _encode_category(feature, cells, form)
 
 
 def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
-    filled = cells.values
+    filled, substitute = cells.values, feature.lower if feature.impute is None else feature.impute
     if cells.missing.any():
-        filled = np.where(cells.missing, feature.lower if feature.impute is None else feature.impute, filled)
+        filled = np.where(cells.missing, substitute, filled)
+    imputed, dropped = _missing(feature, cells.missing)
     # If there is a NaN, it is both minimum and maximum, and the comparisons fail.
     if len(filled) == 0 or (filled.min() >= feature.lower and filled.max() <= feature.upper):
-        imputed, dropped = _missing(feature, cells.missing)
         return _Column(_scaled(feature, filled), imputed, None, dropped)
-    _refuse_not_finite(feature.column, cells)
-    imputed, dropped = _missing(feature, cells.missing)
+    unreadable = ~np.isfinite(filled)
+    if unreadable.any():
+        filled = np.where(unreadable, substitute, filled)
+        imputed, dropped = _unreadable(feature, unreadable, imputed, dropped)
     # Imputed values are within the bounds.
     above = filled > feature.upper
     beyond = above | (filled < feature.lower)
+    if not beyond.any():
+        return _Column(_scaled(feature, filled), imputed, None, dropped)
     if feature.out_of_bounds == "refuse":
         row = int(beyond.argmax())
         side, bound = ("above", "upper") if above[row] else ("below", "lower")
@@ -283,17 +305,18 @@ def _scaled(feature: RealFeature, bounded: Floats) -> Floats:
 
 
 def _encode_threshold(feature: ThresholdFeature, cells: Numbers) -> _Column:
-    _refuse_not_finite(feature.column, cells)
     imputed, dropped = _missing(feature, cells.missing)
+    unreadable = ~(np.isfinite(cells.values) | cells.missing)
+    if unreadable.any():
+        imputed, dropped = _unreadable(feature, unreadable, imputed, dropped)
     high = cells.values >= feature.threshold
-    if cells.missing.any():
-        high = np.where(cells.missing, bool(feature.impute), high)
+    if imputed is not None:
+        high = np.where(imputed, bool(feature.impute), high)
     return _Column(np.where(high, 1.0, -1.0), imputed, None, dropped)
 
 
-def _encode_boolean(feature: BooleanFeature, cells: Texts) -> _Column:
-    meaning = dict.fromkeys(feature.true, 1) | dict.fromkeys(feature.false, 0)
-    codes = _look_up(cells, meaning)
+def _encode_boolean(feature: BooleanFeature, cells: Texts, form: Form) -> _Column:
+    codes = _look_up(cells, dict.fromkeys(feature.true, 1) | dict.fromkeys(feature.false, 0), form)
     imputed, dropped = _absent(feature, cells, codes, "is neither in true nor in false of the schema")
     true = codes == 1
     if imputed is not None:
@@ -301,28 +324,29 @@ def _encode_boolean(feature: BooleanFeature, cells: Texts) -> _Column:
     return _Column(np.where(true, 1.0, -1.0), imputed, None, dropped)
 
 
-def _encode_category(feature: CategoryFeature, cells: Texts) -> _Column:
+def _encode_category(feature: CategoryFeature, cells: Texts, form: Form) -> _Column:
     places = {text: place for place, text in enumerate(feature.values)}
-    codes = _look_up(cells, places)
+    codes = _look_up(cells, places, form)
     imputed, dropped = _absent(feature, cells, codes, "is a category that the schema does not list in values")
     if imputed is not None and feature.impute is not None:
         codes = np.where(imputed, places[feature.impute], codes)
     return _Column(codes[:, None] == np.arange(len(places)), imputed, None, dropped)
 
 
-def _labelled(label: Label, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
+def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
     """Labels, +1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
+    label, form = schema.label, form_of(schema.texts)
     label_cells = cells[WantedColumn(label.column, "texts")]
     assert isinstance(label_cells, Texts), "labels must be read as texts"
-    labels, dropped = _encode_label(label, label_cells)
+    label_cells = in_form(label_cells, form)
+    labels, dropped = _encode_label(label, label_cells, form)
     usable &= ~dropped
     labels[~usable] = 1
     return labels, Tally(label.column, zero_vectors=_count(dropped), empty=_count(_missing_cells(label_cells)))
 
 
-def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
-    meaning = dict.fromkeys(label.positive, 1) | dict.fromkeys(label.negative or (), 0)
-    codes = _look_up(cells, meaning)
+def _encode_label(label: Label, cells: Texts, form: Form) -> tuple[NDArray[np.int8], Mask]:
+    codes = _look_up(cells, dict.fromkeys(label.positive, 1) | dict.fromkeys(label.negative or (), 0), form)
     missing = cells.codes < 0
     dropped = codes < 0 if label.negative is not None else missing
     if label.missing == "refuse" and dropped.any():
@@ -332,8 +356,12 @@ def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
     return np.where(codes == 1, np.int8(1), np.int8(-1)), dropped
 
 
-def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
-    """The meaning of each cell, -1 if it is missing or unknown; one Python step per distinct text."""
+def _look_up(cells: Texts, of_listed: Mapping[str, int], form: Form) -> NDArray[np.int64]:
+    """The meaning of each cell, -1 if it is missing or unknown; one Python step per distinct text.
+
+    cells: in the form. of_listed: the meaning of each text of the schema, which is brought into the form here.
+    """
+    meaning = {form(text): value for text, value in of_listed.items()}
     of_text = _meaning_in_any_case if cells.booleans else _meaning
     table = np.array([*(of_text(text, meaning) for text in cells.texts), -1], dtype=np.int64)
     return table[cells.codes]
@@ -389,11 +417,17 @@ def _either(first: Mask | None, second: Mask) -> Mask:
     return second if first is None else first | second
 
 
-def _refuse_not_finite(column: str, cells: Numbers) -> None:
-    finite = np.isfinite(cells.values)
-    if finite.all():
-        return
-    bad = ~(finite | cells.missing)
-    if bad.any():
-        sentence = "is not a finite number; leave the cell empty if the value is not known"
-        raise CellError(int(bad.argmax()), column, sentence)
+def _unreadable(
+    feature: RealFeature | ThresholdFeature, unreadable: Mask, imputed: Mask | None, dropped: Mask | None
+) -> tuple[Mask | None, Mask | None]:
+    """Masks (imputed, dropped) with the unreadable cells added. Raises CellError if the policy refuses them."""
+    match feature.on_unreadable:
+        case "impute":
+            return _either(imputed, unreadable), dropped
+        case "zero-vector":
+            return imputed, _either(dropped, unreadable)
+    sentence = (
+        "is not a finite number; write it with a decimal point, leave the cell empty if the value is not known, or set "
+        'unreadable = "impute" or "zero-vector" for the feature'
+    )
+    raise CellError(int(unreadable.argmax()), feature.column, sentence)

@@ -6,17 +6,19 @@ TOML file, so that an error names what the user wrote.
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from dpcore.errors import SchemaError
+from dpcore.records.text_forms import same_form, stored_form
 
 Missing = Literal["refuse", "impute", "zero-vector"]
 OutOfBounds = Literal["refuse", "clip", "zero-vector"]
 UnknownBoolean = Literal["refuse", "impute", "zero-vector"]
 UnknownCategory = Literal["refuse", "zero", "impute", "zero-vector"]
 MissingLabel = Literal["refuse", "zero-vector"]
+Unreadable = Literal["refuse", "impute", "zero-vector"]
 
 MISSING_POLICIES = ("refuse", "impute", "zero-vector")
 
@@ -30,7 +32,11 @@ _EXACT_INTEGERS = 2.0**53
 _LONGEST_COMPARED = 100
 _MOST_COMPARED = 1000
 
+#: Lists of texts that cells are compared with: no text of them may be in the other, or twice in one.
+_COMPARED = (("positive", "negative"), ("true", "false"), ("values",))
+
 T = TypeVar("T")
+P = TypeVar("P", bound="Feature | Label")
 
 
 class SchemaFieldError(SchemaError):
@@ -144,7 +150,12 @@ def _require_disjoint(field: str, first: tuple[str, ...], second: tuple[str, ...
         raise SchemaFieldError(field, f"{both[0]!r} is in both {names}; keep it in one")
 
 
-def _require_impute(field: str, value: object, policies: tuple[str, ...]) -> None:
+def _require_unreadable(path: str, value: object) -> None:
+    if value is not None:
+        _require_choice(f"{path}.unreadable", value, MISSING_POLICIES)
+
+
+def _require_impute(field: str, value: object, policies: tuple[str | None, ...]) -> None:
     """Check that `impute` is given if and only if one of the feature's policies uses it."""
     wanted = "impute" in policies
     if wanted and value is None:
@@ -172,6 +183,7 @@ class RealFeature:
     missing: Missing = "refuse"
     impute: float | None = None
     out_of_bounds: OutOfBounds = "refuse"
+    unreadable: Unreadable | None = None
 
     def __post_init__(self) -> None:
         path = _begin(self)
@@ -182,7 +194,8 @@ class RealFeature:
             raise SchemaFieldError(f"{path}.upper", "is too far from lower for a double; bring the bounds closer")
         _require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
         _require_choice(f"{path}.out_of_bounds", self.out_of_bounds, ("refuse", "clip", "zero-vector"))
-        _require_impute(f"{path}.impute", self.impute, (self.missing,))
+        _require_unreadable(path, self.unreadable)
+        _require_impute(f"{path}.impute", self.impute, (self.missing, self.unreadable))
         if self.impute is not None:
             _settle(self, impute=_require_number(f"{path}.impute", self.impute))
             if not lower <= self.impute <= upper:
@@ -193,6 +206,11 @@ class RealFeature:
     def coordinates(self) -> tuple[str, ...]:
         """The one coordinate, named as the feature."""
         return (self.name,)
+
+    @property
+    def on_unreadable(self) -> Unreadable:
+        """What happens to a cell that is no finite number."""
+        return on_unreadable(self.missing, self.unreadable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,17 +291,24 @@ class ThresholdFeature:
     threshold: float
     missing: Missing = "refuse"
     impute: bool | None = None
+    unreadable: Unreadable | None = None
 
     def __post_init__(self) -> None:
         path = _begin(self)
         _require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
-        _require_boolean_impute(path, self.impute, (self.missing,))
+        _require_unreadable(path, self.unreadable)
+        _require_boolean_impute(path, self.impute, (self.missing, self.unreadable))
         _settle(self, threshold=_require_number(f"{path}.threshold", self.threshold))
 
     @property
     def coordinates(self) -> tuple[str, ...]:
         """The one coordinate, named as the feature."""
         return (self.name,)
+
+    @property
+    def on_unreadable(self) -> Unreadable:
+        """What happens to a cell that is no finite number."""
+        return on_unreadable(self.missing, self.unreadable)
 
 
 Feature = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
@@ -317,6 +342,36 @@ class Label:
         _require_choice("label.missing", self.missing, ("refuse", "zero-vector"))
 
 
+def on_unreadable(missing: Missing, unreadable: Unreadable | None) -> Unreadable:
+    """The policy for cells that are no finite number: `unreadable`, or what its absence means.
+
+    Without it they are refused where missing cells are refused too; otherwise their rows become zero vectors. They are
+    imputed only if the schema says so: a column that is wholly misread must not become a constant.
+    """
+    if unreadable is not None:
+        return unreadable
+    return "refuse" if missing == "refuse" else "zero-vector"
+
+
+def in_form(part: P, steps: Sequence[str]) -> P:
+    """The part of a schema with its texts as a schema with these steps keeps them (dpcore.records.text_forms).
+
+    Raises SchemaFieldError if two of its texts are compared as the same text.
+    """
+    form, path = stored_form(steps), "label" if isinstance(part, Label) else f"features.{part.name}"
+    changed: dict[str, Any] = {}
+    for keys in _COMPARED:
+        lists = {key: found for key in keys if (found := getattr(part, key, None)) is not None}
+        same = same_form((text for found in lists.values() for text in found), steps)
+        if same is not None:
+            sentence = f"{same[0]!r} and {same[1]!r} are the same text to texts = {list(steps)}; remove one"
+            raise SchemaFieldError(f"{path}.{' and '.join(lists)}", sentence)
+        changed |= {key: tuple(map(form, found)) for key, found in lists.items()}
+    if isinstance(part, CategoryFeature) and part.impute is not None:
+        changed["impute"] = form(part.impute)
+    return replace(part, **changed) if any(getattr(part, key) != value for key, value in changed.items()) else part
+
+
 def _begin(feature: Feature) -> str:
     """Check the fields of all features, set the default column, and return the path of the feature's fields."""
     path = f"features.{require_name('features.name', feature.name)}"
@@ -324,7 +379,7 @@ def _begin(feature: Feature) -> str:
     return path
 
 
-def _require_boolean_impute(path: str, value: object, policies: tuple[str, ...]) -> None:
+def _require_boolean_impute(path: str, value: object, policies: tuple[str | None, ...]) -> None:
     _require_impute(f"{path}.impute", value, policies)
     if value is not None and not isinstance(value, bool):
         raise SchemaFieldError(f"{path}.impute", f"{value!r} is not a boolean; write true or false")
@@ -348,7 +403,9 @@ def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
 
 
 def plain(part: Feature | Label) -> dict[str, Any]:
-    """A part of a schema as plain values: every field explicit, tuples as lists, None if not set."""
+    """A part of a schema as plain values: tuples as lists, None if a field is not set, but no `unreadable` then."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
+    if values.get("unreadable", "") is None:  # version 1 has no such field
+        del values["unreadable"]
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
     return listed if isinstance(part, Label) else {"name": part.name, "type": part.type, **listed}

@@ -8,6 +8,9 @@ handled. Its canonical form can be written in any language:
     occurs); in texts only the quotation mark, the backslash and the characters below U+0020 are escaped (by
     backslash with b, f, n, r or t if JSON has that, else by backslash, u and four lower-case digits). The lists
     label.positive, label.negative, true and false are sorted by code point; features and values keep their order.
+    Only the fields texts, if the list is empty, and unreadable, if it is not set, are left out; a schema with one of
+    them is of version 2, any other of version 1. texts is in the order nfc, trim, case, and with the steps nfc and trim
+    the schema's own texts are in that form.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
 """
@@ -32,18 +35,21 @@ from dpcore.records.features import (
     SchemaFieldError,
     ThresholdFeature,
     build,
+    in_form,
     nearest,
     plain,
     require_name,
 )
+from dpcore.records.text_forms import DRAFTED_TEXTS, TEXT_STEPS
 from dpcore.records.toml_text import parse_toml
 
-SCHEMA_VERSION = 1
+FIRST_VERSION, SCHEMA_VERSION = 1, 2
 BIAS = "bias"
 
 _DIGEST_PREFIX = b"rado.v1/schema\0"
 _ABSENT = "(absent)"
-_KEYS = ("schema_version", "name", "bias", "label", "features")
+_KEYS = ("schema_version", "name", "bias", "texts", "label", "features")
+_OPTIONAL = ("bias", "texts")
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,16 @@ class SchemaDifference:
 class Schema:
     """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1.
 
-    bias: whether the last coordinate is the bias, 1 in every usable row. Raises SchemaFieldError if the parts
-    contradict one another.
+    bias: whether the last coordinate is the bias, 1 in every usable row. texts: the steps after which cells and texts
+    of the schema are compared (dpcore.records.text_forms); none if only ASCII blanks are trimmed. Raises
+    SchemaFieldError if the parts contradict one another.
     """
 
     name: str
     label: Label
     features: tuple[Feature, ...]
     bias: bool = True
+    texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_name("name", self.name)
@@ -78,8 +86,22 @@ class Schema:
         object.__setattr__(self, "features", tuple(self.features))
         if not self.features:
             raise SchemaFieldError("features", "is empty; write at least one [[features]] table")
+        self._settle_texts()
         self._check_names()
         self._check_columns()
+
+    def _settle_texts(self) -> None:
+        """Order the steps, and keep the schema's own texts in their form."""
+        if not isinstance(self.texts, list | tuple):
+            raise SchemaFieldError("texts", f"is not a list of steps; write texts = {list(DRAFTED_TEXTS)}")
+        for step in self.texts:
+            if step not in TEXT_STEPS:
+                raise SchemaFieldError("texts", f"{step!r} is not a step; {nearest(str(step), TEXT_STEPS)}")
+        steps = tuple(step for step in TEXT_STEPS if step in self.texts)
+        object.__setattr__(self, "texts", steps)
+        if steps:
+            object.__setattr__(self, "label", in_form(self.label, steps))
+            object.__setattr__(self, "features", tuple(in_form(feature, steps) for feature in self.features))
 
     def _check_names(self) -> None:
         seen_names: set[str] = set()
@@ -165,9 +187,15 @@ class Schema:
         """All coordinates that derive from `column`, in order."""
         return self._derived.get(column, ())
 
+    @property
+    def version(self) -> int:
+        """The version of its files and of its canonical form: the first that has its fields."""
+        reads = any(getattr(feature, "unreadable", None) is not None for feature in self.features)
+        return SCHEMA_VERSION if self.texts or reads else FIRST_VERSION
+
     def canonical_bytes(self) -> bytes:
         """The canonical form, as defined in the module's docstring."""
-        return _dump({**_plain(self), "schema_version": SCHEMA_VERSION})
+        return _dump({**_plain(self), "schema_version": self.version})
 
     @cached_property
     def digest(self) -> bytes:
@@ -199,7 +227,10 @@ class Schema:
         """The schema with exactly this canonical form. Raises SchemaError for any other bytes."""
         try:
             table = json.loads(data.decode())
-            schema = _from_table(_decode_reals(table))
+            table = _decode_reals(table)
+            if table["schema_version"] == SCHEMA_VERSION:
+                table.setdefault("texts", [])
+            schema = _from_table(table)
             exact = schema.canonical_bytes() == data
         except SchemaError:
             raise
@@ -212,7 +243,9 @@ class Schema:
     def to_toml(self, comments: Sequence[str] = ()) -> str:
         """An editable TOML text that reads back as this schema, with `comments` at the top."""
         lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
-        lines += [f"schema_version = {SCHEMA_VERSION}", f"name = {_toml(self.name)}", f"bias = {_toml(self.bias)}"]
+        lines += [f"schema_version = {self.version}", f"name = {_toml(self.name)}", f"bias = {_toml(self.bias)}"]
+        if self.version > FIRST_VERSION:
+            lines.append(f"texts = {_toml(list(self.texts))}")
         lines += ["", "[label]", *_toml_lines(plain(self.label))]
         for feature in self.features:
             table = plain(feature)
@@ -237,7 +270,7 @@ def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
 
 
 def _flat(schema: Schema) -> dict[str, str]:
-    flat = {"name": repr(schema.name), "bias": _toml(schema.bias)}
+    flat = {"name": repr(schema.name), "bias": _toml(schema.bias), "texts": _toml(list(schema.texts))}
     parts = [("label", plain(schema.label))] + [(f"features.{f.name}", plain(f)) for f in schema.features]
     for path, part in parts:
         # A repr would distinguish 1 from 1.0, but every real is a float from construction.
@@ -247,7 +280,8 @@ def _flat(schema: Schema) -> dict[str, str]:
 
 def _plain(schema: Schema) -> dict[str, Any]:
     features = [plain(feature) for feature in schema.features]
-    return {"name": schema.name, "bias": schema.bias, "label": plain(schema.label), "features": features}
+    found = {"name": schema.name, "bias": schema.bias, "label": plain(schema.label), "features": features}
+    return {**found, "texts": list(schema.texts)} if schema.texts else found
 
 
 def _from_table(table: Mapping[str, Any]) -> Schema:
@@ -256,12 +290,13 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
         if key not in _KEYS:
             raise SchemaFieldError(key, f"is not a key; {nearest(key, _KEYS)}")
     for key in _KEYS:
-        if key not in table and key != "bias":
+        if key not in table and key not in _OPTIONAL:
             raise SchemaFieldError(key, "is missing; write it")
     version = table["schema_version"]
-    if type(version) is not int or version != SCHEMA_VERSION:
+    if type(version) is not int or not FIRST_VERSION <= version <= SCHEMA_VERSION:
         raise SchemaFieldError(
-            "schema_version", f"{version!r} is not {SCHEMA_VERSION}, the version that this radofed reads"
+            "schema_version",
+            f"{version!r} is neither {FIRST_VERSION} nor {SCHEMA_VERSION}, the versions that this radofed reads",
         )
     if not isinstance(table["label"], Mapping):
         raise SchemaFieldError("label", "is not a table; write [label]")
@@ -269,7 +304,24 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
         raise SchemaFieldError("features", "is not a list of tables; write [[features]] before each feature")
     label = build(Label, _without_none(table["label"]), "label")
     features = tuple(_feature(part, number) for number, part in enumerate(table["features"], start=1))
-    return Schema(name=table["name"], bias=table.get("bias", True), label=label, features=features)
+    _check_version(version, table, features)
+    texts = table.get("texts", ())
+    return Schema(name=table["name"], bias=table.get("bias", True), label=label, features=features, texts=texts)
+
+
+def _check_version(version: int, table: Mapping[str, Any], features: Sequence[Feature]) -> None:
+    """Raise SchemaFieldError if a file has a field that its version lacks, or lacks one that its version needs."""
+    if version > FIRST_VERSION:
+        if "texts" not in table:
+            sentence = f"is missing; write texts = {_toml(list(DRAFTED_TEXTS))}, or [] to compare texts as they are"
+            raise SchemaFieldError("texts", sentence)
+        return
+    later = [f"features.{part.name}.unreadable" for part in features if getattr(part, "unreadable", None) is not None]
+    if "texts" in table or later:
+        field = "texts" if "texts" in table else later[0]
+        raise SchemaFieldError(
+            field, f"needs schema_version = {SCHEMA_VERSION}, which all parties must be able to read"
+        )
 
 
 def _feature(table: object, number: int) -> Feature:

@@ -2,7 +2,7 @@
 
 from dpcore.records.schema import Schema
 
-_POLICIES = ("missing", "out_of_bounds", "unknown")
+_POLICIES = ("missing", "out_of_bounds", "unreadable", "unknown")
 
 ADVICE = (
     "A record with such a cell keeps the party from starting, and others see that it is absent: the privacy figures "

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.encoding import CellError, Numbers, Texts
+from dpcore.records.encoding import CellError, Numbers, Texts, in_form
 from dpcore.records.features import Missing, close_match
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
+from dpcore.records.text_forms import DRAFTED_TEXTS, form_of
 from radofed.common.printing import listed
 from radofed.common.tables.tables import TableSource, no_such_column, numbers, open_table, texts
 
@@ -29,6 +30,8 @@ DRAFT_NAME = "records"
 """The same for every table: the digest covers a schema's name, and parties' files have different names."""
 MOST_CATEGORIES = 30
 
+#: The form in which a drafted schema compares texts.
+_FORM = form_of(DRAFTED_TEXTS)
 #: Largest number of distinct texts that is counted; a column of texts with more is not a category.
 _MOST_TEXTS = 1000
 #: The quantiles that bound a number.
@@ -68,7 +71,7 @@ class _Seen:
     def add(self, array: pa.Array) -> None:
         self.rows += len(array)
         try:
-            cells = texts(array, self.name)
+            cells = in_form(texts(array, self.name), _FORM)
         except CellError as error:
             self.unreadable = error.sentence
             return
@@ -93,14 +96,10 @@ class _Seen:
             self.marks.update(marks)
             kept = np.isin(cells.codes, [cells.texts.index(text) for text in marks], invert=True)
             array = pc.filter(array, pa.array(kept))
-        try:
-            read: Numbers = numbers(array, self.name)
-        except CellError:
-            self.numeric = False
-            return
+        read: Numbers = numbers(array, self.name)
         values = read.values[~read.missing]
         if not np.isfinite(values).all():
-            self.numeric, self.infinite = False, True
+            self.numeric, self.infinite = False, bool(np.isinf(values).any())
         elif len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
             self._keep(values)
@@ -160,7 +159,7 @@ def infer(
         )
     drafted = [feature.column for feature in features if isinstance(feature, RealFeature)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
-    return Schema(name=name, label=label, features=tuple(features)), notes
+    return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
 
 
 def _privacy_note(by_quantiles: Sequence[str], some_are_given: bool) -> str:
@@ -180,6 +179,7 @@ def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Lab
     if seen.missing:
         notes.append(f"{seen.missing} rows have no label in {seen.name!r}: they become zero vectors.")
     if positive is not None:
+        positive = [*map(_FORM, positive)]
         if not seen.overflowed and (absent := [text for text in positive if text not in seen.counts]):
             near = close_match(absent[0], seen.counts)
             hint = "check the values of the column" if near is None else f"did you mean {near!r}?"
@@ -267,7 +267,9 @@ def _real(seen: _Seen, name: str, notes: list[str]) -> RealFeature:
     empty = seen.missing > 0 or bool(seen.marks)
     if seen.marks:
         marks = ", ".join(repr(mark) for mark in sorted(seen.marks))
-        notes.append(f"{seen.name!r} has numbers and {marks}: make those cells empty, or the file is refused.")
+        notes.append(
+            f"{seen.name!r} has numbers and {marks}: their rows become zero vectors; make those cells empty to impute."
+        )
     median: float | None = None
     missing: Missing = "zero-vector"
     if empty:
@@ -281,6 +283,7 @@ def _real(seen: _Seen, name: str, notes: list[str]) -> RealFeature:
         missing=missing,
         impute=median,
         out_of_bounds="clip",
+        unreadable="zero-vector",
     )
 
 

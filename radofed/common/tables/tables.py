@@ -5,6 +5,7 @@ give batches of Arrow columns. Columns become cells, which a schema interprets. 
 place in it, and quotes no cell.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,7 @@ from dpcore.records.encoding import (
 )
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
+from dpcore.records.text_forms import BLANKS
 from dpcore.records.unusable import summed
 from radofed.common.files.reading import FileKind, open_file
 from radofed.common.tables.arrow_table import ArrowTable, same_headers
@@ -56,6 +58,8 @@ Result = TypeVar("Result")
 _BLOCKS_AHEAD = 2
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 _PLAIN = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+# What Arrow's parser of doubles reads.
+_PLAIN_NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
 # None: the header says.
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
 _TABLE = FileKind(
@@ -342,7 +346,8 @@ def cells(array: pa.Array, source: WantedColumn) -> Cells:
 def numbers(array: pa.Array, column: str) -> Numbers:
     """An Arrow column as doubles. Texts are parsed as decimal numbers; empty texts and nulls are missing.
 
-    Raises CellError if a text is not a number or the column has a type that is not numeric.
+    A text that is not a number is NaN, which the schema's policy for unreadable cells decides about. Raises CellError
+    if the column has a type that is not numeric.
     """
     array = _stored(array, column)
     kind = array.type
@@ -354,7 +359,7 @@ def numbers(array: pa.Array, column: str) -> Numbers:
         try:
             array = array.cast(pa.float64())
         except pa.ArrowInvalid:
-            array = pa.array([_number(cell, row, column) for row, cell in enumerate(array.to_pylist())], pa.float64())
+            array = _parsed(array)
     elif pa.types.is_boolean(kind):
         array = array.cast(pa.int8()).cast(pa.float64())
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
@@ -432,14 +437,25 @@ def _trim(array: pa.Array) -> pa.Array:
     return pc.ascii_trim(array.cast(pa.string()), characters=TRIMMED)
 
 
-def _number(cell: str | None, row: int, column: str) -> float | None:
-    """One cell as a number, for blocks that Arrow's parser refused: finds the bad cell, or reads other digits."""
-    if cell is None:
+def _parsed(array: pa.Array) -> pa.Array:
+    """Texts as doubles, for blocks that Arrow's parser refused: it reads what is plain, Python the other cells."""
+    plain = pc.match_substring_regex(array, _PLAIN_NUMBER)
+    found = pc.if_else(plain, array, None).cast(pa.float64()).to_numpy(zero_copy_only=False).copy()
+    others = np.flatnonzero(pc.invert(plain).fill_null(False).to_numpy(zero_copy_only=False))
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    for place, cell in zip(others, array.take(pa.array(others)).to_pylist(), strict=True):
+        number = _number(cell)
+        missing[place] = number is None
+        found[place] = math.nan if number is None else number
+    return pa.array(found, mask=missing)
+
+
+def _number(cell: str) -> float | None:
+    """One cell as a number, also in other digits; NaN if it is none, None if it is of blanks only."""
+    if not cell.strip(BLANKS):
         return None
     try:
-        if "_" in cell:  # Python's own notation for literals, not a decimal number
-            raise ValueError
-        return float(cell)
+        # The underscore is Python's own notation for literals, not that of a decimal number.
+        return math.nan if "_" in cell else float(cell.strip(BLANKS))
     except ValueError:
-        sentence = "is not a number; write it with a decimal point, or leave the cell empty"
-        raise CellError(row, column, sentence) from None
+        return math.nan

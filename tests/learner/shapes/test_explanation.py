@@ -57,7 +57,7 @@ def test_a_row_that_has_no_prediction_has_no_explanation():
         ({"age": None}, DataError, "the cell is empty"),
         ({"age": math.nan}, DataError, "the cell is empty"),
         ({"age": math.inf}, DataError, "not a finite number"),
-        ({"age": "old"}, DataError, "is not a number"),
+        ({"age": "old"}, DataError, "is not a finite number"),
         ({"smoker": "maybe"}, DataError, "neither in true nor in false"),
         ({"smoker": object()}, ConfigurationError, "give numbers, texts"),
     ],

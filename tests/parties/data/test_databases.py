@@ -38,6 +38,8 @@ missing = "zero-vector"
 unknown = "zero"
 """
 CLINIC = Schema.from_toml(TOML)
+OTHER_VERSION = TOML.replace("schema_version = 1", "schema_version = 2\ntexts = []")
+REFUSING = Schema.from_toml(OTHER_VERSION.replace('type = "real"', 'type = "real"\nunreadable = "refuse"'))
 KEY = RowKey(bytes(range(32)), "clinics", "north", "data")
 ROWS = [("p1", 25.25, 0.1, 1), ("p2", 50, 2.0, 0), ("p3", None, 0.1, 1), ("p4", 1 / 3, None, 0)]
 QUERY = "SELECT * FROM patients ORDER BY id;  "
@@ -102,7 +104,7 @@ def test_a_cell_of_sqlite_has_its_own_type(tmp_path):
             "neither positive nor negative",
             (1, "ill"),
         ),
-        (ROWS, "SELECT id, 'secret' AS age, dose, ill FROM patients", "is not a number", (1, "age")),
+        (ROWS, "SELECT id, 'secret' AS age, dose, ill FROM patients", "is not a finite number", (1, "age")),
         ([*ROWS, (None, 1, 2, 1)], "SELECT * FROM patients ORDER BY id NULLS LAST", "every row an id", (5, "id")),
     ],
     ids=["empty", "no table", "no column", "two statements", "unlisted", "a text", "no id"],
@@ -112,8 +114,8 @@ def test_errors_name_the_row_and_the_column(tmp_path, kind, rows, query, says, p
     if not rows:
         source = found_source(tmp_path, kind, "SELECT * FROM patients WHERE age > 5")
     for read in (
-        lambda: load(source, CLINIC, row_key=KEY, id_column="id"),
-        lambda: check(CLINIC, source, id_column="id"),
+        lambda: load(source, REFUSING, row_key=KEY, id_column="id"),
+        lambda: check(REFUSING, source, id_column="id"),
     ):
         with pytest.raises(DataError, match=says) as caught:
             read()

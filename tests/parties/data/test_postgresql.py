@@ -6,7 +6,7 @@ from dpcore.errors import ConfigurationError, DataError
 from parties.data.dataset import check, load
 from radofed.common.tables.databases.source import DatabaseSource
 from radofed.common.tables.tables import open_table
-from tests.parties.data.test_databases import CLINIC, KEY, ROWS, as_parquet
+from tests.parties.data.test_databases import CLINIC, KEY, REFUSING, ROWS, as_parquet
 from tests.postgresql import PASSWORD, needs_postgresql
 
 pytestmark = needs_postgresql
@@ -126,14 +126,14 @@ def test_only_the_wanted_columns_leave_the_database(server, source):
         ("SELECT * FROM patient", 'relation "patient" does not exist'),
         ("SELECT id, age AS aged, dose, ill FROM patients", "no such column; did you mean 'aged'"),
         ("SELECT *, age FROM patients", "columns 2 and 6 have the same header"),
-        ("SELECT id, 'secret' AS age, dose, ill FROM patients", "row 1, column 'age': is not a number"),
+        ("SELECT id, 'secret' AS age, dose, ill FROM patients", "row 1, column 'age': is not a finite number"),
         ("SELECT id, full_name::int AS age, dose, ill FROM patients", "SQLSTATE 22P02"),
         ("SELECT NULL AS id, age, dose, ill FROM patients", "row 1, column 'id': is empty; give every row an id"),
     ],
 )
 def test_errors_name_what_to_correct_and_quote_no_cell(source, query, says):
     with pytest.raises(DataError, match=says) as caught:
-        load(source(query), CLINIC, row_key=KEY, id_column="id")
+        load(source(query), REFUSING, row_key=KEY, id_column="id")
     assert str(caught.value).startswith("postgresql://127.0.0.1:")
     assert "Ada" not in str(caught.value)
     assert "secret" not in str(caught.value)

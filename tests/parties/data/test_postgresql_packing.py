@@ -12,7 +12,7 @@ from radofed.common.tables.databases.packing import Packed, packed
 from radofed.common.tables.databases.sessions import Column
 from radofed.common.tables.databases.source import DatabaseSource
 from radofed.common.tables.tables import open_table
-from tests.parties.data.test_databases import CLINIC
+from tests.parties.data.test_databases import REFUSING
 from tests.postgresql import needs_postgresql
 
 pytestmark = needs_postgresql
@@ -82,7 +82,7 @@ def test_any_number_of_columns_arrives(postgresql, count):
 def test_a_nan_is_refused_and_not_taken_for_a_missing_cell(postgresql, nan):
     query = f"SELECT 0.1::float8 AS dose, {nan} AS age, 1 AS ill"
     with pytest.raises(DataError, match="row 1, column 'age': is not a finite number"):
-        load(DatabaseSource.of(postgresql.address(), query), CLINIC)
+        load(DatabaseSource.of(postgresql.address(), query), REFUSING)
 
 
 def test_functions_of_the_same_name_change_nothing(postgresql):

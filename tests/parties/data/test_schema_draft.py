@@ -38,8 +38,12 @@ def drafted(path, **options):
 
 def real(name, lower, upper, **changes) -> RealFeature:
     """A drafted number: clipped, and its row marked where the cell is missing."""
-    fields = {"missing": "zero-vector", "out_of_bounds": "clip", **changes}
+    fields = {"missing": "zero-vector", "out_of_bounds": "clip", "unreadable": "zero-vector", **changes}
     return RealFeature(name=name, lower=lower, upper=upper, **fields)
+
+
+#: Rows whose cell in a column of numbers is no finite number.
+UNREADABLE = tuple(f"{cell},yes,u,1" for cell in ("abc", "inf", "-inf", "1e400", "NaN", "1_0", "0x10", "n/a", "1;5"))
 
 
 def test_a_draft_takes_a_record_that_differs_from_all_it_saw(table, tmp_path):
@@ -47,7 +51,16 @@ def test_a_draft_takes_a_record_that_differs_from_all_it_saw(table, tmp_path):
     path = table(x=[1.5, 2.5, 4.0, 9.5] * 5, b=["yes", "no"] * 10, c=["u", "v", "w", "u"] * 5, y=[0, 1, 1, 0] * 5)
     _, _, schema = drafted(path)
     rows = path.read_text().splitlines()
-    for replaced in ("1e9,yes,u,1", ",no,v,0", "2,perhaps,u,1", "2,yes,other,1", "2,yes,,1", "2,yes,u,", "2,yes,u,7"):
+    for replaced in (
+        "1e9,yes,u,1",
+        ",no,v,0",
+        "2,perhaps,u,1",
+        "2,yes,other,1",
+        "2,yes,,1",
+        "2,yes,u,",
+        "2,yes,u,7",
+        *UNREADABLE,
+    ):
         other = tmp_path / "neighbour.csv"
         other.write_text("\n".join([*rows[:-1], replaced]) + "\n", encoding="utf-8")
         assert check(schema, other).rows == 20
@@ -174,9 +187,8 @@ def test_marks_for_missing_numbers_are_noted(table):
     features, notes, schema = drafted(path)
     low, high = np.quantile([1, 2, 8], [0.005, 0.995])
     assert features["x"] == real("x", low, high, missing="impute", impute=2.0)
-    assert any("numbers and '?': make those cells empty" in note for note in notes)
-    with pytest.raises(DataError, match=r"line 4, column 'x': is not a number"):
-        check(schema, path)
+    assert any("numbers and '?': their rows become zero vectors" in note for note in notes)
+    assert check(schema, path).zero_vectors == 1
 
 
 def test_the_label_may_be_chosen(table):

@@ -15,12 +15,12 @@ from tests.parties.data.test_dataset import GOOD, HEADER, STRICT, ZERO, schema_w
 @pytest.mark.parametrize(
     ("row", "column", "sentence"),
     [
-        ("x,yes,clerk,1,yes", "age", "is not a number; write it with a decimal point, or leave the cell empty"),
-        ("1_0,yes,clerk,1,yes", "age", "is not a number"),
-        ('"1,5",yes,clerk,1,yes', "age", "is not a number"),
-        ("0x10,yes,clerk,1,yes", "age", "is not a number"),
-        ("NA,yes,clerk,1,yes", "age", "is not a number"),
-        ("nan,yes,clerk,1,yes", "age", "is not a finite number; leave the cell empty if the value is not known"),
+        ("x,yes,clerk,1,yes", "age", "is not a finite number; write it with a decimal point"),
+        ("1_0,yes,clerk,1,yes", "age", "is not a finite number"),
+        ('"1,5",yes,clerk,1,yes', "age", "is not a finite number"),
+        ("0x10,yes,clerk,1,yes", "age", "is not a finite number"),
+        ("NA,yes,clerk,1,yes", "age", "is not a finite number"),
+        ("nan,yes,clerk,1,yes", "age", 'or set unreadable = "impute" or "zero-vector" for the feature'),
         ("inf,yes,clerk,1,yes", "age", "is not a finite number"),
         ("1e999,yes,clerk,1,yes", "age", "is not a finite number"),
         ("1,yes,clerk,-inf,yes", "pixel", "is not a finite number"),
@@ -228,11 +228,13 @@ def test_a_cut_off_parquet_file(tmp_path):
         load(path, STRICT)
 
 
-def test_parquet_nan_is_refused_and_null_is_missing(tmp_path):
+def test_a_nan_of_parquet_is_unreadable_and_a_null_is_missing(tmp_path):
     path = tmp_path / "data.parquet"
     rest = {"smoker": ["yes"], "job": ["clerk"], "pixel": [1], "ill": ["no"]}
     pq.write_table(pa.table({"age": pa.array([float("nan")]), **rest}), path)
     with pytest.raises(DataError, match="'age': is not a finite number"):
-        load(path, schema_with(real=ZERO))
+        load(path, STRICT)
     pq.write_table(pa.table({"age": pa.array([None], pa.float64()), **rest}), path)
+    with pytest.raises(DataError, match="'age': the cell is empty"):
+        load(path, STRICT)
     assert load(path, schema_with(real=ZERO)).report.zero_vectors == 1

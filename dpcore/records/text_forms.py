@@ -1,0 +1,58 @@
+"""The form in which texts of cells and of a schema are compared: the steps that the schema's `texts` lists.
+
+    nfc    Unicode's composed form (Normalization Form C, Unicode Standard Annex 15)
+    trim   without the characters of BLANKS at both ends
+    case   full case folding (toCasefold of section 3.13 of the Unicode Standard), composed again if `nfc` is a step
+
+They are applied in this order. Of two texts that are in the same form, one matches where the other is listed.
+"""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+Form = Callable[[str], str]
+"""Brings a text into the form in which it is compared."""
+
+TEXT_STEPS = ("nfc", "trim", "case")
+DRAFTED_TEXTS = ("nfc", "trim")
+"""The steps that a draft states."""
+
+#: Unicode's White_Space, and the characters without width that spreadsheets and web pages leave at the ends of texts:
+#: zero width space, word joiner, and byte order mark.
+BLANKS = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
+)
+
+
+def form_of(steps: Sequence[str]) -> Form:
+    """A function that brings a text into the form of these steps."""
+    composes, trims, folds = (step in steps for step in TEXT_STEPS)
+
+    def form(text: str) -> str:
+        if composes and not text.isascii():
+            text = unicodedata.normalize("NFC", text)
+        if trims:
+            text = text.strip(BLANKS)
+        if folds:
+            text = text.casefold()
+            if composes and not text.isascii():
+                text = unicodedata.normalize("NFC", text)
+        return text
+
+    return form
+
+
+def stored_form(steps: Sequence[str]) -> Form:
+    """As `form_of`, but without `case`: how a schema keeps its own texts, whose case people read."""
+    return form_of([step for step in steps if step != "case"])
+
+
+def same_form(texts: Iterable[str], steps: Sequence[str]) -> tuple[str, str] | None:
+    """The first two of different texts that are in the same form after these steps; None if there are none."""
+    form, first = form_of(steps), dict[str, str]()
+    for text in texts:
+        other = first.setdefault(form(text), text)
+        if other != text:
+            return other, text
+    return None
