@@ -44,7 +44,7 @@ from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.chosen_pairs import Pairs, choose
 from dpcore.estimators.monotone import Directions, conditions, directions_of, nearest, ordered_features
-from dpcore.estimators.oracle import Oracle
+from dpcore.estimators.oracle import Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton, Whitening
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Product
@@ -93,7 +93,8 @@ class PrivateAdditive(LinearClassifier):
     share the rest equally. clip: as in `PrivateNewton`. shrinkage: as for `Whitening.cleaned`. Both are at most
     `LARGEST_FACTOR`. increasing, decreasing: real and boolean features with which the score never falls, or never
     rises: names, separated by commas, or a list of names. They are in no product, and have no point mass inside their
-    range. The order holds up to rounding: a score may go the other way by some 1e-15.
+    range. The order holds up to rounding: a score may go the other way by some 1e-15. stop_if_straight: whether to ask
+    nothing if budget and rows are too small for curves.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), None
     without an answer to a gradient: of the errors of theta_, for noise, sampling and shrinkage, which is the posterior
@@ -122,6 +123,7 @@ class PrivateAdditive(LinearClassifier):
         information: float = LEAST_INFORMATION,
         increasing: str | list[str] = "",
         decreasing: str | list[str] = "",
+        stop_if_straight: bool = False,
     ) -> None:
         self.knots = knots
         self.pairs = pairs
@@ -134,20 +136,25 @@ class PrivateAdditive(LinearClassifier):
         self.information = information
         self.increasing = increasing
         self.decreasing = decreasing
+        self.stop_if_straight = stop_if_straight
 
     def fit_queries(self, oracle: Oracle) -> Self:
         """Fit by querying; returns self. If a query after the moments is refused, the result so far is kept.
 
-        Raises ConfigurationError if a parameter is out of range, and what the oracle raises; OracleRefusedError if it
-        does not answer the histograms, the choice of pairs or the moments.
+        Raises ConfigurationError if a parameter is out of range or not the whole budget is left, PlanError if the model
+        would be straight and `stop_if_straight` is set, and what the oracle raises; OracleRefusedError if it does not
+        answer the histograms, the choice of pairs or the moments.
         """
         self._check()
+        check_left(oracle)
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
         sizes = Sizes(oracle, self._wanted(oracle.schema), self.rounds, self.information, _exact(self.pairs_part))
         planned = sizes.planned(self.pairs, directions)
         reason = self._too_many(oracle, planned) or self._too_little(sizes, planned)
         if reason is None:
             return self._fit_curves(oracle, directions, planned)
+        if self.stop_if_straight:
+            raise PlanError(f"{reason}. Nothing was asked: without stop_if_straight, the straight model is trained")
         return self._fit_straight(oracle, directions, reason)
 
     def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:

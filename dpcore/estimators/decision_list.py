@@ -25,7 +25,7 @@ import numpy as np
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.contingency import Contingency
-from dpcore.estimators.oracle import StatisticOracle
+from dpcore.estimators.oracle import StatisticOracle, check_left
 from dpcore.estimators.query_learner import Literal, QueryClassifier, add_literal, flags, indicators
 from dpcore.records.schema import CategoryFeature, Feature, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates
@@ -72,6 +72,7 @@ class DecisionList(QueryClassifier):
                 f"schema {oracle.schema.name!r} has neither a boolean nor a category feature for rules: add one, "
                 "such as a threshold of a real feature"
             )
+        check_left(oracle, Fraction(self.part), shrinks=True)
         rules: list[_Candidate] = []
         default, refused = False, None
         while len(rules) < self.max_rules:

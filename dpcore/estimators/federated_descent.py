@@ -27,7 +27,7 @@ from dpcore.accounting.sensitivity import root_up
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
 from dpcore.estimators.base import LinearClassifier, Vector
 from dpcore.estimators.convex_set import Ball
-from dpcore.estimators.oracle import GradientOracle
+from dpcore.estimators.oracle import GradientOracle, check_left
 from dpcore.estimators.row_oracle import RowOracle
 from dpcore.queries.norms import usual_norm
 from dpcore.records.margin_weights import LossName
@@ -145,6 +145,7 @@ class FederatedDescent(GradientLearner):
 
     def _descend(self, oracle: GradientOracle, lengths: RecordLengths) -> Vector:
         self._check()
+        check_left(oracle)
         clip, ball = self._clip(lengths.longest), Ball(float(self.radius))
         rate = _STEP / lengths.mean_square if self.learning_rate is None else float(self.learning_rate)
         theta, velocity = np.zeros(lengths.d), np.zeros(lengths.d)

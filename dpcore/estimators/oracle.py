@@ -113,6 +113,22 @@ def check_all_rows(oracle: Asked) -> None:
         )
 
 
+def check_left(oracle: Asked, needed: Fraction = WHOLE, *, shrinks: bool = False) -> None:
+    """Raise ConfigurationError if less of the oracle's budget is left than the estimator will ask for in all.
+
+    To be called before its first query: what stops in the middle is charged, and makes no model. shrinks: whether the
+    estimator's `part` sets what it asks for. An oracle without a budget always has enough.
+    """
+    left: Fraction = getattr(oracle, "left", WHOLE)
+    if needed <= left:
+        return
+    smaller = f"set part to {left} or less, or " if shrinks and left else ""
+    raise ConfigurationError(
+        f"the estimator's queries take {float(needed):.4g} of the budget, and {float(left):.4g} of it is left, so it "
+        f"asks nothing: {smaller}give it an oracle of its own, with federation.within(epsilon, delta)"
+    )
+
+
 class MomentsOracle(Asked, Protocol):
     """An oracle that answers moments."""
 

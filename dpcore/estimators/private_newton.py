@@ -41,7 +41,7 @@ from numpy.typing import ArrayLike
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
-from dpcore.estimators.oracle import MomentsAndGradients
+from dpcore.estimators.oracle import MomentsAndGradients, check_left
 from dpcore.estimators.row_oracle import RowOracle
 from dpcore.numbers.cleaned_eigenvalues import cleaned_eigenvalues
 from dpcore.queries.norms import norm_bound_of
@@ -127,6 +127,7 @@ class PrivateNewton(LinearClassifier):
         the oracle raises; OracleRefusedError if it does not answer at all.
         """
         self._check()
+        check_left(oracle)
         if oracle.schema.d > MOST_COORDINATES:
             raise ConfigurationError(
                 f"the schema has {oracle.schema.d} coordinates, and a query for a gradient at most {MOST_COORDINATES}: "

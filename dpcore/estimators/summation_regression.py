@@ -28,7 +28,7 @@ from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.convex_set import Ball
 from dpcore.estimators.federated_descent import LARGEST_RADIUS, GradientLearner, RecordLengths
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
-from dpcore.estimators.oracle import MomentsAndGradients, MomentsOracle
+from dpcore.estimators.oracle import MomentsAndGradients, MomentsOracle, check_left
 from dpcore.estimators.row_oracle import RowOracle
 from dpcore.statistics.moments import Moments
 
@@ -137,6 +137,7 @@ class SummationLogistic(GradientLearner):
 
     def _learn(self, oracle: MomentsAndGradients, lengths: RecordLengths) -> Vector:
         self._check()
+        check_left(oracle)
         clip, ball = self._clip(lengths.longest), Ball(float(self.radius))
         first = Fraction(self.moments_part).limit_denominator(10**6)
         moments = oracle.moments(part=first)

@@ -70,7 +70,7 @@ class Memory:
         self.asked.append(query)
         parts = [
             query.kind.contribution(
-                self.part(name, query),
+                query.seen(self.part(name, query)),
                 query.encoding.fraction_bits,
                 Computation(SeededRandom(f"{name}/{number}".encode())),
             )
