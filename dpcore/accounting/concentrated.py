@@ -97,6 +97,11 @@ def concentrated_rho(epsilon: Fraction | float, delta: Fraction | float) -> floa
 
     Raises PlanError if epsilon < 0 or delta is not in (0, 1).
     """
+    return rho_and_step(epsilon, delta)[0]
+
+
+def rho_and_step(epsilon: Fraction | float, delta: Fraction | float) -> tuple[float, float]:
+    """`concentrated_rho` r, and s > 0 such that already D_(1+s) <= (1+s) r gives epsilon at `delta`. Raises alike."""
     e, log_delta = _down(epsilon), _log_delta(delta)
     if e < 0:
         raise PlanError(f"epsilon is {e}: give 0 or more")
@@ -108,7 +113,21 @@ def concentrated_rho(epsilon: Fraction | float, delta: Fraction | float) -> floa
         largest: NDArray[np.float64] = (e - tail + np.log1p(1 / s) - rounding) / (1 + s)
         return -largest
 
-    return max(0.0, -_least(negative_rho) * (1 - _ROUNDING))
+    least, place = _least_at(negative_rho)
+    return max(0.0, -least * (1 - _ROUNDING)), math.exp(place)
+
+
+def conversion(s: Fraction, delta: Fraction | float) -> Fraction:
+    """What order 1 + s adds: D_(1+s) <= D gives (D + conversion, delta)-privacy. Rounded up, and may be negative.
+
+    log(1 - 1/a) + (log(1/delta) - log a) / (a - 1), a = 1 + s, as in `concentrated_epsilon`. Raises PlanError if s <= 0
+    or delta is not in (0, 1).
+    """
+    if s <= 0:
+        raise PlanError(f"an order of 1 + {s}: give one above 1")
+    step, log_delta = float(s), _log_delta(delta)
+    tail, fall = (-log_delta - math.log1p(step)) / step, math.log1p(1 / step)
+    return Fraction(tail - fall + _ROUNDING * ((1 - log_delta + math.log1p(step)) / step + fall))
 
 
 def of_epsilon(epsilon: Fraction, delta: Fraction) -> Concentrated:
@@ -193,12 +212,12 @@ def _count_rho(distribution: CountDistribution, inside: slice) -> float:
     while largest / (1 + s) > rho:
         next_s = s * _ORDER_RATIO
         next_k = _cumulant(masses, losses, next_s, distribution)
-        rho = max(rho, _chord(s, k, next_s, next_k))
+        rho = max(rho, chord(s, k, next_s, next_k))
         s, k = next_s, next_k
     return rho * (1 + 100 * _ROUNDING)
 
 
-def _chord(s: float, k: float, next_s: float, next_k: float) -> float:
+def chord(s: float, k: float, next_s: float, next_k: float) -> float:
     """The largest value of (x + y t) / (t (t+1)) for t in [s, next_s], with x + y t the line through both points."""
     y = (next_k - k) / (next_s - s)
     x = k - y * s
@@ -227,17 +246,22 @@ def _cumulant(
 
 def _least(function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:
     """The minimum of `function` on the real line, to the precision of the search; every value is a valid bound."""
+    return _least_at(function)[0]
+
+
+def _least_at(function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> tuple[float, float]:
+    """`_least`, and where it is."""
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.nan_to_num(function(_GRID), nan=math.inf)
         best = int(values.argmin())
         low, high = _GRID[max(best - 1, 0)], _GRID[min(best + 1, len(_GRID) - 1)]
-        least = float(values[best])
+        least, place = float(values[best]), float(_GRID[best])
         for _ in range(_REFINEMENTS):
             inner = np.array([high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)])
             left, right = function(inner)
-            least = min(least, float(left), float(right))
+            least, place = min((least, place), (float(left), float(inner[0])), (float(right), float(inner[1])))
             low, high = (low, inner[1]) if left < right else (inner[0], high)
-    return least
+    return least, place
 
 
 def _rho(rho: Fraction | float) -> float:

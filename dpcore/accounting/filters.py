@@ -1,31 +1,46 @@
 """Privacy filters: a limit that holds where each release, and its bound, is chosen after the answers to earlier ones.
 
-Two filters enforce a limit (epsilon, delta); a release is admitted if either admits it.
+Two kinds of filter enforce a limit (epsilon, delta); a release is admitted if one of them admits it.
 
 - Basic: the sums of the releases' epsilons and deltas are at most epsilon and delta / 2 (Rogers, Roth, Ullman and
   Vadhan, NIPS 2016: basic composition with adaptively chosen parameters).
-- Concentrated: the sums of their rho and failures are at most r and delta / 4, where r is the largest rho that is
-  (epsilon, delta / 4)-private (dpcore.accounting.concentrated). It is valid for adaptively chosen parameters: this is
-  the filter of Whitehouse, Ramdas, Rogers and Wu (ICML 2023) for approximate zCDP, after Feldman and Zrnic (NeurIPS
-  2021) for Renyi's divergence.
+- Renyi, one for each order a of a set that the limit alone decides: the sum A of the releases' bounds on D_a is so small
+  that A + c(a, w delta) <= epsilon, where c is the conversion to approximate privacy
+  (dpcore.accounting.concentrated.conversion) and w is the order's share of delta. The sum of the failures has a share
+  too, and all these shares add up to 1/2. It is the filter of Feldman and Zrnic (NeurIPS 2021, for Renyi's divergence;
+  for approximate zCDP Whitehouse, Ramdas, Rogers and Wu, ICML 2023). A release adds a rho to D_a, or, where its noise is
+  pure, the value of its curve at a, at most its epsilon (dpcore.accounting.renyi).
 
 Proof of the second. Fix neighbours, and let a step, given the previous ones, have distributions P_i and Q_i with
-failure d_i and rho_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with divergences between P'_i
-and Q'_i of at most a rho_i. Let P' and Q' be the distributions of a whole run by the P'_i and Q'_i. The expectation
-under Q' of (dP'/dQ')^a exp(-a (a-1) sum rho_i) does not grow with a step, so D_a(P' to Q') <= a r, as no run has a sum
-above r. So the integral of (dP' - e^epsilon dQ')_+ is at most delta / 4. Let w be the product of the 1 - d_i along a
-run: at most 1, and the same under both neighbours. For runs S, P(S) <= integral over S of w dP' + D, where D, the
-probability that some step fails, is at most the largest sum of d_i of a run, delta / 4. So P(S) <= e^epsilon integral
-of w dQ' + delta / 2 <= e^epsilon Q(S) + delta / 2.
+failure d_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with D_a between P'_i and Q'_i at most D_i.
+What was released before decides d_i and D_i. Let P' and Q' be the distributions of a whole run by the P'_i and Q'_i, L =
+log dP'/dQ' and A = sum D_i. The expectation under P' of exp((a-1) (L - A)) does not grow with a step, so it is at most
+1. Let S be runs with A + c(a, w delta) <= epsilon. Then the integral over S of (dP' - e^epsilon dQ')_+ is at most the
+largest value of (1 - e^(epsilon - l)) e^(-(a-1) l), times e^((a-1) (epsilon - c)): w delta by the choice of c (Canonne,
+Kamath and Steinke, NeurIPS 2020, Proposition 12). Let v be the product of the 1 - d_i along a run: at most 1, and the
+same under both neighbours. P(S) <= integral over S of v dP' + D, where D, the probability that a step fails in a run
+that such a filter admits, is at most the largest sum of d_i of such a run. D is counted once for all orders.
 
-Proof that either may admit. Sums only grow, so a run that satisfies one filter at its end did so at every step, and is
-the same run as if that filter alone decided. Split any S into the runs that satisfy the basic filter and the others,
-which satisfy the concentrated one. Each filter bounds its own part: P(S) <= e^epsilon Q(S) + delta/2 + delta/2.
+Proof that any may admit. Sums only grow, so a run that satisfies a filter at its end did so at every step, and is the
+same run as if that filter alone decided. Split any S into the runs that satisfy the basic filter, those of the others
+that satisfy the first order's, and so on. Each filter bounds its own part, and the shares of delta add up to 1.
 
-The four parts of delta must be fixed in advance: if a release could exchange the unused part of rho for delta, it could
-do so in exactly those runs in which the likelihood ratio is low, and the sum of both would exceed delta.
+The shares must be fixed in advance: if a release could exchange the unused part of rho for delta, it could do so in
+exactly those runs in which the likelihood ratio is low, and the sum of both would exceed delta. For the same reason
+"epsilons of pure releases + epsilon of the rest at delta / 4" needs shares for several orders: a run could choose by the
+likelihood ratio which of both to use up.
 
-All numbers are exact rationals.
+The orders are the one at which all of epsilon may be used for rho, with a share of 1/4, and the orders of STEPS above
+it, with 3/16 in equal parts: the more of epsilon pure releases use, the higher is the best order for the rest. Each
+bound A + c is a sum plus a constant, so a pure release moves the least of them by at most its epsilon.
+
+Ledgers that earlier versions began: their rule was the basic filter and the concentrated one, sum of rho <= r =
+`largest_rho`, with delta / 4 for its conversion and delta / 4 for failures. It used all of delta, so a run that earlier
+versions began is counted by the basic filter and by the first order alone, with the shares that it had. As D_a <= a rho
+and r is converted at that order, that admits all that was admitted, by one proof. Which rule counts is decided by the
+first release, before which neighbours do not differ, and so the choice costs nothing.
+
+All sums are exact rationals.
 """
 
 import math
@@ -35,38 +50,51 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Self
 
-from dpcore.accounting.concentrated import Concentrated, concentrated_epsilon, concentrated_rho, of_epsilon
+from dpcore.accounting.concentrated import Concentrated, concentrated_epsilon, conversion, of_epsilon, rho_and_step
+from dpcore.accounting.renyi import STEPS, Curve, added, at_order, largest_pure, pure_curve
 from dpcore.errors import PlanError
 
 BASIC_SHARE = Fraction(1, 2)
-FAILURE_SHARE = Fraction(1, 4)
 CONVERSION_SHARE = Fraction(1, 4)
+MIXED_SHARE = Fraction(3, 16)
+FAILURE_SHARE = Fraction(1, 16)
+EARLIER_FAILURE_SHARE = Fraction(1, 4)
+_HALVINGS = 40
 
 # A ledger converts the same few sums many times.
-_epsilon, _rho = lru_cache(maxsize=256)(concentrated_epsilon), lru_cache(maxsize=256)(concentrated_rho)
+_epsilon, _rho_and_step = lru_cache(maxsize=256)(concentrated_epsilon), lru_cache(maxsize=256)(rho_and_step)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The privacy loss of one or several releases in one scope: two bounds, both valid; no part is negative.
+    """The privacy loss of one or several releases in one scope: bounds, all valid; no part is negative.
 
     epsilon, delta: (epsilon, delta)-differential privacy. rho, failure: failure-approximate rho-zCDP. For several
-    releases these are sums. Raises PlanError if a part is negative.
+    releases these are sums. curve: sum of the Renyi curves of those that have one of their own; `curved` is their part
+    of rho. So D_a is at most a (rho - curved) + curve at a. is_earlier: whether an earlier version charged any of it.
+    Raises PlanError if a part is negative.
     """
 
     epsilon: Fraction
     delta: Fraction
     rho: Fraction
     failure: Fraction
+    curve: Curve = ()
+    curved: Fraction = Fraction(0)
+    is_earlier: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.epsilon, self.delta, self.rho, self.failure) < 0:
+        if min(self.epsilon, self.delta, self.rho, self.failure, self.curved, *self.curve) < 0:
             raise PlanError(f"a privacy loss is negative: {self}; give parts of 0 or more")
+        if self.curved > self.rho or len(self.curve) not in (0, len(STEPS) + 1):
+            raise PlanError(f"a privacy loss has a curve of {len(self.curve)} orders, or of more than its rho")
 
     @classmethod
     def of_epsilon(cls, epsilon: Fraction, delta: Fraction) -> Self:
         """The loss of a release of which only (epsilon, delta) is known."""
         bound = of_epsilon(epsilon, delta)
+        if delta == 0 and bound.failure == 0:
+            return cls(epsilon, delta, bound.rho, bound.failure, pure_curve(epsilon), bound.rho)
         return cls(epsilon, delta, bound.rho, bound.failure)
 
     @classmethod
@@ -84,38 +112,79 @@ class Loss:
                 )
             epsilon = _epsilon(bound.rho, delta - bound.failure)
         # A double is a rational, so the conversion is exact.
-        return cls(Fraction(epsilon), delta, bound.rho, bound.failure)
+        return cls(Fraction(epsilon), delta, Fraction(bound.rho), bound.failure)
+
+    @property
+    def linear(self) -> Fraction:
+        """The part of rho of the releases without a curve of their own."""
+        return self.rho - self.curved
+
+    def divergence(self, s: Fraction) -> Fraction:
+        """A bound on D_(1+s)."""
+        return (1 + s) * self.linear + min((1 + s) * self.curved, at_order(self.curve, s))
 
     def __add__(self, other: "Loss") -> "Loss":
         return Loss(
-            self.epsilon + other.epsilon, self.delta + other.delta, self.rho + other.rho, self.failure + other.failure
+            self.epsilon + other.epsilon,
+            self.delta + other.delta,
+            self.rho + other.rho,
+            self.failure + other.failure,
+            added(self.curve, other.curve),
+            self.curved + other.curved,
+            self.is_earlier or other.is_earlier,
         )
 
     def times(self, count: int) -> "Loss":
         """The loss of `count` releases with this bound."""
-        return Loss(count * self.epsilon, count * self.delta, count * self.rho, count * self.failure)
+        return total_loss([(self, count)])
 
     def largest(self, other: "Loss") -> "Loss":
         """The maximum of both in each part."""
+        curved = max(self.curved, other.curved)
         return Loss(
             max(self.epsilon, other.epsilon),
             max(self.delta, other.delta),
-            max(self.rho, other.rho),
+            max(self.linear, other.linear) + curved,
             max(self.failure, other.failure),
+            tuple(map(max, self.curve, other.curve)) if self.curve and other.curve else self.curve or other.curve,
+            curved,
+            self.is_earlier or other.is_earlier,
+        )
+
+    def less(self, other: "Loss") -> "Loss":
+        """What is missing to `other` in each part, at least 0."""
+        curve = tuple(map(_positive, self.curve, other.curve or [Fraction(0)] * len(self.curve)))
+        curved = _positive(self.curved, other.curved)
+        return Loss(
+            _positive(self.epsilon, other.epsilon),
+            _positive(self.delta, other.delta),
+            _positive(self.linear, other.linear) + curved,
+            _positive(self.failure, other.failure),
+            curve,
+            curved,
+            self.is_earlier,
         )
 
     def __str__(self) -> str:
         return f"epsilon {float(self.epsilon):.6g} at delta {float(self.delta):.6g}"
 
 
+def _positive(more: Fraction, less: Fraction) -> Fraction:
+    return max(Fraction(0), more - less)
+
+
 def total_loss(losses: Iterable[tuple[Loss, int]]) -> Loss:
     """The sum of losses, each `count` times: what `times` and + give, exactly, with far fewer fractions reduced."""
     known = list(losses)
+    curves = [(loss.curve, count) for loss, count in known if loss.curve]
     return Loss(
         _total((loss.epsilon, count) for loss, count in known),
         _total((loss.delta, count) for loss, count in known),
         _total((loss.rho, count) for loss, count in known),
         _total((loss.failure, count) for loss, count in known),
+        tuple(_total((curve[n], count) for curve, count in curves) for n in range(len(STEPS) + 1)) if curves else (),
+        _total((loss.curved, count) for loss, count in known),
+        any(loss.is_earlier for loss, count in known),
     )
 
 
@@ -146,46 +215,139 @@ class PrivacyLimit:
 
     @cached_property
     def largest_rho(self) -> Fraction:
-        """r: the largest sum of rho that the concentrated filter admits; 0 if delta is 0."""
-        if self.delta == 0:
-            return Fraction(0)
-        return Fraction(_rho(self.epsilon, CONVERSION_SHARE * self.delta))
+        """r: the largest sum of rho that is admitted if there is nothing else; 0 if delta is 0."""
+        return Fraction(self._first[0]) if self.delta else Fraction(0)
+
+    @cached_property
+    def _first(self) -> tuple[float, float]:
+        return _rho_and_step(self.epsilon, CONVERSION_SHARE * self.delta)
+
+    @cached_property
+    def _orders(self) -> tuple[tuple[Fraction, Fraction], ...]:
+        """s and c of each order 1 + s, the first one first; none if delta is 0."""
+        if not self.delta:
+            return ()
+        rho, first = self.largest_rho, Fraction(self._first[1])
+        # All orders give epsilon at the first one's rho; this one exactly, if there is any.
+        orders = [(first, self.epsilon - (1 + first) * rho)] if rho else []
+        others = [s for s in STEPS if s > first]
+        share = MIXED_SHARE * self.delta / max(1, len(others))
+        return (*orders, *((s, conversion(s, share)) for s in others))
+
+    def _orders_for(self, total: Loss) -> tuple[tuple[Fraction, Fraction], ...]:
+        """The orders that may admit more besides `total`."""
+        if total.failure > (EARLIER_FAILURE_SHARE if total.is_earlier else FAILURE_SHARE) * self.delta:
+            return ()
+        if total.is_earlier:
+            return self._orders[:1] if self.largest_rho else ()
+        return self._orders
 
     def admits(self, total: Loss) -> bool:
         """Whether a total loss is within the limit."""
         if total.epsilon <= self.epsilon and total.delta <= BASIC_SHARE * self.delta:
             return True
-        return self.delta > 0 and total.rho <= self.largest_rho and total.failure <= FAILURE_SHARE * self.delta
+        return any(total.divergence(s) + constant <= self.epsilon for s, constant in self._orders_for(total))
 
     def spent(self, total: Loss) -> float:
-        """The least epsilon of a limit at this delta that admits `total`; inf if none does."""
-        epsilon = math.inf
-        if total.delta <= BASIC_SHARE * self.delta:
-            epsilon = float(total.epsilon)
-        if self.delta > 0 and total.failure <= FAILURE_SHARE * self.delta:
-            epsilon = min(epsilon, _epsilon(total.rho, CONVERSION_SHARE * self.delta))
-        return epsilon
+        """The epsilon at this limit's delta that `total` is shown to have: at most `epsilon` if it is admitted.
+
+        inf if no epsilon is. For what earlier versions began: the least epsilon of a limit that admits it.
+        """
+        exact = total.epsilon if total.delta <= BASIC_SHARE * self.delta else None
+        if total.is_earlier:
+            return _least_limit(self.delta, total, math.inf if exact is None else float(exact))
+        bounds = [total.divergence(s) + constant for s, constant in self._orders_for(total)]
+        found = min((bound for bound in (*bounds, exact) if bound is not None), default=None)
+        return math.inf if found is None else max(0.0, float(found))
 
     def remaining(self, total: Loss, delta: Fraction) -> float:
-        """The largest epsilon at `delta` of one more Gaussian-like release that is admitted in addition to `total`.
+        """The largest epsilon at `delta` of one more release that is admitted in addition to `total`.
 
-        Gaussian-like: its epsilon at `delta` is what its rho gives, without a failure. delta: in [0, 1).
+        delta: 0 for a pure release, of which only its epsilon is known. Above 0 and below 1 for a Gaussian-like one:
+        its epsilon at `delta` is what its rho gives, without a failure.
         """
+        if delta == 0:
+            return _remaining_pure(self, total)
         epsilon = 0.0
         if total.delta + delta <= BASIC_SHARE * self.delta:
             epsilon = max(0.0, float(self.epsilon - total.epsilon))
-        rho = self.largest_rho - total.rho
-        if delta > 0 and rho > 0 and total.failure <= FAILURE_SHARE * self.delta:
-            epsilon = max(epsilon, _epsilon(rho, delta))
-        return epsilon
+        rho = self._remaining_rho(total)
+        return max(epsilon, _epsilon(rho, delta)) if rho > 0 else epsilon
 
-    def left(self, total: Loss) -> float:
-        """The epsilon left after `total`: the largest `spent` of one more release alone that is admitted."""
-        epsilon = max(0.0, float(self.epsilon - total.epsilon)) if total.delta < BASIC_SHARE * self.delta else 0.0
-        rho = self.largest_rho - total.rho
-        if rho > 0 and total.failure < FAILURE_SHARE * self.delta:
-            epsilon = max(epsilon, _epsilon(rho, CONVERSION_SHARE * self.delta))
-        return epsilon
+    def _remaining_rho(self, total: Loss) -> Fraction:
+        """The rho of one more release, without a curve or a failure, that the orders admit in addition to `total`."""
+        rooms = ((self.epsilon - total.divergence(s) - constant) / (1 + s) for s, constant in self._orders_for(total))
+        return max((Fraction(0), *rooms))
+
+    def left(self, total: Loss) -> "Left":
+        """What is left after `total`, by kind of release."""
+        rho = self._remaining_rho(total)
+        alone = Loss(self.epsilon + 1, BASIC_SHARE * self.delta + 1, rho, Fraction(0), is_earlier=total.is_earlier)
+        gaussian = min(self.spent(alone), float(self.epsilon)) if rho > 0 else 0.0
+        if total.delta < BASIC_SHARE * self.delta:
+            gaussian = max(gaussian, float(self.epsilon - total.epsilon))
+        return Left(_remaining_pure(self, total), gaussian)
 
     def __str__(self) -> str:
         return f"epsilon {float(self.epsilon):.6g} at delta {float(self.delta):.6g}"
+
+
+@dataclass(frozen=True)
+class Left:
+    """The largest epsilon, at the limit's delta, of one more release that is admitted: by the kind of its noise.
+
+    pure: of any release with delta 0, such as by Laplace noise. gaussian: of one by Gaussian noise.
+    """
+
+    pure: float
+    gaussian: float
+
+    @property
+    def epsilon(self) -> float:
+        """That of the kind of which more is left."""
+        return max(self.pure, self.gaussian)
+
+
+@lru_cache(maxsize=4096)
+def _remaining_pure(limit: PrivacyLimit, total: Loss) -> float:
+    """The largest epsilon of one more pure release, rounded down: found in doubles, then checked by the filters."""
+    sure = [Fraction(0)]
+    if total.delta <= BASIC_SHARE * limit.delta:
+        sure.append(limit.epsilon - total.epsilon)
+    found = list(sure)
+    for s, constant in limit._orders_for(total):
+        room = limit.epsilon - total.divergence(s) - constant
+        if room > 0:
+            # No order adds more than epsilon.
+            sure.append(room)
+            found.append(Fraction(largest_pure(s, float(room), float(limit.epsilon))))
+    for least in (Fraction(1, 10**12), Fraction(1, 10**6)):
+        largest = max(found) * (1 - least)
+        if largest <= max(sure):
+            break
+        if limit.admits(total + Loss.of_epsilon(largest, Fraction(0))):
+            return _down(largest)
+    return _down(max(sure))
+
+
+@lru_cache(maxsize=4096)
+def _least_limit(delta: Fraction, total: Loss, high: float) -> float:
+    """The least epsilon of a limit that admits `total`, at most `high`, which does if it is finite.
+
+    A larger epsilon has a lower first order, at which less is spent, and allows more there.
+    """
+    if not delta or total.failure > EARLIER_FAILURE_SHARE * delta:
+        return high
+    low, high = 0.0, min(high, _epsilon(total.rho, CONVERSION_SHARE * delta))
+    if not total.curve:
+        return high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        fits = PrivacyLimit(Fraction(middle), delta).admits(total)
+        low, high = (low, middle) if fits else (middle, high)
+    return high
+
+
+def _down(value: Fraction) -> float:
+    rounded = float(value)
+    return rounded if Fraction(rounded) <= value else math.nextafter(rounded, -math.inf)

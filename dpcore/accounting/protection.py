@@ -22,6 +22,7 @@ from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
 from dpcore.accounting.mixed import CountRelease
 from dpcore.accounting.noise_shares import LaplaceShares
 from dpcore.accounting.pure import PureLoss
+from dpcore.accounting.renyi import laplace_curve, pure_curve, up
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
@@ -303,9 +304,9 @@ def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
     """
     if isinstance(distribution, PureLoss):
         # Rounded up to doubles they are short fractions, which a ledger adds fast.
-        rho = math.nextafter(float(distribution.concentrated.rho), math.inf)
+        rho = up(distribution.concentrated.rho)
         epsilon = Fraction(distribution.epsilon(0).upper)
-        return Loss(epsilon, Fraction(0), Fraction(rho), distribution.concentrated.failure)
+        return Loss(epsilon, Fraction(0), rho, Fraction(0), pure_curve(epsilon), rho)
     concentrated = of_shift(distribution, CHARGE_FAILURE_SHARE * delta)
     return Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
 
@@ -368,10 +369,14 @@ class GaussianProtection(NoiseProtection):
 
 @dataclass(frozen=True)
 class LaplaceProtection(NoiseProtection):
-    """Discrete Laplace noise on integers that a record moves by at most l1 in total: pure differential privacy."""
+    """Discrete Laplace noise on integers that a record moves by at most l1 in total: pure differential privacy.
+
+    largest: by how much it moves each of them at most.
+    """
 
     noise: LaplaceShares
     l1: int
+    largest: int
 
     @property
     def is_pure(self) -> bool:
@@ -385,3 +390,10 @@ class LaplaceProtection(NoiseProtection):
                 f"{shares} shares of noise count and the noise needs {self.noise.shares}: have more honest parties"
             )
         return PureLoss(self.noise.epsilon(self.l1))
+
+    def loss(self, rows: int, delta: Fraction) -> Loss:
+        """See `Protection`. By the noise's own curve: values that a record moves a little each cost less than a bit."""
+        whole = super().loss(rows, delta)
+        curve, rho = laplace_curve(self.noise.scale, self.l1, self.largest)
+        least = min(rho, whole.rho)
+        return Loss(whole.epsilon, whole.delta, least, whole.failure, curve, least)

@@ -160,7 +160,7 @@ class StatisticQuery(QueryKind):
         """See `QueryKind`."""
         honest, bits = setting.honest_parties, setting.fraction_bits
         if isinstance(self.noise, LaplaceShares):
-            return LaplaceProtection(self.scope, honest, self.noise, self.sensitivity.l1 << bits)
+            return LaplaceProtection(self.scope, honest, self.noise, self.sensitivity.l1 << bits, 1 << bits)
         squared = self.sensitivity.l2_squared << 2 * bits
         return GaussianProtection(self.scope, honest, self.noise.share_sigma, squared, len(self.predicates))
 

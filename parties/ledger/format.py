@@ -4,17 +4,22 @@ import json
 import re
 import secrets
 import sqlite3
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from dpcore.accounting.filters import Loss
+from dpcore.accounting.renyi import pure_curve
 from dpcore.errors import PlanError, RadofedError
 from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
 from parties.ledger.charges import Charge, Scope, ScopeKind, marginal
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 CHAINED_VERSION = 3
 """The first format with a chain of entries, and so with a head beside the ledger."""
+COHORTS_VERSION = 4
+"""The first format that keeps more than the newest acceptance of each other party."""
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
 _RATIO = re.compile(r"-?[0-9]+/[0-9]+")
@@ -37,7 +42,8 @@ CREATE TABLE events (
     attempt INTEGER NOT NULL,
     learner TEXT NOT NULL,           -- empty if unknown
     epoch BLOB,                      -- of the released noised table, if any
-    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure], ..., ["events", n]]
+    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve], ...,
+                                     --        ["events", n]], curve: [], or its part of rho and its values
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
     cohort_digest BLOB,
@@ -94,9 +100,7 @@ CREATE TABLE computed_late (
 
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
-    bounds: list[list[str | int]] = [
-        [s.kind.value, s.name, s.column, *map(_ratio, _parts(loss))] for s, loss in charge.bounds
-    ]
+    bounds: list[list[Any]] = [[s.kind.value, s.name, s.column, *_parts(loss)] for s, loss in charge.bounds]
     return json.dumps(bounds + ([["events", charge.events]] if charge.events != 1 else []))
 
 
@@ -114,8 +118,7 @@ def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
             kind, name, column, *parts = entry
             if not all(isinstance(text, str) for text in (kind, name, column)):
                 raise TypeError("a scope is not a text")
-            epsilon, delta, rho, failure = map(_exact, parts)
-            read.append((Scope(ScopeKind(kind), name, column), Loss(epsilon, delta, rho, failure)))
+            read.append((Scope(ScopeKind(kind), name, column), _loss(parts)))
         return Charge(tuple(read), learner, epoch, events)
     except (ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError, PlanError) as error:
         raise UnreadableEntryError(f"the bounds of a charge: {type(error).__name__}") from error
@@ -126,8 +129,8 @@ def update_format(connection: sqlite3.Connection) -> None:
 
     Formats 1 and 2 had no chain: each event becomes an entry. Format 1 stored an event's scope, "marginal:FEATURE",
     with epsilon and delta, or no bound at all, and neither the learner nor the feature's column. An unknown learner
-    counts as every learner. Up to format 3 only the newest acceptance of each other party was kept. Raises ValueError
-    for any other scope.
+    counts as every learner. Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the
+    charges have no curve, and are read as those of an earlier version. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -136,8 +139,9 @@ def update_format(connection: sqlite3.Connection) -> None:
             _from_format_1(connection)
         if version < CHAINED_VERSION:
             _add_chain(connection)
-        if version < FORMAT_VERSION:
+        if version < COHORTS_VERSION:
             _execute_all(connection, COHORT_TABLES)
+        if version < FORMAT_VERSION:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
@@ -181,11 +185,33 @@ def _charge_of_format_1(scope: str, epsilon: str | None, delta: str) -> Charge:
     kind, _, feature = scope.partition(":")
     if kind != ScopeKind.MARGINAL.value:
         raise ValueError(f"an event with the unknown scope {scope!r}")
-    return Charge(((marginal(feature), Loss.of_epsilon(Fraction(epsilon), Fraction(delta))),))
+    loss = Loss.of_epsilon(Fraction(epsilon), Fraction(delta))
+    return Charge(((marginal(feature), replace(loss, is_earlier=True)),))
 
 
-def _parts(loss: Loss) -> tuple[Fraction, ...]:
-    return (loss.epsilon, loss.delta, loss.rho, loss.failure)
+def _parts(loss: Loss) -> list[Any]:
+    curve = list(map(_ratio, (loss.curved, *loss.curve))) if loss.curve else []
+    # A charge of an earlier version stays one, and what such a charge says of a curve follows from its epsilon.
+    more = [] if loss.is_earlier else [curve]
+    return [*map(_ratio, (loss.epsilon, loss.delta, loss.rho, loss.failure)), *more]
+
+
+def _loss(parts: list[Any]) -> Loss:
+    """The inverse of `_parts`. Up to format 4 there was no curve."""
+    epsilon, delta, rho, failure = map(_exact, parts[:4])
+    if len(parts) > 4:  # noqa: PLR2004  (the four that every format has)
+        ((curved, *curve),) = parts[4:] if parts[4] else (["0/1"],)
+        return Loss(epsilon, delta, rho, failure, tuple(map(_exact, curve)), _exact(curved))
+    is_pure = delta == failure == 0
+    return Loss(
+        epsilon,
+        delta,
+        rho,
+        failure,
+        pure_curve(epsilon) if is_pure else (),
+        rho if is_pure and epsilon else Fraction(0),
+        is_earlier=True,
+    )
 
 
 def _exact(text: str) -> Fraction:

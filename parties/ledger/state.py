@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpcore.accounting.filters import PrivacyLimit
+from dpcore.accounting.filters import Left, PrivacyLimit
 from parties.ledger.charges import RECORD, Scope
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, counted
 
@@ -35,15 +35,22 @@ class ScopeState:
         return self.limit.spent(self.held.loss)
 
     @property
-    def remaining_epsilon(self) -> float:
-        """Largest epsilon of one more release that can be reserved."""
+    def remaining(self) -> Left:
+        """Largest epsilon of one more release that can be reserved, by the kind of its noise."""
         return self.limit.left(self.held.loss)
+
+    @property
+    def remaining_epsilon(self) -> float:
+        """The same, of the kind of which more is left."""
+        return self.remaining.epsilon
 
     def __str__(self) -> str:
         unbounded = f"; {self.spent.unbounded} event(s) without a bound here" if self.spent.unbounded else ""
+        left = self.remaining
         return (
-            f"{self.scope}: spent epsilon {self.spent_epsilon:.6g}, with reservations {self.held_epsilon:.6g}, "
-            f"remaining {self.remaining_epsilon:.6g}; limit {self.limit}{unbounded}"
+            f"{self.scope}: spent epsilon {self.spent_epsilon:.6g}, with reservations {self.held_epsilon:.6g}; "
+            f"one more answer fits up to {left.pure:.6g} with Laplace noise, {left.gaussian:.6g} with Gaussian noise; "
+            f"limit {self.limit}{unbounded}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,6 +59,8 @@ class ScopeState:
             "spent_epsilon": self.spent_epsilon,
             "spent_and_reserved_epsilon": self.held_epsilon,
             "remaining_epsilon": self.remaining_epsilon,
+            "remaining_pure_epsilon": self.remaining.pure,
+            "remaining_gaussian_epsilon": self.remaining.gaussian,
         }
         return {
             "scope": str(self.scope),

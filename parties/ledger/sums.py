@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
+from dpcore.accounting.renyi import STEPS
 from dpcore.errors import PlanError
 from parties.ledger.chain import TRAIL_BYTES
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind
@@ -36,8 +37,13 @@ _NONCE_BYTES = 12
 _KINDS = tuple(ScopeKind)
 _LOSS = struct.Struct(">4d")
 _COUNT = struct.Struct(">Q")
+_SINGLE, _BITS = struct.Struct(">f"), struct.Struct(">I")
 # zlib packs at most 1032 to 1, so that a few bytes cannot fill the memory.
 _MOST_BYTES = 1 << 20
+# Added to a scope's kind. Earlier versions wrote and read the first form only.
+_FORMS = 16
+_EARLIER, _WITH_CURVE, _WITHOUT_CURVE = 0, _FORMS, 2 * _FORMS
+_CURVE = struct.Struct(f">{len(STEPS) + 2}f")
 _NO_LIMITS = LedgerLimits(PrivacyLimit(Fraction(0), Fraction(0)))
 
 
@@ -82,7 +88,7 @@ class Sums:
         """What is missing to `other` in each scope that one of them names, at least 0 in each part."""
         named = {scope.key: scope for scope, _ in (*self.scopes, *other.scopes)}
         missing = [
-            (scope, _difference(self.at(scope), other.at(scope)))
+            (scope, self.at(scope).less(other.at(scope)))
             for scope in sorted(named.values(), key=lambda scope: scope.order)
         ]
         return Sums(tuple(missing), max(0, self.unbounded - other.unbounded))
@@ -98,12 +104,20 @@ class Account:
     sums: Sums
     trail: tuple[bytes, ...]
 
-    def packed(self) -> bytes:
-        """Compressed bytes. Every number is a double, rounded up. Raises OverflowError if one is too large."""
+    def packed(self, *, curves: bool = True) -> bytes:
+        """Compressed bytes. Every number is rounded up. curves: otherwise only the rhos count, which may be much more.
+
+        Raises OverflowError if a number is too large.
+        """
         parts = [_COUNT.pack(self.sums.unbounded), bytes([len(self.trail)]), *self.trail]
         for scope, loss in self.sums.scopes:
-            parts += [bytes([_KINDS.index(scope.kind)]), _text(scope.name), _text(scope.column)]
-            parts.append(_LOSS.pack(*map(_up, (loss.epsilon, loss.delta, loss.rho, loss.failure))))
+            with_curve = curves and bool(loss.curve) and not loss.is_earlier
+            form = _EARLIER if loss.is_earlier else _WITH_CURVE if with_curve else _WITHOUT_CURVE
+            rho = loss.linear if with_curve else loss.rho
+            parts += [bytes([form + _KINDS.index(scope.kind)]), _text(scope.name), _text(scope.column)]
+            parts.append(_LOSS.pack(*map(_up, (loss.epsilon, loss.delta, rho, loss.failure))))
+            if with_curve:
+                parts.append(_CURVE.pack(*map(_up_to_single, (loss.curved, *loss.curve))))
         return zlib.compress(b"".join(parts), 9)
 
     @classmethod
@@ -116,12 +130,20 @@ class Account:
             trail = tuple(content[at + TRAIL_BYTES * n : at + TRAIL_BYTES * (n + 1)] for n in range(steps))
             scopes, at = [], at + TRAIL_BYTES * steps
             while at < len(content):
-                kind, at = _KINDS[content[at]], at + 1
+                form, kind = content[at] // _FORMS * _FORMS, _KINDS[content[at] % _FORMS]
+                if form > _WITHOUT_CURVE:
+                    raise ValueError("a form that this version does not know")
+                at += 1
                 name, at = _read_text(content, at)
                 column, at = _read_text(content, at)
-                loss = Loss(*map(Fraction, _LOSS.unpack_from(content, at)))
-                scopes.append((Scope(kind, name, column), loss))
+                epsilon, delta, rho, failure = map(Fraction, _LOSS.unpack_from(content, at))
                 at += _LOSS.size
+                curved, curve = Fraction(0), ()
+                if form == _WITH_CURVE:
+                    curved, *values = map(Fraction, _CURVE.unpack_from(content, at))
+                    curve, at = tuple(values), at + _CURVE.size
+                loss = Loss(epsilon, delta, rho + curved, failure, curve, curved, form == _EARLIER)
+                scopes.append((Scope(kind, name, column), loss))
         except (zlib.error, struct.error, IndexError, OverflowError, PlanError) as error:
             raise ValueError(f"not the sums of a ledger ({error})") from error
         return cls(Sums(tuple(scopes), unbounded), trail)
@@ -140,12 +162,16 @@ class SumsKey:
 
     def seal(self, account: Account, entries: int, digest: bytes) -> bytes:
         """The account at a head, at most MAX_SEALED_BYTES; empty if they do not fit."""
-        nonce = os.urandom(_NONCE_BYTES)
-        try:
-            sealed = nonce + self._cipher.encrypt(nonce, account.packed(), self._bound(entries, digest))
-        except (OverflowError, ValueError):
-            return b""
-        return sealed if len(sealed) <= MAX_SEALED_BYTES else b""
+        for curves in (True, False):
+            nonce = os.urandom(_NONCE_BYTES)
+            try:
+                packed = account.packed(curves=curves)
+                sealed = nonce + self._cipher.encrypt(nonce, packed, self._bound(entries, digest))
+            except (OverflowError, ValueError):
+                return b""
+            if len(sealed) <= MAX_SEALED_BYTES:
+                return sealed
+        return b""
 
     def open(self, head: LedgerHead) -> Account | None:
         """The account at a head; None if it has none that this key opens."""
@@ -163,18 +189,19 @@ class SumsKey:
         return _LABEL + bytes([len(name)]) + name + entries.to_bytes(8, "big") + digest
 
 
-def _difference(more: Loss, less: Loss) -> Loss:
-    return Loss(
-        max(Fraction(0), more.epsilon - less.epsilon),
-        max(Fraction(0), more.delta - less.delta),
-        max(Fraction(0), more.rho - less.rho),
-        max(Fraction(0), more.failure - less.failure),
-    )
-
-
 def _up(value: Fraction) -> float:
     rounded = float(value)  # raises OverflowError beyond the largest double
     return rounded if Fraction(rounded) >= value else math.nextafter(rounded, math.inf)
+
+
+def _up_to_single(value: Fraction) -> float:
+    """A number that single precision has, from `value` on."""
+    (rounded,) = _SINGLE.unpack(_SINGLE.pack(float(value)))
+    if Fraction(rounded) >= value:
+        return float(rounded)
+    (bits,) = _BITS.unpack(_SINGLE.pack(rounded))
+    (following,) = _SINGLE.unpack(_BITS.pack(bits + 1))
+    return float(following)
 
 
 def _text(text: str) -> bytes:

@@ -303,8 +303,8 @@ def of_concentrated() -> Iterator[tuple[str, list[float]]]:
         masses = one.masses[inside] / one.masses[inside].sum()
         losses = one.losses[inside.start - 1 : inside.stop - 1]
         yield f"cumulants {name}", [concentrated._cumulant(masses, losses, s, one) for s in (1e-3, 0.1, 2.0, 50.0)]
-    yield "chord of a constant", [concentrated._chord(1.0, -1.0, 2.0, -1.0)]
-    yield "chords", [concentrated._chord(*four) for four in ((1, 2, 3, 9), (0.5, 0.1, 2.0, 3.0), (1.0, 5.0, 2.0, 6.0))]
+    yield "chord of a constant", [concentrated.chord(1.0, -1.0, 2.0, -1.0)]
+    yield "chords", [concentrated.chord(*four) for four in ((1, 2, 3, 9), (0.5, 0.1, 2.0, 3.0), (1.0, 5.0, 2.0, 6.0))]
     alone = concentrated.of_count(binomial_distribution(2, 1), 1, TINY)
     yield "of one", [float(alone.rho), float(alone.failure)]
     two = concentrated.of_count(binomial_distribution(1), 1, TINY)
@@ -448,7 +448,8 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
                 limit.admits(total),
                 limit.spent(total),
                 limit.remaining(total, TINY),
-                limit.left(total),
+                limit.left(total).pure,
+                limit.left(total).gaussian,
                 float(limit.largest_rho),
             ],
         )

@@ -302,7 +302,7 @@ def test_counts_compose_by_their_truncated_distributions(each):
 
 
 def test_pure_noise_has_no_delta():
-    protection = LaplaceProtection("record", 2, LaplaceShares(Fraction(90), 2), 45)
+    protection = LaplaceProtection("record", 2, LaplaceShares(Fraction(90), 2), 45, 45)
     cost = protection.cost(ROWS, DELTA)
     assert (cost.delta, cost.epsilon, cost.epsilon_if_others_collude) == (0, 0.5, 0.5)
 

@@ -53,7 +53,7 @@ def reserved(ledger: Ledger) -> Fraction:
 
 
 def remaining(ledger: Ledger) -> float:
-    return ledger.limits.of(SMOKER).left(ledger.spent(SMOKER) + ledger.reserved(SMOKER))
+    return ledger.limits.of(SMOKER).left(ledger.spent(SMOKER) + ledger.reserved(SMOKER)).epsilon
 
 
 @pytest.fixture

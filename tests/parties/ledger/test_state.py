@@ -44,6 +44,8 @@ def scope(name, limit, spent, held):
         "spent_epsilon": float(spent[0]),
         "spent_and_reserved_epsilon": float(held[0]),
         "remaining_epsilon": float(limit.epsilon - held[0]),
+        "remaining_pure_epsilon": float(limit.epsilon - held[0]),
+        "remaining_gaussian_epsilon": float(limit.epsilon - held[0]),
         "spent": total(*spent),
         "spent_and_reserved": total(*held),
     }
@@ -96,14 +98,15 @@ def test_the_sentences_name_limits_learners_and_the_day():
     )
     assert len(others) == 3 * 4
     assert others[2] == (
-        "marginal:smoker: spent epsilon 3, with reservations 6, remaining 10; limit epsilon 16 at delta 0.125; "
+        "marginal:smoker: spent epsilon 3, with reservations 6; one more answer fits up to 10 with Laplace noise, "
+        "10 with Gaussian noise; limit epsilon 16 at delta 0.125; "
         "2 event(s) without a bound here"
     )
     assert str(replace(state.scopes[2], spent=state_of(LIMITS, (), now_unix_s=NOW).scopes[0].spent)).endswith(
         "limit epsilon 16 at delta 0.125"
     )
     assert others[8].startswith("learner max, marginal:smoker: spent epsilon 1, with reservations 4")
-    assert others[11].startswith("last 24 hours, marginal:smoker: spent epsilon 1, with reservations 4, remaining 0")
+    assert others[11].startswith("last 24 hours, marginal:smoker: spent epsilon 1, with reservations 4; ")
     assert state.sentences() == [first, *others, f"warning: {state.warning}"]
 
 
