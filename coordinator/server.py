@@ -30,7 +30,7 @@ from coordinator.usage import unknown_learners
 from coordinator.views import Views
 from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, NotYetError
 from dpcore.numbers.processors import one_blas_thread
 from radofed.common.files.faults import in_words
 from radofed.common.files.reading import state_of
@@ -219,7 +219,8 @@ class Node:
         try:
             bound = server.add_secure_port(f"{host}:{port}", own.server_credentials())
         except RuntimeError as error:
-            raise ConfigurationError(
+            # The address may come late at boot, and a former process may still have the port.
+            raise NotYetError(
                 f"cannot listen on {self._config.listen}: check that the port is free and the host is this machine's"
             ) from error
         return f"{host}:{bound}"

@@ -1,10 +1,11 @@
 """Errors shared by all packages. Each has fields and a sentence that says what to do.
 
 `exit_code` is the exit code of the `rado` command (see radofed.cli): 1 the job failed, 2 connection or authentication,
-3 timed out, 4 bad arguments or configuration, 6 refused by policy, privacy or cohort.
+or what a node needs is not there yet, 3 timed out, 4 bad arguments or configuration, 6 refused by policy, privacy or
+cohort.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class RadofedError(Exception):
@@ -17,6 +18,12 @@ class ConfigurationError(RadofedError):
     """A file, an option or an argument is invalid."""
 
     exit_code = 4
+
+
+class NotYetError(ConfigurationError):
+    """What a node needs, such as an address, is not there and may come by itself: it is to be started again."""
+
+    exit_code = 2
 
 
 class ShapeError(RadofedError):
@@ -37,9 +44,11 @@ class DataError(RadofedError):
     """A row of a party's file breaks its schema. Only the party sees this error; it is never sent.
 
     The error says where the row is and which rule it breaks. It quotes no cell, because errors appear in logs.
+    may_pass: the table could not be reached or read now, and reading it later may succeed without a correction.
     """
 
     exit_code = 4
+    may_pass: bool = False
 
     def __init__(
         self,
@@ -62,6 +71,11 @@ class DataError(RadofedError):
             if part
         )
         super().__init__(f"{place}: {sentence}" if place else sentence)
+
+    def passing(self) -> Self:
+        """This error, marked as one that may pass by itself."""
+        self.may_pass = True
+        return self
 
 
 class PlanError(RadofedError):

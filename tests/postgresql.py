@@ -42,8 +42,13 @@ class PostgreSqlServer:
             self.port = free.getsockname()[1]
         rules = ("host all ada 127.0.0.1/32 scram-sha-256", "host all postgres 127.0.0.1/32 trust")
         (self._data / "pg_hba.conf").write_text("\n".join(rules) + "\n")
+        self.begin()
+
+    def begin(self, *, wait: bool = True) -> None:
+        """Start the server. wait: until it takes connections."""
         settings = f"-F -p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
-        self._run("pg_ctl", "-D", self._data, "-w", "-o", settings, "-l", directory / "log", "start")
+        waits = "-w" if wait else "-W"
+        self._run("pg_ctl", "-D", self._data, waits, "-o", settings, "-l", self._directory / "log", "start")
 
     def _run(self, program: str, *arguments: object) -> None:
         assert PROGRAMS is not None

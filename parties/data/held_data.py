@@ -14,6 +14,12 @@ from radofed.common.logs import Log
 from radofed.common.tables.tables import RowsRead
 
 
+class DataAwayError(DataError):
+    """The table is not there now: its server starts, or its mount is late. A node's service manager tries again."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True)
 class HeldData:
     """Rows, and what belongs to them. digest: `PartySecret.data_digest` of the rows. loaded_unix_s: when."""
@@ -27,8 +33,8 @@ class HeldData:
     def load(cls, config: PartyConfig, seed: bytes, node_log: Log, progress: RowsRead | None = None) -> Self:
         """Read the schema and the table that the configuration names. Logs counts, never a cell.
 
-        seed: the party's secret. progress: as in parties.data.dataset.load. Raises SchemaError, DataError or
-        ConfigurationError.
+        seed: the party's secret. progress: as in parties.data.dataset.load. Raises DataAwayError if the table may be
+        there later, SchemaError, DataError or ConfigurationError.
         """
         schema = load_schema(config.schema_file)
         row_key = RowKey(seed, config.federation, config.name, config.source)
@@ -36,6 +42,8 @@ class HeldData:
             dataset = load(config.table, schema, progress, row_key=row_key, id_column=config.id_column)
         except DataError as error:
             node_log.error("data refused", reason=str(error))
+            if error.may_pass:
+                raise DataAwayError(str(error)) from error
             raise
         report, secret = dataset.report, PartySecret(seed, schema.digest)
         held = cls(dataset, secret, secret.data_digest(report.digest), time.time())

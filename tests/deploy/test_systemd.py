@@ -12,7 +12,8 @@ import pytest
 
 import coordinator.server
 import parties.node
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, NotYetError
+from parties.data.held_data import DataAwayError
 from radofed.provision import provision
 from tests.deploy.reading import DEPLOY, PORT, SYSTEMD_ANALYZE, assert_command
 from tests.federation import free_port
@@ -62,6 +63,20 @@ def test_a_node_has_its_paths_and_time_to_stop(name):
     watched = re.findall(r'^# listen = "127.0.0.1:(\d+)"', (DEPLOY / f"samples/{role}.toml").read_text(), re.MULTILINE)
     bound = [f"ipv{version}:tcp:{port}" for port in (*watched, PORT) for version in (4, 6)]
     assert found["SocketBindAllow"].split() == (bound if role == "coordinator" else bound[:2])
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_what_is_late_at_boot_starts_a_node_again(name):
+    """As often as it takes, and after what it may wait for on the same machine."""
+    parser = configparser.RawConfigParser(dict_type=Repeated, strict=False, empty_lines_in_values=False)
+    parser.optionxform = str
+    parser.read(DEPLOY / "systemd" / name)
+    ordered = parser["Unit"]["After"].split()
+    assert {"network-online.target", "remote-fs.target"} <= set(ordered)
+    assert ("postgresql.service" in ordered) == (name == "rado-party.service")
+    assert parser["Unit"]["StartLimitIntervalSec"] == "0"
+    prevented = [int(code) for code in service(DEPLOY / "systemd" / name)["RestartPreventExitStatus"].split()]
+    assert not {DataAwayError.exit_code, NotYetError.exit_code} & set(prevented)
 
 
 def test_both_nodes_are_hardened_alike():

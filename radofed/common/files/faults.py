@@ -12,6 +12,19 @@ _REMEDIES = {
     errno.EIO: "check the disk, and restore a backup if it is damaged",
     errno.EADDRINUSE: "stop what listens there, or configure another port",
 }
+# A mount that is late, a server of files that does not answer, a disk that fails once: later it may be there.
+_MAY_PASS = frozenset(
+    {
+        errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.EIO, errno.ESTALE, errno.ENOTCONN,
+        errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET,
+        errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+    }
+)  # fmt: skip
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether reading a file may succeed later although nobody corrects a configuration."""
+    return isinstance(error, OSError) and error.errno in _MAY_PASS
 
 
 def in_words(error: OSError) -> str:

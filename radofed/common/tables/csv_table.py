@@ -19,6 +19,7 @@ import pyarrow.csv
 
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
+from radofed.common.files.faults import may_pass
 
 _BLOCK_BYTES = 1 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
@@ -198,7 +199,8 @@ class CsvTable:
     def _unreadable(self, error: Exception) -> DataError:  # noqa: PLR0911 - one for each cause
         """The error for a reader's exception, with the line if it can be found."""
         if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
-            return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
+            found = self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
+            return found.passing() if may_pass(error) else found
         line = 0
         if isinstance(error, _LongRowError):
             return self.error(_LONG_ROW)

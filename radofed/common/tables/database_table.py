@@ -89,7 +89,8 @@ class DatabaseTable:
                 yield from work(session)
         except self._database.failures as error:
             # The driver's message may quote cells.
-            raise self.error(self._database.cause(error)) from None
+            found = self.error(self._database.cause(error))
+            raise (found.passing() if self._database.may_pass(error) else found) from None
 
 
 def _quoted(column: str) -> str:

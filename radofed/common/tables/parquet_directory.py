@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
+from radofed.common.files.faults import may_pass
 from radofed.common.tables.parquet_table import ParquetTable
 
 PARQUET = (".parquet", ".pq")
@@ -33,7 +34,9 @@ class ParquetDirectory:
         self.state = self.state_now()
         self._parts: list[tuple[ParquetTable, dict[str, str | None]]] = []
         if not self.state:
-            raise self.error("is a directory without a .parquet or .pq file; give a file, or a directory with some")
+            # What a mount that is late looks like.
+            sentence = "is a directory without a .parquet or .pq file; give a file, or a directory with some"
+            raise self.error(sentence).passing()
         for path, *_ in self.state:
             if not path.lower().endswith(PARQUET):
                 raise self.error(f"has the file {path!r}, which is no .parquet or .pq file; move it elsewhere")
@@ -48,7 +51,8 @@ class ParquetDirectory:
                 status = Path(self.path, path).stat()
                 found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
         except OSError as error:
-            raise self.error(f"cannot be read ({error.strerror}); check its folders and their permissions") from None
+            fault = self.error(f"cannot be read ({error.strerror}); check its folders and their permissions")
+            raise (fault.passing() if may_pass(error) else fault) from None
         return tuple(found)
 
     def _folders(self, path: str) -> dict[str, str | None]:

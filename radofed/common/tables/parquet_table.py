@@ -1,5 +1,6 @@
 """Parquet files as batches of Arrow columns; errors name the file and the row, counted from 1, and quote no cell."""
 
+import os
 from collections.abc import Collection, Generator, Sequence
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pyarrow.parquet as pq
 
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
+from radofed.common.files.faults import may_pass
 
 _BATCH_ROWS = 1 << 14
 # Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
@@ -28,8 +30,8 @@ class ParquetTable:
                 self._texts = {
                     name for name, kind in zip(self.columns, file.schema_arrow.types, strict=True) if is_text(kind)
                 }
-        except _UNREADABLE:
-            raise self._unreadable() from None
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
@@ -46,8 +48,8 @@ class ParquetTable:
                     batch = read.select(names).rename_columns(list(columns))
                     self._check(batch)
                     yield batch
-        except _UNREADABLE:
-            raise self._unreadable() from None
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
 
     def _check(self, batch: pa.RecordBatch) -> None:
         """Arrow takes texts and codes as they are in the file, and later steps rely on them."""
@@ -62,7 +64,11 @@ class ParquetTable:
         """The error about data row `row`, counted from 1 in its message."""
         return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
 
-    def _unreadable(self) -> DataError:
+    def _unreadable(self, error: Exception) -> DataError:
+        if isinstance(error, OSError) and may_pass(error):
+            return self.error(
+                f"cannot be read ({os.strerror(error.errno or 0)}); check the file and its disk"
+            ).passing()
         return self.error("is not a readable Parquet file (truncated, damaged or of another kind); write it again")
 
 

@@ -37,6 +37,7 @@ from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from dpcore.records.text_forms import BLANKS
 from dpcore.records.unusable import summed
+from radofed.common.files.faults import may_pass
 from radofed.common.files.reading import FileKind, open_file
 from radofed.common.tables.arrow_table import ArrowTable, same_headers
 from radofed.common.tables.csv_table import CsvTable
@@ -130,9 +131,19 @@ def open_table(source: TableSource) -> Table:
 
 def _database(source: DatabaseSource) -> DatabaseTable:
     if (file := source.file) is not None:
-        with open_file(file, _TABLE):
-            pass
+        _is_empty(file)
     return DatabaseTable(source)
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether the file has no byte. Raises DataError if it cannot be opened or read."""
+    try:
+        with open_file(file, _TABLE) as stream:
+            return not stream.read(1)
+    except DataError as error:
+        if may_pass(error.__cause__):
+            error.passing()
+        raise
 
 
 def _opened(path: str | Path) -> Table:
@@ -140,9 +151,7 @@ def _opened(path: str | Path) -> Table:
     if file.is_dir():
         return ParquetDirectory(file)
     name = file.name.lower()
-    with open_file(file, _TABLE) as stream:
-        is_empty = not stream.read(1)
-    if is_empty:
+    if _is_empty(file):
         raise DataError("the file is empty; write a header line and rows", file=str(path))
     state, extension = _state(path), Path(name.removesuffix(".gz")).suffix
     if name.endswith(PARQUET):
@@ -335,7 +344,7 @@ def _check_unchanged(table: Table) -> None:
         found = None if isinstance(table, ArrowTable | DatabaseTable) else _state(table.path)
     if found != table.state:
         # The header was read before the rows: the rows may come from two versions of the file.
-        raise table.error("changed while it was being read; wait until it is written, then read it again")
+        raise table.error("changed while it was being read; wait until it is written, then read it again").passing()
 
 
 def cells(array: pa.Array, source: WantedColumn) -> Cells:

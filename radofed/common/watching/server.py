@@ -4,6 +4,7 @@ No password is asked, so the settings allow a loopback address or a Unix socket 
 page on the Internet sends here under another name (DNS rebinding) sends that name in Host, and is refused.
 """
 
+import errno
 import ipaddress
 import json
 import threading
@@ -13,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, NotYetError
 from radofed.common.addresses import split_target
 from radofed.common.local_http import NOT_FOUND, Answer, LocalServer, fetch
 from radofed.common.logs import Log
@@ -70,7 +71,8 @@ class WatchServer(LocalServer):
         try:
             super().__init__(settings.place)
         except OSError as error:
-            raise ConfigurationError(
+            fault = NotYetError if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) else ConfigurationError
+            raise fault(
                 f"cannot serve metrics on {settings.words} ({error.strerror or error}); choose a free port, or a "
                 "socket in a directory of this user"
             ) from error

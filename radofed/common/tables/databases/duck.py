@@ -59,6 +59,10 @@ class Duck:
             return "cannot be opened or read; check that it is a DuckDB file and that no other process writes to it"
         return f"the query failed ({type(error).__name__}); correct query or table"
 
+    def may_pass(self, error: Exception) -> bool:
+        """See Database: another process has the file open."""
+        return isinstance(error, self._duckdb.IOException) and "lock" in str(error)
+
 
 class _Session:
     def __init__(self, duckdb: Any, connection: Any) -> None:

@@ -28,6 +28,14 @@ _MESSAGE = re.compile(r"(?:ERROR|FATAL):\s+(.*)")
 # Classes whose messages quote the query or names, and never a value of a row.
 _QUOTED = ("0A", "28", "3D", "3F", "42")
 _LOST_STATES = ("08", "57P")
+# No connection, a transaction to repeat, no resources, a lock, an administrator: such a fault ends by itself.
+_PASSING_STATES = ("08", "40", "53", "55P03", "57")
+# Why a connection fails until a person corrects something: libpq's own reasons, and the server's in English. The server
+# may answer in another language.
+_TO_CORRECT = re.compile(
+    r"authentication failed|no pg_hba.conf entry|does not exist|not permitted to log in|permission denied|fe_sendauth|"
+    r"certificate|does not support SSL|invalid"
+)
 _AS_THEY_ARE = frozenset(
     {"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea"}
 )
@@ -95,10 +103,16 @@ class PostgreSql:
 
         return Selection([group.expression, *(_expression(columns[place]) for place in alone)], unpack)
 
+    def may_pass(self, error: Exception) -> bool:
+        """See Database. What cannot be told from a fault that passes counts as one: then the node tries again."""
+        text, state = str(error), _sqlstate(error)
+        if "Failed to connect" in text:
+            return _TO_CORRECT.search(first_line(text.rpartition("failed: ")[2])) is None
+        return state.startswith(_PASSING_STATES) or (not state and "server closed" in text)
+
     def cause(self, error: Exception) -> str:
         """See Database."""
-        text = str(error)
-        state = getattr(error, "sqlstate", None) or (found[1] if (found := _STATE.search(text)) else "")
+        text, state = str(error), _sqlstate(error)
         if "Failed to connect" in text:
             reason = first_line(text.rpartition("failed: ")[2])
             return f"cannot connect ({reason}); {_UNVERIFIED if _IS_TLS.search(reason) else _UNREACHED}"
@@ -109,6 +123,10 @@ class PostgreSql:
         if state.startswith(_QUOTED) and (message := _MESSAGE.search(text)):
             return f"the database refuses the query ({first_line(message[1])}); correct the query, or the user's rights"
         return f"the query failed (SQLSTATE {state or 'unknown'}; the server's log says more); correct query or table"
+
+
+def _sqlstate(error: Exception) -> str:
+    return getattr(error, "sqlstate", None) or (found[1] if (found := _STATE.search(str(error))) else "")
 
 
 def _expression(column: Column) -> str:

@@ -46,6 +46,10 @@ class Database(Protocol):
         """The cause of a failure, and its remedy. Quotes no cell and no password."""
         ...
 
+    def may_pass(self, error: Exception) -> bool:
+        """Whether the same query may succeed later although nobody corrects anything."""
+        ...
+
 
 @dataclass(frozen=True)
 class Column:

@@ -17,6 +17,7 @@ from radofed.common.tables.databases.sessions import BATCH_ROWS, WRITES, AdbcSes
 from radofed.common.tables.databases.source import DatabaseSource
 
 _PREPARE = re.compile(r"Failed to prepare query: (.*)")
+_LOCKED = re.compile(r"database( table)? is locked")
 # dpcore.records.features.value_text in SQL: integers below 2^53 as such, other doubles in the fewest digits that read
 # back. SQLite prints at most 16 digits without "!".
 _TEXT = """CASE typeof({0}) WHEN 'null' THEN '' WHEN 'real' THEN CASE
@@ -60,8 +61,14 @@ class Sqlite:
         text = str(error)
         if "readonly database" in text:
             return WRITES
+        if self.may_pass(error):
+            return "another process has locked the database; read it again once that process is done"
         if prepare := _PREPARE.search(text):
             return f"the database refuses the query ({first_line(prepare[1])}); correct source and query"
         if "failed to open" in text:
             return "cannot be opened; check the file, its permissions and those of its directory"
         return "cannot be read to the end (damaged, locked or removed, or the query fails); check file and query"
+
+    def may_pass(self, error: Exception) -> bool:
+        """See Database: another process holds a lock."""
+        return _LOCKED.search(str(error)) is not None
