@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,10 @@ from typing import Final
 from urllib.parse import unquote
 
 from radofed.common.logs import Log
+from wire.errors import Code, WireError
 
 CONNECTIONS_AT_ONCE: Final = 8
-"""The most connections of one member. A node has one, and so has each command."""
+"""The most connections of one member. A node has one, and so has each command that runs."""
 UNIDENTIFIED_AT_ONCE: Final = 256
 """The most connections without a call of a member."""
 IDENTIFIED_WITHIN_S: Final = 60.0
@@ -45,18 +46,40 @@ class _Connection:
 class Connections:
     """The open connections to one port. Use it from one event loop.
 
-    Ends the oldest first, so that a member whose line was cut, or who comes while strangers open many, gets in.
+    Ends those without a call in progress first, then the oldest, so that a member whose line was cut, or who comes
+    while strangers open many, gets in. A member with as many at work as it may have gets no other: the oldest would
+    come back, and so on without end. gRPC's keepalive finds those that are dead.
     """
 
-    def __init__(self, port: int, log: Log, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """port: of this server. clock: monotonic seconds."""
-        self._port, self._log, self._clock = port, log, clock
+    def __init__(
+        self,
+        port: int,
+        log: Log,
+        *,
+        busy: Callable[[], Iterable[str]] = tuple,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """port: of this server. busy: addresses with a call in progress, in gRPC's form. clock: monotonic seconds."""
+        self._port, self._log, self._busy, self._clock = port, log, busy, clock
         self._known: dict[Address, _Connection] = {}
 
     def note(self, peer: str, san: str) -> None:
-        """A member's call came on this connection. peer: its address, in gRPC's form."""
-        if (address := _address(peer)) is not None:
-            self._known.setdefault(address, _Connection(self._clock())).san = san
+        """A member's call came on this connection. peer: its address, in gRPC's form.
+
+        Raises WireError(CALLS_TOO_MANY) if it is the first call of this connection, and as many others of the member as
+        it may have are at work.
+        """
+        if (address := _address(peer)) is None:
+            return
+        connection = self._known.setdefault(address, _Connection(self._clock()))
+        if not connection.san:
+            at_work = sum(self._known[each].san == san for each in self._at_work() & self._known.keys())
+            if at_work >= CONNECTIONS_AT_ONCE:
+                raise WireError(Code.CALLS_TOO_MANY, f"The limit is {CONNECTIONS_AT_ONCE} connections at work.")
+            connection.san = san
+
+    def _at_work(self) -> set[Address]:
+        return {address for peer in self._busy() if (address := _address(peer)) is not None}
 
     def look(self) -> None:
         """End connections beyond the limits."""
@@ -69,11 +92,16 @@ class Connections:
         for address, connection in self._known.items():
             owned[connection.san].append(address)
         ended: set[Address] = set()
-        for san, addresses in owned.items():
+        at_work = self._at_work()
+        for san, found in owned.items():
+            # Stable: the oldest stay first among those at work, and among the others.
+            addresses = sorted(found, key=at_work.__contains__)
             most = CONNECTIONS_AT_ONCE if san else UNIDENTIFIED_AT_ONCE
             beyond = addresses[: max(0, len(addresses) - most)]
             if san and beyond:
-                self._log.refused("connections ended", peer=san, code="", count=len(beyond), limit=most)
+                self._log.refused(
+                    "connections ended", peer=san, code=Code.CALLS_TOO_MANY, count=len(beyond), limit=most
+                )
             ended.update(beyond)
         ended.update(each for each in owned[""] if now - self._known[each].since_s > IDENTIFIED_WITHIN_S)
         if ended:

@@ -145,7 +145,7 @@ class Node:
         self._serve_status(LocalControl(config, core, self._watch), stack)
         server = self._build(core, membership, seen)
         self.address = self._bind(server, own)
-        self._connections = Connections(int(self.address.rpartition(":")[2]), self._log)
+        self._connections = Connections(int(self.address.rpartition(":")[2]), self._log, busy=self._peers_at_work)
         await server.start()
         stack.push_async_callback(self._stop, server, core)
         expiry = _watch_expiry(membership, own, core.wall_clock)
@@ -163,6 +163,9 @@ class Node:
             roster=membership.roster.version,
             roster_expires=membership.roster.expiry_date,
         )
+
+    def _peers_at_work(self) -> set[str]:
+        return set() if self._gate is None else self._gate.peers()
 
     async def _watch_files(self, own: OwnCertificate) -> None:
         """Read the roster and the certificate again whenever their files are replaced."""

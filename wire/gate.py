@@ -185,7 +185,8 @@ class Gate(grpc.aio.ServerInterceptor):
     ) -> None:
         """on_seen: called at the beginning and at the end of a member's call. counts: of the bytes of all messages.
 
-        on_connection: gets the address, in gRPC's form, and the rado:// name of each admitted call.
+        on_connection: gets the address, in gRPC's form, and the rado:// name of each call of a member; it may raise
+        WireError to refuse the call.
         """
         self._roster = roster
         self._log = log
@@ -193,6 +194,10 @@ class Gate(grpc.aio.ServerInterceptor):
         self._counts = counts or Counts()
         self._calls: set[_Call] = set()
         self._uses: dict[str, _Use] = {}
+
+    def peers(self) -> set[str]:
+        """The addresses, in gRPC's form, of connections with a call in progress."""
+        return {call.context.peer() for call in self._calls}
 
     def expel(self) -> None:
         """End the calls of all callers that are no longer in the roster. Call this when the roster has changed."""
@@ -211,7 +216,11 @@ class Gate(grpc.aio.ServerInterceptor):
         if san is None or member is None or not may_connect(member, key_hash):
             self._log.refused("call refused", peer=san or "no name", code=Code.PEER_UNKNOWN, method=method)
             raise WireError(Code.PEER_UNKNOWN)
-        self._on_connection(context.peer(), san)
+        try:
+            self._on_connection(context.peer(), san)
+        except WireError as error:
+            self._log.refused("call refused", peer=member.name, code=error.code, method=method)
+            raise
         if member.role not in ALLOWED_ROLES.get(method, frozenset()):
             self._log.refused("call refused", peer=member.name, code=Code.ROLE_FORBIDDEN, method=method)
             raise WireError(Code.ROLE_FORBIDDEN)

@@ -108,6 +108,33 @@ def test_the_oldest_connections_of_a_member_are_ended(world, node, clients, monk
         connection.close()
 
 
+def test_connections_at_work_are_not_cut_and_one_more_is_refused(world, node, clients, monkeypatch):
+    """Where the oldest were cut, its program came back as the newest, and so on without end."""
+    monkeypatch.setattr("coordinator.connections.CONNECTIONS_AT_ONCE", 3)
+    poll = party_service_pb2.FetchWorkRequest(cursor=0, wait_s=25).SerializeToString()
+    (idle,) = connections(world, node, 1)
+    idle.send(WORK, b"")
+    assert pump_until([idle], lambda: idle.ended)
+    at_work = connections(world, node, 3)
+    for connection in at_work:
+        connection.send(WORK, poll)
+    # Of four connections the one without a call goes.
+    assert pump_until([idle, *at_work], lambda: not idle.is_up)
+    assert pump_until(at_work, lambda: len(node.node._gate._calls) == 3)
+    (late,) = connections(world, node, 1)
+    late.send(WORK, b"")
+    assert pump_until([late], lambda: late.ended)
+    assert codes(late) == [Code.CALLS_TOO_MANY]
+    assert all(connection.is_up for connection in at_work)
+    at_work[0].close()
+    wait_until(lambda: len(node.node._gate._calls) == 2)
+    late.send(WORK, b"")
+    assert pump_until([late], lambda: len(late.ended) == 2)
+    assert codes(late) == [Code.CALLS_TOO_MANY, ""]
+    for connection in [late, *at_work[1:]]:
+        connection.close()
+
+
 def test_connections_without_a_call_are_few_and_end_soon(world, node, clients, monkeypatch):
     monkeypatch.setattr("coordinator.connections.UNIDENTIFIED_AT_ONCE", 3)
     clients["ann"].work()
