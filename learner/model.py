@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.changed_cells import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from dpcore.records.unusable import summed, why_most_are_unusable
 from learner import covariance as covariances
 from learner import export
 from learner.shapes.explanation import Explanation, explain
@@ -209,30 +209,34 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """scores: (rows,) float64, theta . x, NaN without a prediction. labels: (rows,) int8: +1, -1, or 0 without one."""
+    """scores: (rows,) float64, theta . x, NaN without a prediction. labels: (rows,) int8: +1, -1, or 0 without one.
+
+    changes: what the schema's policies changed in the table, by column and policy, what lost most first.
+    """
 
     scores: NDArray[np.float64]
     labels: NDArray[np.int8]
+    changes: tuple[Change, ...] = ()
 
 
 def predict(model: Model, path: Any) -> Predictions:
     """Scores and labels of the rows of a table. The label column is not read.
 
     path: a CSV or Parquet file's path, an Arrow table or a data frame (radofed.common.tables.arrow_table).
-    A row that the schema's policies make a zero vector has no prediction. If most rows have none, a UserWarning names
-    the column and the policy that made most of them. A score of exactly zero has label -1, as in the estimators. Raises
+    A row that the schema's policies make a zero vector has no prediction. A UserWarning says how many rows have none,
+    with the column and the policy that made most of them, and another names each policy that changed many cells. A
+    score of exactly zero has label -1, as in the estimators. Raises
     DataError as radofed.common.tables.tables does.
     """
     rows = read_rows(as_source(path), model.schema)
     usable = rows.usable
-    why = why_most_are_unusable(model.schema, rows.tallies, rows=len(usable), usable=int(usable.sum()))
-    if why is not None:
-        warnings.warn(f"{why}; these rows have no prediction: correct the table", stacklevel=2)
+    found = changes(model.schema, rows.tallies, len(usable))
+    warn_of(found, rows=len(usable), usable=int(usable.sum()), then="these rows have no prediction")
     scores = model.scores(rows.x)
     labels = np.where(scores > 0, 1, -1).astype(np.int8)
     scores[~usable] = math.nan
     labels[~usable] = 0
-    return Predictions(scores, labels)
+    return Predictions(scores, labels, found)
 
 
 def error_rate(model: Model, path: Any) -> float:
@@ -250,12 +254,25 @@ def error_rate(model: Model, path: Any) -> float:
         usable += int(np.count_nonzero(block.usable))
         rows += len(block.usable)
         tallies.append(block.tallies)
-    why = why_most_are_unusable(model.schema, summed(tallies), rows=rows, usable=usable)
+    found = changes(model.schema, summed(tallies), rows)
     if not usable:
+        why = why_unusable(found, rows=rows, usable=usable)
         raise DataError(f"{why}; correct the table", file=open_table(source).path)
-    if why is not None:
-        warnings.warn(f"{why}; the error rate is over the usable rows: correct the table", stacklevel=2)
+    warn_of(found, rows=rows, usable=usable, then="the error rate is over the usable rows")
     return wrong / usable
+
+
+def warn_of(found: Sequence[Change], *, rows: int, usable: int, then: str, stacklevel: int = 3) -> None:
+    """Warn of rows that are not usable, and of each policy that changed many cells and kept their rows.
+
+    then: what follows for the rows that are not usable.
+    """
+    why = why_unusable(found, rows=rows, usable=usable)
+    if why is not None:
+        warnings.warn(f"{why}; {then}: correct the table", stacklevel=stacklevel)
+    for change in found:
+        if change.is_many and not change.leaves_out:
+            warnings.warn(f"{change.sentence}: check the table against the schema", stacklevel=stacklevel)
 
 
 def _digest(content: dict[str, Any]) -> str:

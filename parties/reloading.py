@@ -18,6 +18,8 @@ from radofed.common.logs import Log
 from radofed.common.tables.tables import RowsRead
 
 STOPS_WITHIN_S = 5.0
+MOST_STATED = 1000
+"""The most changes of cells in a status: those that lost most."""
 POLICY_SIGNAL, DATA_SIGNAL = signal.SIGHUP, signal.SIGUSR1
 _LOOKS_EVERY_S = 0.1
 
@@ -107,8 +109,12 @@ class DataReloads:
     def status(self) -> dict[str, Any]:
         """The present data and the reloads, in JSON types."""
         with self._wake:
+            report = self._held.dataset.report
             return {
-                "rows": self._held.dataset.records.rows,
+                "rows": report.rows,
+                "zero_vectors": report.zero_vectors,
+                "changes": [change.to_dict() for change in report.changes[:MOST_STATED]],
+                "changes_in_all": len(report.changes),
                 "digest": self._held.digest,
                 "loaded_at_unix_s": self._held.loaded_unix_s,
                 **self._reloads.status(),

@@ -4,7 +4,7 @@ Every operation is one or two IEEE-754 double operations in a fixed order, so th
 encode the same cell to the same coordinate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -17,13 +17,17 @@ from dpcore.records.features import (
     BooleanFeature,
     CategoryFeature,
     Feature,
-    Label,
     RealFeature,
     ThresholdFeature,
     value_text,
 )
 from dpcore.records.schema import Schema
-from dpcore.records.text_forms import Form, form_of
+from dpcore.records.text_forms import TEXT_STEPS, Form, form_of
+
+#: The form in which most texts are the same.
+_LOOSEST = form_of(TEXT_STEPS)
+#: The most distinct texts of a block that are compared in it: a column with more is no category.
+_MOST_COMPARED = 1000
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -78,25 +82,28 @@ class CellError(DataError):
 
 @dataclass(frozen=True)
 class Tally:
-    """How many cells of one feature, or of the label, each policy changed.
+    """How many cells of one feature, or of the label, a policy changed, by what they are.
 
-    empty: how many of the cells that made zero vectors were missing.
+    missing: empty. unreadable: no finite number. unlisted: in none of the schema's texts, of which `alike` differ from
+    one only in case, blanks or Unicode form. beyond: outside of the bounds. dpcore.records.changed_cells has the words.
     """
 
     name: str
-    imputed: int = 0
-    clipped: int = 0
-    zero_vectors: int = 0
-    empty: int = 0
+    missing: int = 0
+    unreadable: int = 0
+    unlisted: int = 0
+    alike: int = 0
+    beyond: int = 0
 
     def __add__(self, other: "Tally") -> "Tally":
         """The sum of both tallies, with the name of the first."""
         return Tally(
             self.name,
-            self.imputed + other.imputed,
-            self.clipped + other.clipped,
-            self.zero_vectors + other.zero_vectors,
-            self.empty + other.empty,
+            self.missing + other.missing,
+            self.unreadable + other.unreadable,
+            self.unlisted + other.unlisted,
+            self.alike + other.alike,
+            self.beyond + other.beyond,
         )
 
 
@@ -131,14 +138,14 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class _Column:
-    """One encoded feature, and masks (m,) of the rows that a policy changed, None if it changed none.
+    """One encoded feature, and how many cells a policy changed.
 
-    values: (m,) float64, or (m, k) bool for coordinates that are 0 or 1.
+    values: (m,) float64, or (m, k) bool for coordinates that are 0 or 1. dropped: (m,), the rows that become zero
+    vectors; None if none does.
     """
 
     values: Floats | Mask
-    imputed: Mask | None = None
-    clipped: Mask | None = None
+    tally: Tally
     dropped: Mask | None = None
 
 
@@ -216,9 +223,7 @@ def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) 
         start = stop
         if column.dropped is not None:
             usable &= ~column.dropped
-        empty = _missing_cells(own) if feature.missing == "zero-vector" else None
-        counts = (_count(mask) for mask in (column.imputed, column.clipped, column.dropped, empty))
-        tallies.append(Tally(feature.name, *counts))
+        tallies.append(column.tally)
     if schema.bias:
         _put(np.ones((len(x), 1), dtype=np.bool_), x[:, start:])
     return usable, tallies
@@ -233,14 +238,6 @@ def _put(values: Floats | Mask, place: NDArray[Any]) -> None:
         place <<= STORED_FRACTION_BITS
     else:
         store(np.asarray(values, dtype=np.float64).reshape(place.shape), out=place)
-
-
-def _missing_cells(cells: Cells) -> Mask:
-    return cells.missing if isinstance(cells, Numbers) else cells.codes < 0
-
-
-def _count(mask: Mask | None) -> int:
-    return 0 if mask is None else int(np.count_nonzero(mask))
 
 
 def in_form(cells: Texts, form: Form) -> Texts:
@@ -264,35 +261,22 @@ def _encode_feature(feature: Feature, cells: Cells, form: Form) -> _Column:
 
 def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
     filled, substitute = cells.values, feature.lower if feature.impute is None else feature.impute
-    if cells.missing.any():
+    missing = _settled(feature, cells.missing)
+    if missing.count:
         filled = np.where(cells.missing, substitute, filled)
-    imputed, dropped = _missing(feature, cells.missing)
     # If there is a NaN, it is both minimum and maximum, and the comparisons fail.
     if len(filled) == 0 or (filled.min() >= feature.lower and filled.max() <= feature.upper):
-        return _Column(_scaled(feature, filled), imputed, None, dropped)
-    unreadable = ~np.isfinite(filled)
-    if unreadable.any():
-        filled = np.where(unreadable, substitute, filled)
-        imputed, dropped = _unreadable(feature, unreadable, imputed, dropped)
+        return _Column(_scaled(feature, filled), Tally(feature.name, missing.count), missing.dropped)
+    unreadable = _unreadable(feature, ~np.isfinite(filled))
+    if unreadable.count:
+        filled = np.where(np.isfinite(filled), filled, substitute)
     # Imputed values are within the bounds.
     above = filled > feature.upper
-    beyond = above | (filled < feature.lower)
-    if not beyond.any():
-        return _Column(_scaled(feature, filled), imputed, None, dropped)
-    if feature.out_of_bounds == "refuse":
-        row = int(beyond.argmax())
-        side, bound = ("above", "upper") if above[row] else ("below", "lower")
-        limit = value_text(feature.upper if above[row] else feature.lower)
-        raise CellError(
-            row,
-            feature.column,
-            f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or '
-            "correct the file",
-        )
-    scaled = _scaled(feature, np.clip(filled, feature.lower, feature.upper))
-    if feature.out_of_bounds == "clip":
-        return _Column(scaled, imputed, beyond, dropped)
-    return _Column(scaled, imputed, None, _either(dropped, beyond))
+    beyond = _beyond(feature, above | (filled < feature.lower), above)
+    if beyond.count:
+        filled = np.clip(filled, feature.lower, feature.upper)
+    tally = Tally(feature.name, missing.count, unreadable.count, beyond=beyond.count)
+    return _Column(_scaled(feature, filled), tally, _any(missing.dropped, unreadable.dropped, beyond.dropped))
 
 
 def _scaled(feature: RealFeature, bounded: Floats) -> Floats:
@@ -305,63 +289,64 @@ def _scaled(feature: RealFeature, bounded: Floats) -> Floats:
 
 
 def _encode_threshold(feature: ThresholdFeature, cells: Numbers) -> _Column:
-    imputed, dropped = _missing(feature, cells.missing)
-    unreadable = ~(np.isfinite(cells.values) | cells.missing)
-    if unreadable.any():
-        imputed, dropped = _unreadable(feature, unreadable, imputed, dropped)
+    missing = _settled(feature, cells.missing)
+    unreadable = _unreadable(feature, ~(np.isfinite(cells.values) | cells.missing))
     high = cells.values >= feature.threshold
-    if imputed is not None:
-        high = np.where(imputed, bool(feature.impute), high)
-    return _Column(np.where(high, 1.0, -1.0), imputed, None, dropped)
+    for changed in (missing, unreadable):
+        if changed.count:
+            high = np.where(changed.cells, bool(feature.impute), high)
+    tally = Tally(feature.name, missing.count, unreadable.count)
+    return _Column(np.where(high, 1.0, -1.0), tally, _any(missing.dropped, unreadable.dropped))
 
 
 def _encode_boolean(feature: BooleanFeature, cells: Texts, form: Form) -> _Column:
-    codes = _look_up(cells, dict.fromkeys(feature.true, 1) | dict.fromkeys(feature.false, 0), form)
-    imputed, dropped = _absent(feature, cells, codes, "is neither in true nor in false of the schema")
+    meaning = {form(text): 1 for text in feature.true} | {form(text): 0 for text in feature.false}
+    codes = _look_up(cells, meaning)
+    missing = _settled(feature, cells.codes < 0)
+    unlisted = _unlisted(feature, cells, codes, "is neither in true nor in false of the schema")
     true = codes == 1
-    if imputed is not None:
-        true = np.where(imputed, bool(feature.impute), true)
-    return _Column(np.where(true, 1.0, -1.0), imputed, None, dropped)
+    for changed in (missing, unlisted):
+        if changed.count:
+            true = np.where(changed.cells, bool(feature.impute), true)
+    tally = Tally(feature.name, missing.count, 0, unlisted.count, _alike(cells, unlisted, meaning))
+    return _Column(np.where(true, 1.0, -1.0), tally, _any(missing.dropped, unlisted.dropped))
 
 
 def _encode_category(feature: CategoryFeature, cells: Texts, form: Form) -> _Column:
-    places = {text: place for place, text in enumerate(feature.values)}
-    codes = _look_up(cells, places, form)
-    imputed, dropped = _absent(feature, cells, codes, "is a category that the schema does not list in values")
-    if imputed is not None and feature.impute is not None:
-        codes = np.where(imputed, places[feature.impute], codes)
-    return _Column(codes[:, None] == np.arange(len(places)), imputed, None, dropped)
+    places = {form(text): place for place, text in enumerate(feature.values)}
+    codes = _look_up(cells, places)
+    missing = _settled(feature, cells.codes < 0)
+    unlisted = _unlisted(feature, cells, codes, "is a category that the schema does not list in values")
+    for changed, policy in ((missing, feature.missing), (unlisted, feature.unknown)):
+        if changed.count and policy == "impute" and feature.impute is not None:
+            codes = np.where(changed.cells, places[form(feature.impute)], codes)
+    tally = Tally(feature.name, missing.count, 0, unlisted.count, _alike(cells, unlisted, places))
+    dropped = _any(missing.dropped, unlisted.dropped)
+    return _Column(codes[:, None] == np.arange(len(places)), tally, dropped)
 
 
 def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
     """Labels, +1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
     label, form = schema.label, form_of(schema.texts)
-    label_cells = cells[WantedColumn(label.column, "texts")]
-    assert isinstance(label_cells, Texts), "labels must be read as texts"
-    label_cells = in_form(label_cells, form)
-    labels, dropped = _encode_label(label, label_cells, form)
-    usable &= ~dropped
-    labels[~usable] = 1
-    return labels, Tally(label.column, zero_vectors=_count(dropped), empty=_count(_missing_cells(label_cells)))
-
-
-def _encode_label(label: Label, cells: Texts, form: Form) -> tuple[NDArray[np.int8], Mask]:
-    codes = _look_up(cells, dict.fromkeys(label.positive, 1) | dict.fromkeys(label.negative or (), 0), form)
-    missing = cells.codes < 0
+    found = cells[WantedColumn(label.column, "texts")]
+    assert isinstance(found, Texts), "labels must be read as texts"
+    found = in_form(found, form)
+    meaning = {form(text): 1 for text in label.positive} | {form(text): 0 for text in label.negative or ()}
+    codes, missing = _look_up(found, meaning), found.codes < 0
     dropped = codes < 0 if label.negative is not None else missing
     if label.missing == "refuse" and dropped.any():
         row = int(dropped.argmax())
-        found = "there is no label" if missing[row] else "is in neither positive nor negative of the schema's label"
-        raise CellError(row, label.column, f'{found}; set label.missing = "zero-vector", or correct the file')
-    return np.where(codes == 1, np.int8(1), np.int8(-1)), dropped
+        what = "there is no label" if missing[row] else "is in neither positive nor negative of the schema's label"
+        raise CellError(row, label.column, f'{what}; set label.missing = "zero-vector", or correct the file')
+    labels = np.where(codes == 1, np.int8(1), np.int8(-1))
+    usable &= ~dropped
+    labels[~usable] = 1
+    empty, unlisted = int(np.count_nonzero(missing)), _Changed(dropped & ~missing)
+    return labels, Tally(label.column, empty, 0, unlisted.count, _alike(found, unlisted, meaning))
 
 
-def _look_up(cells: Texts, of_listed: Mapping[str, int], form: Form) -> NDArray[np.int64]:
-    """The meaning of each cell, -1 if it is missing or unknown; one Python step per distinct text.
-
-    cells: in the form. of_listed: the meaning of each text of the schema, which is brought into the form here.
-    """
-    meaning = {form(text): value for text, value in of_listed.items()}
+def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
+    """The meaning of each cell, -1 if it is missing or unknown; one Python step per distinct text."""
     of_text = _meaning_in_any_case if cells.booleans else _meaning
     table = np.array([*(of_text(text, meaning) for text in cells.texts), -1], dtype=np.int64)
     return table[cells.codes]
@@ -379,55 +364,76 @@ def _meaning_in_any_case(text: str, meaning: Mapping[str, int]) -> int:
     return found[0] if len(found) == 1 else -1
 
 
-def _missing(feature: Feature, missing: Mask) -> tuple[Mask | None, Mask | None]:
-    """Masks (imputed, dropped) of the missing cells. Raises CellError if the policy refuses them."""
-    if not missing.any():
-        return None, None
-    if feature.missing == "refuse":
+class _Changed:
+    """Cells that one policy changes: a mask (m,), how many they are, and whether their rows become zero vectors."""
+
+    def __init__(self, cells: Mask, *, drops: bool = False) -> None:
+        self.cells, self.count = cells, int(np.count_nonzero(cells))
+        self.dropped = cells if drops and self.count else None
+
+
+def _settled(feature: Feature, missing: Mask) -> _Changed:
+    """The missing cells. Raises CellError if the policy refuses them."""
+    changed = _Changed(missing, drops=feature.missing == "zero-vector")
+    if changed.count and feature.missing == "refuse":
         sentence = 'the cell is empty; set missing = "impute" or "zero-vector" for the feature, or correct the file'
         raise CellError(int(missing.argmax()), feature.column, sentence)
-    return (missing, None) if feature.missing == "impute" else (None, missing)
+    return changed
 
 
-def _absent(
-    feature: BooleanFeature | CategoryFeature, cells: Texts, codes: NDArray[np.int64], unknown_is: str
-) -> tuple[Mask | None, Mask | None]:
-    """Masks (imputed, dropped) of the missing and unknown cells. codes: the meaning of each cell, as of `_look_up`.
+def _unreadable(feature: RealFeature | ThresholdFeature, unreadable: Mask) -> _Changed:
+    """The cells that are neither missing nor finite numbers. Raises CellError if the policy refuses them."""
+    changed = _Changed(unreadable, drops=feature.on_unreadable == "zero-vector")
+    if changed.count and feature.on_unreadable == "refuse":
+        sentence = (
+            "is not a finite number; write it with a decimal point, leave the cell empty if the value is not known, or "
+            'set unreadable = "impute" or "zero-vector" for the feature'
+        )
+        raise CellError(int(unreadable.argmax()), feature.column, sentence)
+    return changed
 
-    An unknown cell that stays zero is in neither mask. Raises CellError if a policy refuses a cell.
+
+def _beyond(feature: RealFeature, beyond: Mask, above: Mask) -> _Changed:
+    """The cells outside of the bounds. above: beyond the upper one. Raises CellError if the policy refuses them."""
+    changed = _Changed(beyond, drops=feature.out_of_bounds == "zero-vector")
+    if changed.count and feature.out_of_bounds == "refuse":
+        row = int(beyond.argmax())
+        side, bound = ("above", "upper") if above[row] else ("below", "lower")
+        limit = value_text(feature.upper if above[row] else feature.lower)
+        raise CellError(
+            row,
+            feature.column,
+            f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or '
+            "correct the file",
+        )
+    return changed
+
+
+def _unlisted(
+    feature: BooleanFeature | CategoryFeature, cells: Texts, codes: NDArray[np.int64], sentence: str
+) -> _Changed:
+    """The cells with a text that the schema does not list. codes: the meaning of each cell, as of `_look_up`.
+
+    sentence: what such a cell is. Raises CellError if the policy refuses them.
     """
-    nothing = codes < 0
-    if not nothing.any():
-        return None, None
-    missing = cells.codes < 0
-    imputed, dropped = _missing(feature, missing)
-    unknown = nothing & ~missing
-    if not unknown.any():
-        return imputed, dropped
-    if feature.unknown == "refuse":
+    changed = _Changed((codes < 0) & (cells.codes >= 0), drops=feature.unknown == "zero-vector")
+    if changed.count and feature.unknown == "refuse":
         choices = '"zero", "impute" or "zero-vector"' if feature.type == "category" else '"impute" or "zero-vector"'
-        sentence = f"{unknown_is}; add it, set unknown = {choices}, or correct the file"
-        raise CellError(int(unknown.argmax()), feature.column, sentence)
-    if feature.unknown == "impute":
-        return _either(imputed, unknown), dropped
-    return (imputed, _either(dropped, unknown)) if feature.unknown == "zero-vector" else (imputed, dropped)
+        sentence = f"{sentence}; add it, set unknown = {choices}, or correct the file"
+        raise CellError(int(changed.cells.argmax()), feature.column, sentence)
+    return changed
 
 
-def _either(first: Mask | None, second: Mask) -> Mask:
-    return second if first is None else first | second
+def _alike(cells: Texts, unlisted: _Changed, listed: Collection[str]) -> int:
+    """How many of the unlisted cells would be listed if texts were compared after every step of a schema's `texts`."""
+    if not unlisted.count or len(cells.texts) > _MOST_COMPARED:
+        return 0
+    known = set(map(_LOOSEST, listed))
+    alike = np.array([*(_LOOSEST(text) in known for text in cells.texts), False])
+    return int(np.count_nonzero(alike[cells.codes] & unlisted.cells))
 
 
-def _unreadable(
-    feature: RealFeature | ThresholdFeature, unreadable: Mask, imputed: Mask | None, dropped: Mask | None
-) -> tuple[Mask | None, Mask | None]:
-    """Masks (imputed, dropped) with the unreadable cells added. Raises CellError if the policy refuses them."""
-    match feature.on_unreadable:
-        case "impute":
-            return _either(imputed, unreadable), dropped
-        case "zero-vector":
-            return imputed, _either(dropped, unreadable)
-    sentence = (
-        "is not a finite number; write it with a decimal point, leave the cell empty if the value is not known, or set "
-        'unreadable = "impute" or "zero-vector" for the feature'
-    )
-    raise CellError(int(unreadable.argmax()), feature.column, sentence)
+def _any(*masks: Mask | None) -> Mask | None:
+    """The rows in any of these masks; None if there is none."""
+    given = [mask for mask in masks if mask is not None]
+    return np.logical_or.reduce(given) if len(given) > 1 else given[0] if given else None

@@ -3,7 +3,6 @@
 Evaluations of both sorts have the same figures and intervals (dpcore.evaluation.evaluation).
 """
 
-import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -18,12 +17,12 @@ from dpcore.evaluation.evaluation import evaluate
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.changed_cells import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from dpcore.records.unusable import summed, why_most_are_unusable
 from dpcore.statistics.estimates import Estimates
-from learner.model import Model
+from learner.model import Model, warn_of
 from radofed.common.files.reading import FileKind, read_json, with_remedy
 from radofed.common.tables.tables import as_source, open_table, stored_blocks
 
@@ -98,18 +97,27 @@ class _File(Figures):
 
 
 class Measured(_Figures):
-    """An evaluation. own: whether on the learner's own rows. privacy: what asking cost; None for own rows."""
+    """An evaluation. own: whether on the learner's own rows. privacy: what asking cost; None for own rows.
+
+    changes: what the schema's policies changed in own rows, what lost most first.
+    """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     figures: Figures
     own: bool
     privacy: PrivacyStatement | None
+    changes: tuple[Change, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name, in JSON types."""
         privacy = None if self.privacy is None else self.privacy.to_dict()
-        return {**self.figures.model_dump(mode="json"), "own_rows": self.own, "privacy": privacy}
+        return {
+            **self.figures.model_dump(mode="json"),
+            "own_rows": self.own,
+            "privacy": privacy,
+            "changes": [change.to_dict() for change in self.changes],
+        }
 
 
 def read_evaluation(path: Path, model: Model) -> Measured:
@@ -136,11 +144,11 @@ def measure(model: Model, table: Any) -> Measured:
     """The evaluation of a model on labelled rows that are the learner's own. Nothing is asked.
 
     table: a path, an Arrow table or a data frame. Raises DataError as radofed.common.tables.tables does, and if no row
-    is usable. Warns if most are not.
+    is usable. Warns if some are not, or many cells were changed.
     """
     rows = OwnRows(model.schema, table)
     found = evaluate(model.theta, rows, bins=OWN_BINS, unseen=True, feature_map=model.feature_map)
-    return Measured(figures=Figures.model_validate(found.to_dict()), own=True, privacy=None)
+    return Measured(figures=Figures.model_validate(found.to_dict()), own=True, privacy=None, changes=rows.changes)
 
 
 class OwnRows:
@@ -156,12 +164,12 @@ class OwnRows:
         source = open_table(as_source(table))
         blocks = list(stored_blocks(source, schema))
         usable = np.concatenate([block.usable for block in blocks])
-        tallies, count = summed(block.tallies for block in blocks), int(usable.sum())
-        why = why_most_are_unusable(schema, tallies, rows=len(usable), usable=count)
+        tallies, rows, count = summed(block.tallies for block in blocks), len(usable), int(usable.sum())
+        self.changes = changes(schema, tallies, rows)
         if not count:
+            why = why_unusable(self.changes, rows=rows, usable=count)
             raise DataError(f"{why}; correct the table", file=source.path)
-        if why is not None:
-            warnings.warn(f"{why}; figures are of the usable rows: correct the table", stacklevel=3)
+        warn_of(self.changes, rows=rows, usable=count, then="figures are of the usable rows", stacklevel=4)
         self._records = Records(
             np.concatenate([block.features for block in blocks]),
             np.concatenate([block.labels for block in blocks]),

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.unusable import main_cause
+from dpcore.records.changed_cells import Change, changes, main_cause
 from learner.shapes.parts import intercept_of, parts_of
 from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.tables import read_rows
@@ -31,7 +31,7 @@ class Explanation:
     """intercept and contributions, the largest first, add up to the score. label: +1, -1, or 0 without a prediction.
 
     Without a prediction, because the schema makes the row a zero vector, the score is NaN, nothing is contributed, and
-    `reason` names the column and the policy.
+    `reason` names the column and the policy. changes: what the schema's policies changed in the row.
     """
 
     score: float
@@ -39,6 +39,7 @@ class Explanation:
     intercept: float
     contributions: tuple[Contribution, ...]
     reason: str = ""
+    changes: tuple[Change, ...] = ()
 
 
 def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
@@ -59,10 +60,10 @@ def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
         ) from error
     rows = read_rows(ArrowTable(table, "the row"), model.schema)
     x = rows.x
-    parts = parts_of(model)
+    parts, found = parts_of(model), changes(model.schema, rows.tallies, 1)
     intercept = intercept_of(model, parts)[0]
     if not rows.usable[0]:
-        return Explanation(math.nan, 0, intercept, (), main_cause(model.schema, rows.tallies))
+        return Explanation(math.nan, 0, intercept, (), main_cause(found), found)
     adds: dict[tuple[str, ...], float] = {}
     for part in parts:
         value = float(part.basis(x)[0] @ model.theta[list(part.places)])
@@ -70,4 +71,4 @@ def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
     score = float(model.scores(x)[0])
     ranked = sorted(adds.items(), key=lambda each: -abs(each[1]))
     label = int(np.where(score > 0, 1, -1))
-    return Explanation(score, label, intercept, tuple(Contribution(*each) for each in ranked))
+    return Explanation(score, label, intercept, tuple(Contribution(*each) for each in ranked), changes=found)

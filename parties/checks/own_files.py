@@ -23,6 +23,8 @@ _BY_PLACE = (
     "their place in the table: if it is sorted, or rows are added before others, rows that were trained on may be held "
     "back later (id_column in the configuration avoids this)"
 )
+# Changes of cells that are listed although they are few.
+_MOST_CHANGES = 5
 # Designs that never bound what a release reveals about whole records.
 _UNBOUNDED_DESIGNS = frozenset({"plain", "dp-feat", "dp-feat-joint"})
 
@@ -73,6 +75,11 @@ def _data(run: Run) -> None:
     run.rows, run.rows_digest = report.rows, report.digest
     by = f"the column {run.config.id_column!r}" if run.config.id_column else _BY_PLACE
     words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
+    # Those of many cells are among the warnings.
+    few = [change.sentence for change in report.changes if not change.is_many]
+    words = "; ".join([words, *few[:_MOST_CHANGES]])
+    if len(few) > _MOST_CHANGES:
+        words = f"{words}; {len(few) - _MOST_CHANGES} more, see `rado schema check`"
     warnings = list(report.warnings)
     is_ordered = run.config.id_column is not None or "order by" in (run.config.query or "order by").casefold()
     if not is_ordered:

@@ -4,18 +4,18 @@ The reports are for the party only. Of their contents, only the number of rows g
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
+from dpcore.records.changed_cells import Change, changes, main_cause, summed
 from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from dpcore.records.unusable import main_cause, summed
 from radofed.common.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.
@@ -30,9 +30,9 @@ class LoadReport:
     """Result of loading: numbers of rows and, for each feature, the numbers of cells that a policy changed.
 
     zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class. tallies: one per
-    feature, in the schema's order, then the label's. digest: SHA-256 over all rows as encoded, in their order, and
-    over their ids. It confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may read. cause:
-    what made most of the zero vectors (dpcore.records.unusable.main_cause).
+    feature, in the schema's order, then the label's. changes: the same by policy, what lost most first. digest: SHA-256
+    over all rows as encoded, in their order, and over their ids. It confirms a guess of all rows:
+    `PartySecret.data_digest` makes of it what people may read.
     """
 
     file: str
@@ -42,34 +42,36 @@ class LoadReport:
     negative: int
     tallies: tuple[Tally, ...]
     digest: bytes = field(repr=False)
-    cause: str = ""
+    changes: tuple[Change, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences that the data officer should know, about problems that do not stop the party."""
-        found = []
-        usable = self.rows - self.zero_vectors
+        return (*self._of_rows(), *(change.sentence for change in self._further if change.is_many))
+
+    @property
+    def _further(self) -> Sequence[Change]:
+        """The changes but that which left most rows out: `_of_rows` has its sentence."""
+        return self.changes[1:] if main_cause(self.changes) else self.changes
+
+    def _of_rows(self) -> Iterator[str]:
+        usable, cause = self.rows - self.zero_vectors, main_cause(self.changes)
         if not usable:
-            found.append(f"no row is usable, every row becomes a zero vector and contributes nothing: {self.cause}")
+            yield f"no row is usable, every row becomes a zero vector and contributes nothing: {cause}"
         elif not (self.positive and self.negative):
             side = "positive" if self.positive else "negative"
             whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
-            found.append(f"{whole} {side}: this party can take part but cannot learn alone")
+            yield f"{whole} {side}: this party can take part but cannot learn alone"
         if self.zero_vectors and usable:
             share = 100 * self.zero_vectors / self.rows
-            cause = f": {self.cause}" if usable < self.zero_vectors else ""
-            found.append(f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) become zero vectors{cause}")
-        return tuple(found)
+            become = "becomes a zero vector" if self.zero_vectors == 1 else "become zero vectors"
+            yield f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) {become}: {cause}"
 
     def sentences(self) -> list[str]:
-        """The report for people, one sentence per line, warnings last."""
+        """The report for people, one sentence per line: the rows, then what each policy changed, most lost first."""
         lines = [f"{self.file}: {self.rows} rows, {self.positive} positive, {self.negative} negative"]
-        for tally in self.tallies:
-            counts = {"imputed": tally.imputed, "clipped": tally.clipped, "rows made zero vectors": tally.zero_vectors}
-            changed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            if changed:
-                lines.append(f"{tally.name}: {changed}")
-        return [*lines, *(f"warning: {warning}" for warning in self.warnings)]
+        lines += [f"warning: {warning}" for warning in self._of_rows()]
+        return [*lines, *(f"{'warning: ' * change.is_many}{change.sentence}" for change in self._further)]
 
 
 @dataclass(frozen=True)
@@ -204,5 +206,5 @@ class _Counted:
         dropped, negative = self._rows - self._usable, self._usable - self._positive
         parts = (self._schema.digest, *(each.digest() for each in self._hashes))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
-        cause = main_cause(self._schema, self._tallies)
-        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies, digest, cause)
+        found = changes(self._schema, self._tallies, self._rows)
+        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies, digest, found)

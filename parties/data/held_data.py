@@ -13,6 +13,9 @@ from radofed.common.files.schemas import load_schema
 from radofed.common.logs import Log
 from radofed.common.tables.tables import RowsRead
 
+MOST_LOGGED = 20
+"""The most changes of cells that are logged: those that lost most."""
+
 
 class DataAwayError(DataError):
     """The table is not there now: its server starts, or its mount is late. A node's service manager tries again."""
@@ -57,4 +60,8 @@ class HeldData:
         )
         for warning in report.warnings:
             node_log.warning("data", warning=warning)
+        for change in report.changes[:MOST_LOGGED]:
+            node_log.info("cells changed", **change.to_dict())
+        if len(report.changes) > MOST_LOGGED:
+            node_log.info("cells changed", further=len(report.changes) - MOST_LOGGED, see="rado schema check")
         return held

@@ -14,6 +14,9 @@ from radofed.common.printing import DIGEST_DIGITS, in_lines, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
+# Changes of cells that `status` and `reload` show.
+_MOST_CHANGES = 20
+
 app = group("Run and check a party.")
 
 
@@ -49,7 +52,7 @@ def _status_words(found: dict[str, Any]) -> list[str]:
     lines = [
         f"party {found['party']} of {found['federation']}, radofed {found['version']}, process {found['pid']}",
         f"running since {local_time(found['started_at_unix_s'])}",
-        _data_words(found),
+        *_data_words(found),
         f"coordinator {found['coordinator']}: {heard}; roster version {found['roster_version'] or 'none'}",
         *_certificate_words(found),
         f"ledger: {answers}",
@@ -95,13 +98,20 @@ def reload(
     lines = [f"{what} {f'not reloaded: {why}' if why else done[what]}" for what, why in refused.items()]
     exit_code = EXIT_FAILED if any(refused.values()) else 0
     data = {"policy": found["policy"], "data": found["data"], "data_changed": found["data_changed"]}
-    return Result(data, in_lines([*lines, _data_words(found)]), exit_code=exit_code)
+    return Result(data, in_lines([*lines, *_data_words(found)]), exit_code=exit_code)
 
 
-def _data_words(found: dict[str, Any]) -> str:
+def _data_words(found: dict[str, Any]) -> list[str]:
+    """The rows, and what the schema's policies changed in them."""
     data = found["data"]
     digest = data["digest"][:DIGEST_DIGITS]
-    return f"{data['rows']} rows, loaded {local_time(data['loaded_at_unix_s'])}, digest {digest}"
+    # A node that was started before an upgrade does not say what was changed.
+    stated = data.get("changes", [])
+    changes = [f"{'warning: ' * change['many']}{change['sentence']}" for change in stated[:_MOST_CHANGES]]
+    if (further := data.get("changes_in_all", 0) - _MOST_CHANGES) > 0:
+        changes.append(f"{further} more changes of cells: `rado schema check` lists them")
+    usable = f", {data['zero_vectors']} of them not usable" if "zero_vectors" in data else ""
+    return [f"{data['rows']} rows{usable}, loaded {local_time(data['loaded_at_unix_s'])}, digest {digest}", *changes]
 
 
 @command(app, "check")

@@ -56,7 +56,7 @@ def simulated_federation(
 
     There is neither a policy nor a ledger: only the budget of each oracle limits the queries. Raises
     ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows
-    unusable, if most are.
+    unusable, if any are.
     """
     check_parties(parties)
     divided = Partition.parse(partition)

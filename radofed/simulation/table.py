@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
+from dpcore.records.changed_cells import imputed_text, why_unusable
 from dpcore.records.encoding import Texts, WantedColumn
 from dpcore.records.features import value_text
 from dpcore.records.records import Records
-from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
-from dpcore.records.unusable import why_most_are_unusable
+from dpcore.records.schema import Feature, Schema
+from dpcore.records.text_forms import stored_form
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radofed.common.tables.tables import TableSource, open_table, read_blocks
@@ -28,7 +29,7 @@ class SimulationTable:
     """Rows as a schema encodes them.
 
     groups: (m,), the code of each row's text in the column that divides the parties, None if there is none.
-    notes: sentences about how the table was read. unusable: a clause on why most rows are not usable; None if they are.
+    notes: sentences about how the table was read. unusable: a clause on why rows are not usable; None if all are.
     """
 
     schema: Schema
@@ -63,7 +64,7 @@ def read_table(
         _check_label(schema, label, positive)
     data = load(source, schema)
     usable = int(data.records.usable.sum())
-    why = why_most_are_unusable(schema, data.report.tallies, rows=data.report.rows, usable=usable)
+    why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
     if not usable:
         raise DataError(f"{why}; correct the table or the schema", file=data.report.file)
     return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), why)
@@ -87,18 +88,8 @@ def inferred_schema(
 
 def _imputed(features: Sequence[Feature]) -> list[str]:
     """A sentence on the values imputed for missing cells, if there are any."""
-    parts = [f"{_stand_in(feature)} in {feature.column!r}" for feature in features if feature.impute is not None]
+    parts = [f"{imputed_text(feature)} in {feature.column!r}" for feature in features if feature.impute is not None]
     return [f"Missing cells are imputed: {', '.join(parts)}."] if parts else []
-
-
-def _stand_in(feature: Feature) -> str:
-    match feature:
-        case RealFeature():
-            return f"{feature.impute:g}"
-        case BooleanFeature():
-            return repr((feature.true if feature.impute else feature.false)[0])
-        case _:
-            return repr(feature.impute)
 
 
 def _texts_of_label(label: Any, positive: Any) -> tuple[str | None, tuple[str, ...] | None]:
@@ -124,7 +115,7 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
         raise ConfigurationError(
             f"the label is {label!r} and the schema's is {schema.label.column!r}: leave the label or the schema out"
         )
-    if positive and tuple(sorted(positive)) != schema.label.positive:
+    if positive and tuple(sorted(map(stored_form(schema.texts), positive))) != schema.label.positive:
         known = ", ".join(schema.label.positive)
         raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
 

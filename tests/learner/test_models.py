@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,18 +208,20 @@ def test_no_label_and_no_usable_row(model, tmp_path):
     with pytest.raises(DataError, match="stayed"):
         error_rate(model, path)
     path.write_text("smoker,age,stayed\nyes,,yes\n")
-    with pytest.raises(DataError, match=r"no row is usable: in column 'age' 1 cell is empty.*correct the table"):
+    with pytest.raises(DataError, match=r"no row is usable: in column 'age' the cell is empty.*correct the table"):
         error_rate(model, path)
 
 
-def test_most_rows_without_a_prediction_are_warned_of(model, table, tmp_path):
+def test_rows_without_a_prediction_are_warned_of(model, table, tmp_path):
+    with pytest.warns(UserWarning, match="1 of 6 rows is not usable: in column 'age' 1 of 6 cells is empty"):
+        found = predict(model, table)
+    assert [(change.column, change.policy, change.cells) for change in found.changes] == [("age", "missing", 1)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        predict(model, table)
-        error_rate(model, table)
+        predict(model, pa.table({"smoker": ["yes", "no"], "age": [30, 60]}))
     path = tmp_path / "new.csv"
     path.write_text("smoker,age,stayed\nyes,,yes\nno,,no\nno,60,yes\n")
-    only = "only 1 of 3 rows are usable: in column 'age' 2 cells are empty, and missing = \"zero-vector\""
+    only = "2 of 3 rows are not usable: in column 'age' 2 of 3 cells are empty, and missing = \"zero-vector\""
     with pytest.warns(UserWarning, match=f"{only}.*no prediction") as warned:
         assert predict(model, path).labels.tolist() == [0, 0, 1]
     assert warned[0].filename == __file__

@@ -106,9 +106,9 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
     [
         (
             0,
-            r"the table: no row is usable: in column 'flag' 9 cells are in neither true nor false.*unknown = .*correct",
+            r"the table: no row is usable: in column 'flag' 9 of 9 cells are in neither true nor.*unknown = .*correct",
         ),
-        (2, r"all usable rows have one label \(only 2 of 11 rows are usable: in column 'flag' 9 cells are"),
+        (2, r"all usable rows have one label \(9 of 11 rows are not usable: in column 'flag' 9 of 11 cells are"),
     ],
 )
 def test_the_column_that_leaves_rows_out_is_named(usable, said):
@@ -121,7 +121,7 @@ def test_the_column_that_leaves_rows_out_is_named(usable, said):
     with pytest.raises(RadofedError, match=said):
         simulate(table, schema=schema, label=None, positive=None)
     if usable:
-        with pytest.warns(UserWarning, match=r"only 2 of 11 rows are usable: in column 'flag'.*: correct") as warned:
+        with pytest.warns(UserWarning, match=r"9 of 11 rows are not usable: in column 'flag'.*: correct") as warned:
             radofed.simulated_federation(table, schema=schema, parties=2)
         assert warned[0].filename == __file__
 

@@ -302,6 +302,8 @@ def predict(
     data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
     data["positive_fraction"] = positive / usable if usable else None
     lines = [f"{rows} rows, {rows - usable} of them not usable, {positive} predicted positive"]
+    lines += [change.sentence for change in found.changes]
+    data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
         data["error_rate"] = error_rate(loaded, file)
         lines.append(f"wrong on {100 * data['error_rate']:.2f} % of the labelled rows")

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
+# Changes of cells of own rows that the summary shows.
+_MOST_CHANGES = 5
+
+
 def add_to(app: typer.Typer) -> None:
     """Make `report` a command of `app`."""
     command(app, "report")(report)
@@ -105,4 +109,7 @@ def _summary(found: "Report") -> list[str]:
         lines.append(
             f"wrong on {100 * each.figures.error.estimate:.1f} % of {rows} ({100 * low:.1f} to {100 * high:.1f} %)"
         )
+        lines += [change.sentence for change in each.changes[:_MOST_CHANGES]]
+        if (further := len(each.changes) - _MOST_CHANGES) > 0:
+            lines.append(f"{further} more changes of cells: the page and --format json list them")
     return lines

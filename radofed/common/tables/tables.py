@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
+from dpcore.records.changed_cells import summed
 from dpcore.records.encoding import (
     CellError,
     Cells,
@@ -36,7 +37,6 @@ from dpcore.records.encoding import (
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from dpcore.records.text_forms import BLANKS
-from dpcore.records.unusable import summed
 from radofed.common.files.faults import may_pass
 from radofed.common.files.reading import FileKind, open_file
 from radofed.common.tables.arrow_table import ArrowTable, same_headers

@@ -62,10 +62,10 @@ def test_rows_without_one_that_can_be_used(reported, tmp_path):
     schema = replace(SCHEMA, label=replace(SCHEMA.label, missing="zero-vector"))
     model = replace(reported.loaded(), schema=schema)
     file.write_text("age,smoker,ward,stayed\n" + "50,yes,east,\n" * 2)
-    with pytest.raises(DataError, match=r"no row is usable: in column 'stayed' 2 cells are empty.*correct the table"):
+    with pytest.raises(DataError, match=r"no row is usable: in column 'stayed' 2 of 2 cells are empty.*correct the"):
         measure(model, file)
     file.write_text(file.read_text() + "50,yes,east,yes\n")
-    with pytest.warns(UserWarning, match="only 1 of 3 rows are usable: in column 'stayed'") as warned:
+    with pytest.warns(UserWarning, match="2 of 3 rows are not usable: in column 'stayed'") as warned:
         measure(model, file)
     assert warned[0].filename == __file__
 

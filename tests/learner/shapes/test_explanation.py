@@ -46,7 +46,7 @@ def test_a_row_that_has_no_prediction_has_no_explanation():
     found = model().explain(ROW | {"smoker": None})
     assert math.isnan(found.score)
     assert (found.label, found.contributions) == (0, ())
-    assert found.reason == "in column 'smoker' 1 cell is empty, and missing = \"zero-vector\" leaves its row out"
+    assert found.reason == "in column 'smoker' the cell is empty, and missing = \"zero-vector\" leaves its row out"
     assert not model().explain(ROW).reason
 
 

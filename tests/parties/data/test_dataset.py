@@ -3,6 +3,7 @@
 import gzip
 import math
 import re
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError
-from dpcore.records.encoding import CellError, Numbers, Texts, WantedColumn, encode, encode_stored, store
+from dpcore.records.encoding import CellError, Numbers, Tally, Texts, WantedColumn, encode, encode_stored, store
 from dpcore.records.schema import RealFeature, Schema
 from parties.data.dataset import check, load
 from radofed.common.tables.tables import open_table, read_observations
@@ -101,8 +102,11 @@ def test_policies_that_make_zero_vectors(csv_file):
     assert records.usable.tolist() == [True] + [False] * 8
     assert not records.features[1:].any()
     assert (records.labels[1:] == 1).all()
-    counts = {tally.name: tally.zero_vectors for tally in dataset.report.tallies}
-    assert counts == {"age": 2, "smoker": 2, "job": 1, "dark": 1, "ill": 2}
+    counts = Counter[str]()
+    for change in dataset.report.changes:
+        assert change.leaves_out
+        counts[change.column] += change.cells
+    assert counts == {"age": 2, "smoker": 2, "job": 1, "pixel": 1, "ill": 2}
     assert (dataset.report.rows, dataset.report.zero_vectors) == (9, 8)
     assert any("8 of 9 rows (88.9 %)" in warning for warning in dataset.report.warnings)
 
@@ -119,14 +123,27 @@ def test_policies_that_impute_and_clip(csv_file):
     dataset = load(csv_file(HEADER + ",,,,yes\n1e6,maybe,cook,1,no\n-7,no,clerk,9,no\n"), schema)
     assert coordinates(dataset).tolist() == [[0.5, 1, 0, 1, 1, 1], [1, 1, 0, 1, -1, 1], [-1, -1, 1, 0, 1, 1]]
     assert dataset.records.usable.all()
-    assert [(t.name, t.imputed, t.clipped) for t in dataset.report.tallies] == [
-        ("age", 1, 2),
-        ("smoker", 2, 0),
-        ("job", 2, 0),
-        ("dark", 1, 0),
-        ("ill", 0, 0),
+    assert dataset.report.tallies == (
+        Tally("age", missing=1, beyond=2),
+        Tally("smoker", missing=1, unlisted=1),
+        Tally("job", missing=1, unlisted=1),
+        Tally("dark", missing=1),
+        Tally("ill"),
+    )
+    # What is lost comes before what is clipped, whatever the number.
+    unlisted = ("in neither true nor false of the schema", "not among the schema's values")
+    assert [sentence.removeprefix("warning: ") for sentence in dataset.report.sentences()[1:]] == [
+        f"in column {column!r} {cells} of 3 cells {what}"
+        for column, cells, what in (
+            ("age", 1, 'is empty, and missing = "impute" replaces it by 75'),
+            ("smoker", 1, "is empty, and missing = \"impute\" replaces it by 'yes'"),
+            ("smoker", 1, f"is {unlisted[0]}, and unknown = \"impute\" replaces it by 'yes'"),
+            ("job", 1, "is empty, and missing = \"impute\" replaces it by 'nurse'"),
+            ("job", 1, f"is {unlisted[1]}, and unknown = \"impute\" replaces it by 'nurse'"),
+            ("pixel", 1, 'is empty, and missing = "impute" replaces it by a value at the threshold or above'),
+            ("age", 2, 'are beyond the schema\'s bounds, and out_of_bounds = "clip" moves them to the nearest bound'),
+        )
     ]
-    assert "age: 1 imputed, 2 clipped" in dataset.report.sentences()
 
 
 def test_an_unknown_category_may_be_all_zero(csv_file):
@@ -147,7 +164,7 @@ def test_a_party_without_a_usable_row_is_warned(csv_file):
     dataset = load(csv_file(HEADER + ",yes,clerk,1,yes\n"), schema_with(real=ZERO))
     (warning,) = dataset.report.warnings
     assert warning == (
-        "no row is usable, every row becomes a zero vector and contributes nothing: in column 'age' 1 cell is empty, "
+        "no row is usable, every row becomes a zero vector and contributes nothing: in column 'age' the cell is empty, "
         'and missing = "zero-vector" leaves its row out'
     )
 
@@ -156,6 +173,8 @@ def test_a_party_without_a_usable_row_is_warned(csv_file):
     ("row", "column", "what", "policy"),
     [
         (",yes,clerk,1,yes", "age", "empty", "missing"),
+        ("1;5,yes,clerk,1,yes", "age", "unreadable (no finite number)", "unreadable"),
+        ("1,yes,clerk,1e400,yes", "pixel", "unreadable (no finite number)", "unreadable"),
         ("101,yes,clerk,1,yes", "age", "beyond the schema's bounds", "out_of_bounds"),
         ("1,maybe,clerk,1,yes", "smoker", "in neither true nor false of the schema", "unknown"),
         ("1,yes,cook,1,yes", "job", "not among the schema's values", "unknown"),
@@ -169,8 +188,8 @@ def test_the_column_that_makes_most_zero_vectors_is_named(csv_file, row, column,
     schema = schema_with("zero-vector", "zero-vector", ZERO, unknown, unknown, ZERO)
     rows = ["1,no,nurse,1,no", row, "1,yes,,1,no", row, row]
     report = load(csv_file(HEADER + "\n".join(rows)), schema).report
-    said = f'in column {column!r} 3 cells are {what}, and {policy} = "zero-vector" leaves their rows out'
-    assert report.warnings[-1] == f"4 of 5 rows (80.0 %) become zero vectors: {said}"
+    said = f'in column {column!r} 3 of 5 cells are {what}, and {policy} = "zero-vector" leaves their rows out'
+    assert report.warnings[1] == f"4 of 5 rows (80.0 %) become zero vectors: {said}"
 
 
 def test_blanks_byte_order_marks_line_ends_and_compression_change_nothing(csv_file):

@@ -1,0 +1,142 @@
+"""What a schema's policies changed in a table, by column and policy, in one form of words: what lost most comes first.
+
+The counts are for whoever holds the table. No cell is quoted, and nothing of them goes on the wire.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpcore.records.encoding import Tally
+from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, Label, RealFeature, ThresholdFeature
+from dpcore.records.schema import Schema
+
+MANY = 0.1
+"""The share of a column's cells from which on a change is warned of."""
+
+EMPTY, UNREADABLE = "empty", "unreadable (no finite number)"
+# What each choice does to one cell, and to several.
+_EFFECTS = {
+    "zero-vector": ("leaves its row out", "leaves their rows out"),
+    "zero": ("sets all its indicators to 0", "sets all their indicators to 0"),
+    "impute": ("replaces it by {impute}", "replaces them by {impute}"),
+    "clip": ("moves it to the nearest bound", "moves them to the nearest bound"),
+}
+# A row that is left out loses every cell, a clipped cell only its distance from the bound.
+_LOSSES = {"zero-vector": 0, "zero": 1, "impute": 1, "clip": 2}
+
+
+@dataclass(frozen=True)
+class Change:
+    """Cells of one column that one policy changed.
+
+    found: what they are. policy: the policy's key in the schema. choice: its value. impute: the value that the schema
+    imputes, as text. alike: how many of them differ from a listed text only in case, blanks or Unicode form. rows: of
+    the table.
+    """
+
+    column: str
+    cells: int
+    rows: int
+    found: str
+    policy: str
+    choice: str
+    impute: str = ""
+    alike: int = 0
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the rows of these cells are not usable."""
+        return self.choice == "zero-vector"
+
+    @property
+    def is_many(self) -> bool:
+        """Whether so many cells are changed that people should know."""
+        return self.cells >= MANY * self.rows
+
+    @property
+    def sentence(self) -> str:
+        """The change as a clause."""
+        one, several = _EFFECTS[self.choice]
+        effect = (one if self.cells == 1 else several).format(impute=self.impute)
+        counted = "the cell" if self.rows == 1 else f"{self.cells} of {self.rows} cells"
+        words = f"{counted} {'is' if self.cells == 1 else 'are'} {self.found}"
+        alike = "" if not self.alike else f"; {self.alike} of them would match without case, blanks and Unicode form"
+        return f'in column {self.column!r} {words}, and {self.policy} = "{self.choice}" {effect}{alike}'
+
+    def to_dict(self) -> dict[str, Any]:
+        """In JSON types."""
+        named = {"column": self.column, "policy": self.policy, "choice": self.choice}
+        counts = {"cells": self.cells, "rows": self.rows, "alike": self.alike, "many": self.is_many}
+        return {**named, **counts, "sentence": self.sentence}
+
+
+def summed(blocks: Iterable[Sequence[Tally]]) -> tuple[Tally, ...]:
+    """The tallies of a table from those of its blocks, at least one, in the same order."""
+    return tuple(sum(of_one[1:], of_one[0]) for of_one in zip(*blocks, strict=True))
+
+
+def changes(schema: Schema, tallies: Sequence[Tally], rows: int) -> tuple[Change, ...]:
+    """All that the schema's policies changed in a table of this many rows, what lost most first.
+
+    Rows that are left out come before cells whose value is lost, and these before clipped ones; the most cells first.
+    tallies: one per feature, in the schema's order, then that of the label if there is one.
+    """
+    parts: list[Feature | Label] = [*schema.features, schema.label]
+    found = [each for part, tally in zip(parts, tallies, strict=False) for each in _changes(part, tally, rows)]
+    return tuple(sorted(found, key=lambda change: (_LOSSES[change.choice], -change.cells)))
+
+
+def main_cause(found: Sequence[Change]) -> str:
+    """What left most rows out, as a clause; "" if no row is left out."""
+    return found[0].sentence if found and found[0].leaves_out else ""
+
+
+def why_unusable(found: Sequence[Change], *, rows: int, usable: int) -> str | None:
+    """A clause that says how many rows are not usable, with the main cause; None if all are usable."""
+    if usable == rows:
+        return None
+    counted = f"{rows - usable} of {rows} rows {'is' if rows - usable == 1 else 'are'} not usable"
+    return f"{counted if usable else 'no row is usable'}: {main_cause(found)}"
+
+
+def imputed_text(feature: Feature) -> str:
+    """The value that a feature imputes, as people write it; "" if it imputes none."""
+    if feature.impute is None:
+        return ""
+    match feature:
+        case RealFeature():
+            return f"{feature.impute:g}"
+        case BooleanFeature():
+            return repr((feature.true if feature.impute else feature.false)[0])
+        case ThresholdFeature():
+            return "a value at the threshold or above" if feature.impute else "a value below the threshold"
+        case _:
+            return repr(feature.impute)
+
+
+def _changes(part: Feature | Label, tally: Tally, rows: int) -> Iterator[Change]:
+    """The changes of one column, where there are any."""
+    prefix = "label." if isinstance(part, Label) else ""
+    impute = "" if isinstance(part, Label) else imputed_text(part)
+    for cells, found, policy, choice in _policies(part, tally):
+        if cells:
+            alike = tally.alike if policy in ("unknown", "missing") and found != EMPTY else 0
+            yield Change(part.column, cells, rows, found, f"{prefix}{policy}", choice, impute, alike)
+
+
+def _policies(part: Feature | Label, tally: Tally) -> Iterator[tuple[int, str, str, str]]:
+    """For each policy of a column: how many cells it concerns, what they are, its key and its value."""
+    yield tally.missing, EMPTY, "missing", part.missing
+    match part:
+        case RealFeature():
+            yield tally.unreadable, UNREADABLE, "unreadable", part.on_unreadable
+            yield tally.beyond, "beyond the schema's bounds", "out_of_bounds", part.out_of_bounds
+        case ThresholdFeature():
+            yield tally.unreadable, UNREADABLE, "unreadable", part.on_unreadable
+        case BooleanFeature():
+            yield tally.unlisted, "in neither true nor false of the schema", "unknown", part.unknown
+        case CategoryFeature():
+            yield tally.unlisted, "not among the schema's values", "unknown", part.unknown
+        case Label():
+            yield tally.unlisted, "in neither positive nor negative of the schema's label", "missing", part.missing
