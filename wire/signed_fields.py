@@ -201,6 +201,7 @@ def _schema_fields(schema: Schema) -> Iterator[SignedField]:
     """The canonical form of a schema is a function of these, and they of it."""
     yield SignedField("schema.name", json_text(schema.name))
     yield SignedField("schema.bias", "true" if schema.bias else "false")
+    yield SignedField("schema.texts", json_text(list(schema.texts)), "the form in which texts are compared")
     yield SignedField("schema.label", json_text(plain(schema.label)))
     for place, feature in enumerate(schema.features):
         yield SignedField(f"schema.features[{place}]", json_text(plain(feature)))

@@ -217,7 +217,10 @@ def schemas_with_another(part, name: str) -> Iterator[Schema]:
             made = dataclasses.replace(SCHEMA, label=label, features=features)
         except (SchemaError, TypeError):
             continue
-        if made.digest != SCHEMA.digest and type(getattr(other, name)) in {type(getattr(part, name)), type(None)}:
+        before = getattr(part, name)
+        if made.digest != SCHEMA.digest and (
+            before is None or type(getattr(other, name)) in {type(before), type(None)}
+        ):
             yield made
 
 
@@ -248,7 +251,10 @@ def test_the_schema_s_own_fields_are_shown(queries):
     turned = dataclasses.replace(SCHEMA, features=SCHEMA.features[::-1])
     assert before["schema.features[0]"] != shown(payload_with(queries["plain"], turned))["schema.features[0]"]
     assert before["schema.bias"] == "schema.bias: true"
-    assert {field.name for field in dataclasses.fields(Schema)} == {"name", "bias", "label", "features"}
+    texts = [dataclasses.replace(SCHEMA, texts=steps) for steps in (("nfc", "trim"), ("nfc", "trim", "case"))]
+    lines = [before, *(shown(payload_with(queries["plain"], schema)) for schema in texts)]
+    assert len({line.get("schema.texts") for line in lines}) == len(lines)
+    assert {field.name for field in dataclasses.fields(Schema)} == {"name", "bias", "label", "features", "texts"}
 
 
 def test_a_step_of_thirty_years_and_a_needle_at_one_age_do_not_look_alike(secret_key):
