@@ -79,7 +79,7 @@ def inferred_schema(
     """
     draft, notes = infer(source, label, positive, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
-    kept = [note for note in notes[1:] if " missing cells: " not in note]
+    kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
     if left_out is not None:
         said.append(f"{left_out!r} divides the rows among parties and is not a feature.")

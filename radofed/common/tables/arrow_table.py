@@ -15,9 +15,9 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.features import TRIMMED
 
 _BATCH_ROWS = 1 << 14
-# pandas hands over its index as columns, which are listed in the metadata or have such a name.
 _NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, NotImplementedError)
-_INDEX = re.compile(r"__index_level_\d+__")
+INDEX_NAME = re.compile(r"__index_level_[0-9]+__")
+"""The name of an index that has none."""
 
 
 class ArrowTable:
@@ -27,6 +27,7 @@ class ArrowTable:
 
     def __init__(self, table: pa.Table, path: str = "the table") -> None:
         self.path, self._table = path, table
+        self.index: tuple[str, ...] = ()
         self.columns = tuple(str(name).strip(TRIMMED) for name in table.column_names)
 
     @classmethod
@@ -44,7 +45,10 @@ class ArrowTable:
                 f"data is a {type(data).__name__}: give a file's path, an Arrow table, or a data frame that has "
                 "__arrow_c_stream__ or __dataframe__, as those of pandas and polars have"
             )
-        return cls(table)
+        listed = index_of(table.schema)
+        found = cls(table.select([place for place, name in enumerate(table.column_names) if name not in listed]))
+        found.index = listed
+        return found
 
     @property
     def rows(self) -> int:
@@ -70,6 +74,12 @@ class ArrowTable:
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about row `row`, counted from 1 in its message."""
         return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
+
+
+def index_of(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that pandas wrote as the index of a frame, by its metadata and by their names."""
+    listed = (schema.pandas_metadata or {}).get("index_columns", ())
+    return tuple(name for name in schema.names if name in listed or INDEX_NAME.fullmatch(name))
 
 
 def same_headers(columns: Iterable[Any]) -> str | None:
@@ -124,7 +134,4 @@ def _arrow(data: Any) -> pa.Table | None:
         table = from_dataframe(data)
     else:
         return None
-    listed = (table.schema.pandas_metadata or {}).get("index_columns", ())
-    index = {name for name in listed if isinstance(name, str)}
-    kept = [place for place, name in enumerate(table.column_names) if name not in index and not _INDEX.fullmatch(name)]
-    return table.select(kept)
+    return table

@@ -66,6 +66,7 @@ class CsvTable:
             raise self.error(f"the header seems to be separated by {used}, not {expected}; name the file .csv")
 
     rows = None
+    index: tuple[str, ...] = ()
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()

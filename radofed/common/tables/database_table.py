@@ -26,6 +26,7 @@ _KINDS: Mapping[str, Callable[[DatabaseSource], Database]] = {
 class DatabaseTable:
     """The rows of a query. Errors name the row of its result, counted from 1, and quote no cell."""
 
+    index: tuple[str, ...] = ()
     state: tuple[int, int, int] | None = None
     rows: int | None = None
 

@@ -31,6 +31,7 @@ class ParquetDirectory:
         """Read the columns' names and the numbers of rows. Raises DataError if two files have different columns."""
         self.path = str(directory)
         self.columns: tuple[str, ...] = ()
+        self.index: tuple[str, ...] = ()
         self.state = self.state_now()
         self._parts: list[tuple[ParquetTable, dict[str, str | None]]] = []
         if not self.state:
@@ -77,7 +78,7 @@ class ParquetDirectory:
             raise self.error(
                 f"{has} has this column and {lacks} does not; write all files with the same columns", column=other[0]
             )
-        self.columns = self.columns or columns
+        self.columns, self.index = self.columns or columns, self.index or table.index
         self._parts.append((table, folders))
 
     def batches(

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
 from radofed.common.files.faults import may_pass
+from radofed.common.tables.arrow_table import index_of
 
 _BATCH_ROWS = 1 << 14
 # Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
@@ -26,6 +27,7 @@ class ParquetTable:
             with pq.ParquetFile(path) as file:
                 self.rows: int = file.metadata.num_rows
                 self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
+                self.index = index_of(file.schema_arrow)
                 self._names = dict(zip(self.columns, file.schema_arrow.names, strict=True))
                 self._texts = {
                     name for name, kind in zip(self.columns, file.schema_arrow.types, strict=True) if is_text(kind)

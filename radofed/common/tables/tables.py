@@ -84,6 +84,11 @@ class Table(Protocol):
     columns: tuple[str, ...]
 
     @property
+    def index(self) -> Sequence[str]:
+        """Columns that pandas wrote as the index of a frame. They can be read, and a draft leaves them out."""
+        ...
+
+    @property
     def state(self) -> FileState:
         """The file's state before it was opened."""
         ...

@@ -14,7 +14,8 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 from parties.data.dataset import check
 from parties.data.refusing import advice, refusing_fields
-from parties.data.schema_draft import infer, outward
+from parties.data.draft_features import outward
+from parties.data.schema_draft import infer
 from radofed.simulation.table import inferred_schema
 
 SHARED = Path(__file__).resolve().parents[3] / ".." / "shared"
@@ -74,7 +75,7 @@ def test_a_far_value_does_not_move_the_bounds(table):
 
 
 def test_quantiles_of_a_long_column_are_those_of_the_whole(table, monkeypatch):
-    monkeypatch.setattr("parties.data.schema_draft._MOST_VALUES", 512)
+    monkeypatch.setattr("parties.data.draft_columns._MOST_VALUES", 512)
     # Sorted: the first values alone would bound it far too low.
     features, _, _ = drafted(table(x=sorted(place % 4001 + 0.5 for place in range(12_000)), y=[0, 1] * 6000))
     assert features["x"].lower == pytest.approx(20, abs=12)
@@ -175,8 +176,8 @@ def test_missing_cells_are_imputed_and_noted(table):
     assert schema.label.missing == "zero-vector"
     said = "\n".join(notes)
     for column in "xbc":
-        assert f"{column!r} has missing cells" in said
-    assert "1 rows have no label" in said
+        assert f"{column!r} has missing cells (1)" in said
+    assert "1 row has no label" in said
     report = check(schema, path)
     assert [(change.column, change.choice, change.cells) for change in report.changes] == [
         ("y", "zero-vector", 1),
@@ -192,9 +193,9 @@ def test_marks_for_missing_numbers_are_noted(table):
     path = table(x=[1, 2, "?", 8], y=[0, 1, 1, 0])
     features, notes, schema = drafted(path)
     low, high = np.quantile([1, 2, 8], [0.005, 0.995])
-    assert features["x"] == real("x", low, high, missing="impute", impute=2.0)
-    assert any("numbers and '?': their rows become zero vectors" in note for note in notes)
-    assert check(schema, path).zero_vectors == 1
+    assert features["x"] == real("x", low, high, missing="impute", impute=2.0, unreadable="impute")
+    assert any("'x' has 3 numbers and '?' (1)" in note for note in notes)
+    assert check(schema, path).tallies[0].imputed == 1
 
 
 def test_the_label_may_be_chosen(table):
@@ -238,7 +239,7 @@ def test_free_text_and_unnamed_columns_are_left_out(tmp_path):
 def test_a_column_with_infinite_numbers_says_so(table):
     path = table(x=["inf", *(n / 7 for n in range(39))], z=[*range(20, 58), 3, 3], y=[0, 1] * 20)
     features, said, _ = drafted(path)
-    assert "'x' is left out: it has infinite numbers; make them finite, or empty if the value is not known." in said
+    assert "'x' is left out: it has 1 infinite number among 40; make them finite, or empty if the value is not known." in said
     assert list(features) == ["z"]
 
 

@@ -1,0 +1,168 @@
+"""Statistics of a table's columns, from which a draft is made: counts of texts, quantiles, and how cells are written."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpcore.records.encoding import CellError, Texts, in_form
+from dpcore.records.text_forms import DRAFTED_TEXTS, form_of
+from parties.data.draft_texts import OF_NUMBERS, OF_TEXTS, Form, has_form, is_number, may_mark_no_value
+from radofed.common.tables.parquet_table import is_text
+from radofed.common.tables.tables import numbers, texts
+
+MOST_TEXTS = 1000
+"""Largest number of distinct texts that is counted; a column with more of them is neither a category nor a label."""
+
+#: The form in which a drafted schema compares texts.
+FORM = form_of(DRAFTED_TEXTS)
+#: Quantiles of a column use at most this many values, evenly spaced over the file.
+_MOST_VALUES = 1 << 20
+#: Largest number of distinct units that is kept: a column of numbers with a unit has one.
+_MOST_UNITS = 8
+_BEFORE_UNIT = "+-0123456789., \u00a0"
+
+
+@dataclass
+class Seen:
+    """Statistics of one column so far. rows counts all its cells, missing the empty ones."""
+
+    name: str
+    rows: int = 0
+    missing: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    overflowed: bool = False
+    unreadable: str = ""
+    #: Cells of Arrow's types of dates and times, and of a boolean type.
+    dates: int = 0
+    booleans: bool = False
+    #: Cells that are marks for missing values, by text; cells that are read as numbers; and how cells are written.
+    marks: Counter[str] = field(default_factory=Counter)
+    numbers: int = 0
+    forms: Counter[Form] = field(default_factory=Counter)
+    units: set[str] = field(default_factory=set)
+    #: The first cell that is neither empty, nor a mark, nor a number: its row, counted from 0.
+    first_text: int | None = None
+    infinite: int = 0
+    lowest: float = math.inf
+    highest: float = -math.inf
+    whole: bool = True
+    consecutive: bool = True
+    sample: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    _stride: int = 1
+    _finite: int = 0
+    _previous: float | None = None
+
+    @property
+    def present(self) -> int:
+        """Cells that are not empty."""
+        return self.rows - self.missing
+
+    @property
+    def others(self) -> int:
+        """Cells that are neither empty, nor a mark for a missing value, nor a number."""
+        return self.present - self.marks.total() - self.numbers
+
+    def add(self, array: pa.Array) -> None:
+        """Take the next cells of the column."""
+        start, self.rows = self.rows, self.rows + len(array)
+        try:
+            cells = in_form(texts(array, self.name), FORM)
+        except CellError as error:
+            self.unreadable = error.sentence
+            return
+        tallies = np.bincount(cells.codes[cells.codes >= 0], minlength=len(cells.texts))
+        self.missing += int((cells.codes < 0).sum())
+        self._count(cells, tallies)
+        self.booleans = self.booleans or cells.booleans
+        if cells.booleans:
+            return
+        if pa.types.is_temporal(array.type):
+            self.dates += int(tallies.sum())
+        is_mark = np.array([may_mark_no_value(text) for text in cells.texts], dtype=np.bool_)
+        for place in np.flatnonzero(is_mark & (tallies > 0)):
+            self.marks[cells.texts[place]] += int(tallies[place])
+        self._read(array, cells, tallies, is_mark, start)
+
+    def _count(self, cells: Texts, tallies: NDArray[np.int64]) -> None:
+        if self.overflowed:
+            return
+        for text, count in zip(cells.texts, tallies.tolist(), strict=True):
+            if count:
+                self.counts[text] += count
+        self.overflowed = len(self.counts) > MOST_TEXTS
+
+    def _read(
+        self, array: pa.Array, cells: Texts, tallies: NDArray[np.int64], is_mark: NDArray[np.bool_], start: int
+    ) -> None:
+        """Measure the cells that are numbers, and count how all of them are written."""
+        is_numeric = ~is_mark
+        try:
+            read = numbers(_without(array, cells, is_mark), self.name)
+        except CellError:  # dates, for example
+            is_numeric[:] = False
+        else:
+            values = read.values[~read.missing]
+            is_nan = np.isnan(values)
+            self._measure(values[~is_nan])
+            if is_nan.any():
+                is_numeric &= np.array([is_number(text) for text in cells.texts], dtype=np.bool_)
+        if _holds_texts(array):
+            self._note_forms(cells, tallies, is_numeric, OF_NUMBERS)
+            self._note_forms(cells, tallies, ~is_numeric & ~is_mark, OF_TEXTS)
+        is_other = np.append(~is_numeric & ~is_mark & (tallies > 0), False)
+        if self.first_text is None and is_other.any():
+            self.first_text = start + int(is_other[cells.codes].argmax())
+
+    def _note_forms(
+        self, cells: Texts, tallies: NDArray[np.int64], is_of_kind: NDArray[np.bool_], forms: tuple[Form, ...]
+    ) -> None:
+        places = np.flatnonzero(is_of_kind & (tallies > 0))
+        found = pa.array([cells.texts[place] for place in places], pa.string())
+        for form in forms if len(found) else ():
+            has = has_form(found, form)
+            if not has.any():
+                continue
+            self.forms[form] += int(tallies[places][has].sum())
+            if form is Form.UNIT and len(self.units) < _MOST_UNITS:
+                self.units |= {text.lstrip(_BEFORE_UNIT) for text in pc.filter(found, pa.array(has)).to_pylist()}
+
+    def _measure(self, values: NDArray[np.float64]) -> None:
+        self.numbers += len(values)
+        is_finite = np.isfinite(values)
+        self.infinite += int((~is_finite).sum())
+        values = values[is_finite]
+        if not len(values):
+            return
+        self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
+        self._keep(values)
+        chain = values if self._previous is None else np.concatenate([[self._previous], values])
+        self.consecutive = self.consecutive and bool((np.diff(chain) == 1).all())
+        self._previous = float(values[-1])
+        self.whole = self.whole and bool((values == np.floor(values)).all())
+
+    def _keep(self, values: NDArray[np.float64]) -> None:
+        """Keep every stride-th number of the column."""
+        self.sample = np.concatenate([self.sample, values[-self._finite % self._stride :: self._stride]])
+        self._finite += len(values)
+        while len(self.sample) > _MOST_VALUES:
+            self.sample, self._stride = self.sample[::2], 2 * self._stride
+
+
+def _without(array: pa.Array, cells: Texts, is_left_out: NDArray[np.bool_]) -> pa.Array:
+    """The cells of an array but those of some texts."""
+    if not is_left_out.any():
+        return array
+    return pc.filter(array, pa.array(~np.append(is_left_out, False)[cells.codes]))
+
+
+def _holds_texts(array: pa.Array) -> bool:
+    """Whether the column is of texts, which people or programs wrote, and not of numbers, dates or booleans."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
