@@ -90,8 +90,8 @@ def _no_measurement(seen: Seen) -> str | None:  # noqa: PLR0911 - one for each c
     if not forms[Form.CODE] and _thousands(seen):
         pointed = forms[Form.THREE_DECIMALS] + forms[Form.GROUPED]
         return (
-            f"it has {amount(pointed, 'number')} of {count + seen.others} with a point before three digits, which seems "
-            "to separate thousands, and is read as a decimal point; write numbers without separators of thousands"
+            f"it has {amount(pointed, 'number')} of {count + seen.others} with a point before three digits, which "
+            "seems to separate thousands, and is read as a decimal point; write numbers without separators of thousands"
         )
     if seen.whole and _all_differ(seen) and (_ID_NAME.search(seen.name) or _is_not_by_chance(seen)):
         return (

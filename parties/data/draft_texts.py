@@ -17,8 +17,26 @@ from radofed.common.printing import listed
 
 #: What programs write for no value: R, pandas, SQL dumps, spreadsheets and their errors.
 _NO_VALUE = frozenset(
-    "? ?? na n/a n.a. #n/a #na <na> nan nat null (null) <null> [null] \\n "
-    "#null! #div/0! #value! #ref! #name? #num!".split()  # noqa: SIM905 - a list of quotation marks is hard to read
+    [
+        *(
+            "?",
+            "??",
+            "na",
+            "n/a",
+            "n.a.",
+            "#n/a",
+            "#na",
+            "<na>",
+            "nan",
+            "nat",
+            "null",
+            "(null)",
+            "<null>",
+            "[null]",
+            "\\n",
+        ),
+        *("#null!", "#div/0!", "#value!", "#ref!", "#name?", "#num!"),
+    ]
 )
 #: What people write for no value, and also for a value: "none" may be a severity.
 _NO_VALUE_OR_WORD = frozenset(
