@@ -1,4 +1,4 @@
-"""Statistics of a table's columns, from which a draft is made: counts of texts, quantiles, and how cells are written."""
+"""Statistics of a table's columns, from which a draft is made: counts of texts, quantiles, how cells are written."""
 
 import math
 from collections import Counter

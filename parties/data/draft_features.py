@@ -36,8 +36,8 @@ def draft_feature(
 ) -> Feature | None:
     """The feature of a column, or None with a note if the column is left out.
 
-    is_index: a library wrote the column as its frame's index. is_bounded: a person gave bounds, so it is a number. place:
-    where the first cell is that is no number, such as "line 9".
+    is_index: a library wrote the column as its frame's index. is_bounded: a person gave bounds, so it is a number.
+    place: where the first cell is that is no number, such as "line 9".
     """
     reason = _no_feature(seen, is_index=is_index)
     if reason is None and _is_numeric(seen):
@@ -77,23 +77,26 @@ def _no_measurement(seen: Seen) -> str | None:  # noqa: PLR0911 - one for each c
     forms, count = seen.forms, seen.numbers
     if seen.infinite:
         return (
-            f"it has {amount(seen.infinite, 'infinite number')} among {count}; make them finite, or empty if the value is "
-            "not known"
+            f"it has {amount(seen.infinite, 'infinite number')} among {count}; make them finite, or empty if the value "
+            "is not known"
         )
     if not seen.lowest < seen.highest:
-        return f"its {amount(count, 'number')} are one, {seen.lowest:g}, beside {amount(seen.present - count, 'other cell')}"
+        others = amount(seen.present - count, "other cell")
+        return f"its {amount(count, 'number')} are all {seen.lowest:g}, beside {others}"
     if seen.consecutive and count > 2:
         return f"it counts the rows ({count})"
     if forms[Form.PLAIN_DAY] == count:
         return _days(count)
     if not forms[Form.CODE] and _thousands(seen):
+        pointed = forms[Form.THREE_DECIMALS] + forms[Form.GROUPED]
         return (
-            f"it has {amount(forms[Form.THREE_DECIMALS] + forms[Form.GROUPED], 'number')} of {count + seen.others} with a "
-            "point before three digits, which seems to separate thousands, and is read as a decimal point; write numbers "
-            "without separators of thousands"
+            f"it has {amount(pointed, 'number')} of {count + seen.others} with a point before three digits, which "
+            "seems to separate thousands, and is read as a decimal point; write numbers without separators of thousands"
         )
     if seen.whole and _all_differ(seen) and (_ID_NAME.search(seen.name) or _is_not_by_chance(seen)):
-        return f"its {count} whole numbers all differ, as an id's do; to take it for a number, give its bounds (--bounds)"
+        return (
+            f"its {count} whole numbers all differ, as an id's do; to take it for a number, give its bounds (--bounds)"
+        )
     if seen.whole and _ID_NAME.search(seen.name) and _different(seen) > MOST_CATEGORIES:
         return f"its name says that it is an id, and it has {_different(seen)} different whole numbers in {count} cells"
     return None
@@ -143,8 +146,8 @@ def _near_number(seen: Seen) -> str | None:
         return f"it has {amount(grouped, 'number')} of {cells} with separators of thousands; write them without"
     if forms[Form.UNIT] + seen.numbers >= most and forms[Form.UNIT] > _FEW * cells and len(seen.units) == 1:
         return (
-            f"it has {amount(forms[Form.UNIT], 'number')} of {cells} with the unit {next(iter(seen.units))!r}; write the "
-            "numbers alone"
+            f"it has {amount(forms[Form.UNIT], 'number')} of {cells} with the unit {next(iter(seen.units))!r}; write "
+            "the numbers alone"
         )
     return None
 
@@ -188,11 +191,13 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
     forms = seen.forms
     if forms[Form.THREE_DECIMALS] and forms[Form.THREE_DECIMALS] == forms[Form.POINT]:
         notes.append(
-            f"{seen.name!r} has {amount(forms[Form.POINT], 'number')} of {seen.numbers} with a point before three digits: "
-            "it is read as a decimal point. If it separates thousands, write the numbers without it."
+            f"{seen.name!r} has {amount(forms[Form.POINT], 'number')} of {seen.numbers} with a point before three "
+            "digits: it is read as a decimal point. If it separates thousands, write the numbers without it."
         )
     if seen.whole and _all_differ(seen) and seen.numbers >= _MANY:
-        notes.append(f"The {seen.numbers} whole numbers of {seen.name!r} all differ: if it is an id, remove the feature.")
+        notes.append(
+            f"The {seen.numbers} whole numbers of {seen.name!r} all differ: if it is an id, remove the feature."
+        )
     return RealFeature(
         name=_name(seen),
         column=seen.name,
@@ -237,11 +242,13 @@ def _of_texts(seen: Seen, notes: list[str], place: str) -> Feature | str:
     groups = spellings(sorted(set(seen.counts) - set(seen.marks)))
     if seen.forms[Form.CODE]:
         notes.append(
-            f"{seen.name!r} has {amount(seen.forms[Form.CODE], 'number')} of {seen.numbers} with a leading zero, a plus or "
-            "over 15 digits, as codes have: the draft takes the column for texts."
+            f"{seen.name!r} has {amount(seen.forms[Form.CODE], 'number')} of {seen.numbers} with a leading zero, a "
+            "plus or over 15 digits, as codes have: the draft takes the column for texts."
         )
     elif seen.numbers and seen.others:
-        notes.append(f"{seen.name!r} has {texts}{f' (the first in {place})' if place else ''}: the draft takes all for texts.")
+        notes.append(
+            f"{seen.name!r} has {texts}{f' (the first in {place})' if place else ''}: the draft takes all for texts."
+        )
     if len(groups) == 2 and not words:
         return _boolean(seen, list(groups.values()), notes)
     return _category(seen, groups, notes)
@@ -249,19 +256,23 @@ def _of_texts(seen: Seen, notes: list[str], place: str) -> Feature | str:
 
 def _too_many(seen: Seen, mixed: str, place: str) -> str:
     if seen.forms[Form.CODE]:
-        codes = f"{amount(seen.forms[Form.CODE], 'number')} of {seen.numbers} with a leading zero, a plus or over 15 digits"
+        codes = (
+            f"{amount(seen.forms[Form.CODE], 'number')} of {seen.numbers} with a leading zero, a plus or over 15 digits"
+        )
         return f"it has {codes}, as codes or ids have, and over {MOST_CATEGORIES} different texts"
     if seen.numbers and seen.others:
+        first = f" (the first in {place})" if place else ""
         return (
-            f"it has {mixed}{f' (the first in {place})' if place else ''}, over {MOST_CATEGORIES} of them different; make the "
-            "others empty if the column is one of numbers"
+            f"it has {mixed}{first}, over {MOST_CATEGORIES} of them different; make the others empty if the column is "
+            "one of numbers"
         )
     if not seen.overflowed and len(seen.counts) == seen.present:
         return f"every row has a different text, as an id has ({amount(seen.present, 'row')})"
     many = f"over {MOST_TEXTS}" if seen.overflowed else str(len(seen.counts))
     alike = "" if seen.overflowed else f"{len(spellings(seen.counts))} but for case, blanks and Unicode form, "
     is_alike = not seen.overflowed and len(spellings(seen.counts)) < len(seen.counts)
-    return f"it has over {MOST_CATEGORIES} different texts ({many}, {alike if is_alike else ''}in {amount(seen.present, 'cell')})"
+    several = f"{many}, {alike if is_alike else ''}in {amount(seen.present, 'cell')}"
+    return f"it has over {MOST_CATEGORIES} different texts ({several})"
 
 
 def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str]) -> CategoryFeature:
@@ -272,17 +283,18 @@ def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str])
     impute = max(marks or values, key=seen.counts.__getitem__) if seen.missing or marks else None
     if words:
         notes.append(
-            f"{seen.name!r} is {counted(words, seen.counts)}, which may mark a missing value: the draft makes it a value of "
-            "its own."
+            f"{seen.name!r} is {counted(words, seen.counts)}, which may mark a missing value: the draft makes it a "
+            "value of its own."
         )
     if marks:
         notes.append(
-            f"{seen.name!r} is {counted(marks, seen.counts)}, a mark for a missing value: the draft makes it a value of its "
-            f"own, also for empty cells ({seen.missing})."
+            f"{seen.name!r} is {counted(marks, seen.counts)}, a mark for a missing value: the draft makes it a value "
+            f"of its own, also for empty cells ({seen.missing})."
         )
     elif impute is not None:
         notes.append(_imputes(seen, impute, ()))
-    _say_spellings(seen, groups.values(), notes, "each is a value of its own; write them alike in all files")
+    what = 'each is a value of its own; write them alike, or keep one and add "case" to texts if only case differs'
+    _say_spellings(seen, list(groups.values()), notes, what)
     return CategoryFeature(
         name=_name(seen),
         column=seen.name,
@@ -294,16 +306,15 @@ def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str])
 
 
 def _say_spellings(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str], what: str) -> None:
-    for group in groups:
-        if len(group) > 1:
-            notes.append(f"{seen.name!r} has spellings of one text, {counted(group, seen.counts)}: {what}.")
+    said = [counted(group, seen.counts) for group in groups if len(group) > 1]
+    notes += [f"{seen.name!r} has spellings of one text, {group}: {what}." for group in said]
 
 
 def _imputes(seen: Seen, text: str, marks: Sequence[str]) -> str:
     said = f" empty, {counted(marks, seen.counts)}" if marks else ""
     return (
-        f"{seen.name!r} has missing cells ({seen.missing}{said}): the draft imputes the most frequent text, {text!r}; choose "
-        "a constant."
+        f"{seen.name!r} has missing cells ({seen.missing}{said}): the draft imputes the most frequent text, {text!r}; "
+        "choose a constant."
     )
 
 

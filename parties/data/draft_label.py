@@ -1,4 +1,4 @@
-"""The label of a drafted schema: which texts are positive, which negative, and which rows are left out, said with counts.
+"""The label of a drafted schema: which texts are positive, which negative, which rows are left out, with counts.
 
 A row is left out if its label is not understood. A wrong label would be learned, and a lost row is only a lost row.
 """
@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Label, close_match
 from parties.data.draft_columns import FORM, MOST_TEXTS, Seen
-from parties.data.draft_texts import alike, amount, counted, is_number, may_mark_no_value, spellings
+from parties.data.draft_texts import alike, counted, is_number, may_mark_no_value, spellings
 
 TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos", "+")
 """Common words for true, in small letters."""
@@ -47,9 +47,7 @@ def draft_label(seen: Seen, positive: Sequence[str] | None, notes: list[str]) ->
         raise _no_negative(seen, rest)
     _say(seen, positive, spelled, negative, notes)
     _say_left_out(seen, marks, unclear, notes)
-    return Label(
-        column=seen.name, positive=(*positive, *spelled), negative=tuple(negative), missing="zero-vector"
-    )
+    return Label(column=seen.name, positive=(*positive, *spelled), negative=tuple(negative), missing="zero-vector")
 
 
 def true_of(seen: Seen, groups: Collection[Sequence[str]], notes: list[str]) -> Sequence[str]:
@@ -70,8 +68,9 @@ def _only_two(seen: Seen, notes: list[str]) -> Sequence[str]:
     groups = spellings(sorted(text for text in seen.counts if text not in marks))
     if seen.overflowed or len(groups) != 2:
         beside = f" beside marks for missing values, {counted(marks, seen.counts)}" if marks else ""
+        many = "many" if seen.overflowed else len(groups)
         raise ConfigurationError(
-            f"the label's column {seen.name!r} has {'many' if seen.overflowed else len(groups)} different values{beside}, "
+            f"the label's column {seen.name!r} has {many} different values{beside}, "
             "not two; specify which column is the label, and which of its values are positive"
         )
     return true_of(seen, groups.values(), notes)
@@ -88,7 +87,9 @@ def _not_understood(seen: Seen, positive: Sequence[str], others: Sequence[str]) 
     is_of_kind = {text for text in others if (text in numeric) == all(map(is_number, positive))}
     kept = is_of_kind or set(others)
     groups = spellings(text for text in others if text in kept)
-    opposites = {second for pair in _OPPOSITES for first, second in (pair, pair[::-1]) if first in set(map(alike, positive))}
+    opposites = {
+        second for pair in _OPPOSITES for first, second in (pair, pair[::-1]) if first in set(map(alike, positive))
+    }
     found = [key for key in groups if key in opposites]
     size = {key: sum(seen.counts[text] for text in group) for key, group in groups.items()}
     labelled = sum(size.values()) + sum(seen.counts[text] for text in positive)
@@ -100,21 +101,27 @@ def _not_understood(seen: Seen, positive: Sequence[str], others: Sequence[str]) 
     return [text for text in others if text not in classes]
 
 
-def _say(seen: Seen, positive: Sequence[str], spelled: Sequence[str], negative: Sequence[str], notes: list[str]) -> None:
-    both = f"{counted([*positive, *spelled], seen.counts, 'row')}, negative where it is {counted(negative, seen.counts)}"
-    notes.append(f"The label {seen.name!r} is positive where it is {both}.")
-    variants = [group for group in spellings([*positive, *spelled, *negative]).values() if len(group) > 1]
-    for group in variants:
-        notes.append(
-            f"{seen.name!r} has spellings of one text, {counted(group, seen.counts)}: the draft takes them for one value. "
-            "If they are not, correct positive and negative."
-        )
+def _say(
+    seen: Seen, positive: Sequence[str], spelled: Sequence[str], negative: Sequence[str], notes: list[str]
+) -> None:
+    both = [counted(texts, seen.counts, "row") for texts in ([*positive, *spelled], negative)]
+    notes.append(f"The label {seen.name!r} is positive where it is {both[0]}, and negative where it is {both[1]}.")
+    same = (group for group in spellings([*positive, *spelled, *negative]).values() if len(group) > 1)
+    notes += [
+        f"{seen.name!r} has spellings of one text, {counted(group, seen.counts, 'row')}: the draft takes them for one "
+        "value. If they are not, correct positive and negative."
+        for group in same
+    ]
 
 
 def _say_left_out(seen: Seen, marks: Sequence[str], unclear: Sequence[str], notes: list[str]) -> None:
     if seen.missing:
-        notes.append(f"{amount(seen.missing, 'row')} {'has' if seen.missing == 1 else 'have'} no label in {seen.name!r}: a zero vector each.")
-    for texts, what in ((marks, "a mark for a missing value"), (unclear, "in neither class as far as a draft can tell")):
+        rows = "1 row has" if seen.missing == 1 else f"{seen.missing} rows have"
+        notes.append(f"{rows} no label in {seen.name!r}: a zero vector each.")
+    for texts, what in (
+        (marks, "which marks a missing value"),
+        (unclear, "which is in neither class as far as a draft can tell"),
+    ):
         if texts:
             notes.append(
                 f"{seen.name!r} is {counted(texts, seen.counts, 'row')}, {what}: these rows become zero vectors. "
@@ -132,8 +139,6 @@ def _no_negative(seen: Seen, rest: Sequence[str]) -> ConfigurationError:
     found = f"only {counted(rest, seen.counts, 'row')} beside the positive values, which mark a missing value"
     why = found if rest else "no other value than the positive ones"
     return ConfigurationError(
-        f"the label's column {seen.name!r} has {why}, so that no row is negative; write the other class as a text of its "
-        "own, such as no, or choose other positive values"
+        f"the label's column {seen.name!r} has {why}, so that no row is negative; write the other class as a text of "
+        "its own, such as no, or choose other positive values"
     )
-
-

@@ -17,7 +17,26 @@ from radofed.common.printing import listed
 
 #: What programs write for no value: R, pandas, SQL dumps, spreadsheets and their errors.
 _NO_VALUE = frozenset(
-    "? ?? na n/a n.a. #n/a #na <na> nan nat null (null) <null> [null] \\n #null! #div/0! #value! #ref! #name? #num!".split()
+    [
+        *(
+            "?",
+            "??",
+            "na",
+            "n/a",
+            "n.a.",
+            "#n/a",
+            "#na",
+            "<na>",
+            "nan",
+            "nat",
+            "null",
+            "(null)",
+            "<null>",
+            "[null]",
+            "\\n",
+        ),
+        *("#null!", "#div/0!", "#value!", "#ref!", "#name?", "#num!"),
+    ]
 )
 #: What people write for no value, and also for a value: "none" may be a severity.
 _NO_VALUE_OR_WORD = frozenset(
@@ -41,9 +60,9 @@ class Form(Enum):
     #: Read as a number, but a day: year, month and day without separators.
     PLAIN_DAY = r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$"
     #: Not read as a number: a decimal comma.
-    COMMA = r"^[+-]?([0-9]*|[0-9]{1,3}([.'’ \x{a0}\x{2009}\x{202f}][0-9]{3})+),[0-9]+$"
+    COMMA = r"^[+-]?([0-9]*|[0-9]{1,3}([.'\x{2019} \x{a0}\x{2009}\x{202f}][0-9]{3})+),[0-9]+$"
     #: Not read as a number: separated thousands.
-    GROUPED = r"^[+-]?[0-9]{1,3}([.,'’ \x{a0}\x{2009}\x{202f}][0-9]{3})+([.,][0-9]+)?$"
+    GROUPED = r"^[+-]?[0-9]{1,3}([.,'\x{2019} \x{a0}\x{2009}\x{202f}][0-9]{3})+([.,][0-9]+)?$"
     #: Not read as a number: a unit or a percent sign follows.
     UNIT = r"^[+-]?[0-9]+([.,][0-9]+)?[ \x{a0}]?(%|‰|[A-Za-zµμ°€$£][^0-9]{0,9})$"
     DATE = (

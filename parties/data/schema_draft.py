@@ -61,7 +61,8 @@ def infer(
     if not features:
         why = "".join(f"\n  {note}" for note in notes[before:])
         raise ConfigurationError(
-            f"{table.path}: no column besides the label can be a feature; correct the table, or write the schema by hand{why}"
+            f"{table.path}: no column besides the label can be a feature; correct the table, or write the "
+            f"schema by hand{why}"
         )
     drafted = [feature.column for feature in features if isinstance(feature, RealFeature)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
@@ -84,9 +85,7 @@ def _feature(table: Table, seen: Seen, notes: list[str], bounded: Collection[str
     if seen.first_text is not None and seen.numbers:
         found = table.error("", row=seen.first_text)
         place = f"row {found.row}" if found.line is None else f"line {found.line}"
-    return draft_feature(
-        seen, notes, is_index=seen.name in table.index, is_bounded=seen.name in bounded, place=place
-    )
+    return draft_feature(seen, notes, is_index=seen.name in table.index, is_bounded=seen.name in bounded, place=place)
 
 
 def _privacy_note(by_quantiles: Sequence[str], some_are_given: bool) -> str:

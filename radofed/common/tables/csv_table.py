@@ -8,6 +8,7 @@ if the header is missing.
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -23,6 +24,8 @@ from radofed.common.files.faults import may_pass
 
 _BLOCK_BYTES = 1 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
+# The first line by which spreadsheets are told the separator; they do not show it.
+_TOLD = re.compile(r"\ufeff?sep=(.)\r?\n?")
 _LONG_ROW = "a row is longer than 1 MiB; check for a missing quotation mark"
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """The separators that are detected, in words."""
@@ -45,12 +48,16 @@ class CsvTable:
         """
         self.path, self.state = path, state
         self.columns: tuple[str, ...] = ()
-        self.delimiter = self._detected() if delimiter is None else delimiter
+        told = self._told()
+        self.delimiter = told or (self._detected() if delimiter is None else delimiter)
+        begin = 1 if told is None else 2
         try:
             with self._text() as stream:
                 rows = self._rows(stream)
-                header = next(((count, fields) for count, (_, fields) in enumerate(rows, start=1) if fields), None)
-                self._has_rows = next(rows, None) is not None
+                numbered = islice(enumerate(rows, start=1), begin - 1, None)
+                header = next(((count, fields) for count, (_, fields) in numbered if fields), None)
+                first = next(rows, None)
+                self._has_rows = first is not None
             unclosed = self._unclosed_quote()
         except _UNREADABLE as error:
             raise self._unreadable(error) from None
@@ -64,6 +71,8 @@ class CsvTable:
             used = " or ".join(SEPARATORS[mark] for mark in sorted(others))
             expected = SEPARATORS[self.delimiter]
             raise self.error(f"the header seems to be separated by {used}, not {expected}; name the file .csv")
+        if fields[0].startswith("#") and first is not None and len(first[1]) != len(fields):
+            raise self.error("the header seems to be a comment; delete the lines before the line of the columns' names")
 
     rows = None
     index: tuple[str, ...] = ()
@@ -120,6 +129,18 @@ class CsvTable:
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about data row `row`, with the line on which it starts."""
         return DataError(sentence, file=self.path, line=None if row is None else self._line(row), column=column)
+
+    def _told(self) -> str | None:
+        """The separator that a first line such as "sep=;" states, None without one. Raises DataError for others."""
+        try:
+            with self._text() as stream:
+                found = _TOLD.fullmatch(stream.readline(_BLOCK_BYTES + 1))
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
+        if found is not None and found[1] not in SEPARATORS:
+            words = ", ".join(SEPARATORS.values())
+            raise self.error(f"its first line states a separator that is none of {words}; save it with one of them")
+        return None if found is None else found[1]
 
     def _detected(self) -> str:
         """The only separator of the header; a comma if it has none. Raises DataError if it has several."""

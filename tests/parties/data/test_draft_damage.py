@@ -1,0 +1,116 @@
+"""Drafts of damaged tables: no label changes, and no column changes its type without a note that counts the cells."""
+
+import csv
+import gzip
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpcore.records.schema import Schema
+from parties.data.dataset import load
+from parties.data.schema_draft import infer
+from tests.parties.data.damage import ADDED, DAMAGES, Rows, decomposed
+
+SHARED = Path(__file__).resolve().parents[3] / ".." / "shared" / "data"
+MOST_ROWS = 1500
+ACCENTED = "é"
+
+
+def made(words: bool) -> Rows:
+    """A small table with numbers, words and missing cells."""
+    random = np.random.default_rng(8)
+    rows = 400
+    ill = random.random(rows) < 0.4
+    columns = {
+        "age": [str(age) for age in random.integers(20, 90, rows)],
+        "dose": [f"{dose:.2f}" if place % 9 else "" for place, dose in enumerate(random.gamma(2, 3, rows))],
+        "visits": [str(count) for count in random.poisson(2, rows)],
+        "smoker": [("no", "yes")[place] for place in random.integers(0, 2, rows)],
+        "stage": [("early", "late", "middle")[place] for place in random.integers(0, 3, rows)],
+        "ill": [("no", "yes")[one] if words else "01"[one] for one in ill.astype(int)],
+    }
+    return Rows(columns, "ill", ("yes",) if words else ("1",))
+
+
+def shared(path: Path) -> Rows:
+    """Some rows of a shared table; the label is its last column, positive above the median if it has many values."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    rows = rows[:: max(1, len(rows) // MOST_ROWS)]
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    label = header[-1]
+    values = sorted(set(columns[label]))
+    if len(values) == 2:
+        return Rows(columns, label, (values[1],))
+    if label == "species":
+        return Rows(columns, label, (max(values, key=columns[label].count),))
+    numbers = [float(cell) for cell in columns[label]]
+    middle = float(np.median(numbers))
+    if len(values) > 10:  # a value of few rows may be damaged everywhere
+        columns[label] = ["1" if number > middle else "0" for number in numbers]
+        return Rows(columns, label, ("1",))
+    return Rows(columns, label, tuple(value for value in values if float(value) > middle))
+
+
+def accented(table: Rows) -> Rows:
+    """The table with an accent in each word, and in the label."""
+    for column in dict.fromkeys([*table.texts(), table.label]):
+        table.columns[column] = [cell and f"{cell}{ACCENTED}" for cell in table.columns[column]]
+    table.positive = tuple(f"{text}{ACCENTED}" for text in table.positive)
+    return table
+
+
+def drafted(table: Rows, path: Path) -> tuple[Schema, list[str], Path]:
+    """The draft of a table, and its file."""
+    file = table.write(path)
+    schema, notes = infer(file, table.label, table.positive)
+    return schema, notes, file
+
+
+def counts(notes: list[str], column: str) -> bool:
+    """Whether a note names the column and has a count."""
+    return any(repr(column) in note and re.search(r"\d", note.replace(repr(column), "")) for note in notes)
+
+
+def check_damage(table: Rows, damage, directory: Path) -> list[str]:
+    """The columns that changed, each with a note. Asserts that none does without one, and that no label changes."""
+    whole = accented(table.copy()) if damage is decomposed else table.copy()
+    schema, _, file = drafted(whole, directory / "whole.csv")
+    right = load(file, schema).records
+    broken = whole.copy()
+    touched = damage(broken)
+    found, notes, file = drafted(broken, directory / "broken.csv")
+    records = load(file, found).records
+    is_known = records.usable & right.usable
+    assert (records.labels[is_known] == right.labels[is_known]).all()
+    before, after = ({feature.column: feature for feature in each.features} for each in (schema, found))
+    changed = [
+        column
+        for column in {**before, **after}
+        if column not in before or column not in after or type(before[column]) is not type(after[column])
+    ]
+    lost = set(found.label.positive + (found.label.negative or ())) < set(broken.columns[broken.label]) - {""}
+    changed += [column for column in [broken.label] if lost]
+    assert [column for column in changed if not counts(notes, column)] == []
+    if damage in ADDED:
+        assert not set(after) & set(touched)
+        assert all(counts(notes, column) for column in touched)
+    elif changed:
+        assert set(changed) <= set(touched)
+    return changed
+
+
+@pytest.mark.parametrize("words", [True, False], ids=["words", "numbers"])
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_no_damage_of_a_made_table_is_silent(tmp_path, damage, words):
+    check_damage(made(words), damage, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not here")
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("path", sorted(SHARED.glob("*.csv.gz")), ids=lambda path: path.name.partition(".")[0])
+def test_no_damage_of_a_real_table_is_silent(tmp_path, path, damage):
+    check_damage(shared(path), damage, tmp_path)
