@@ -267,9 +267,10 @@ def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
     # If there is a NaN, it is both minimum and maximum, and the comparisons fail.
     if len(filled) == 0 or (filled.min() >= feature.lower and filled.max() <= feature.upper):
         return _Column(_scaled(feature, filled), Tally(feature.name, missing.count), missing.dropped)
-    unreadable = _unreadable(feature, ~np.isfinite(filled))
+    finite = np.isfinite(filled)
+    unreadable = _NOTHING if finite.all() else _unreadable(feature, ~finite)
     if unreadable.count:
-        filled = np.where(np.isfinite(filled), filled, substitute)
+        filled = np.where(finite, filled, substitute)
     # Imputed values are within the bounds.
     above = filled > feature.upper
     beyond = _beyond(feature, above | (filled < feature.lower), above)
@@ -290,7 +291,8 @@ def _scaled(feature: RealFeature, bounded: Floats) -> Floats:
 
 def _encode_threshold(feature: ThresholdFeature, cells: Numbers) -> _Column:
     missing = _settled(feature, cells.missing)
-    unreadable = _unreadable(feature, ~(np.isfinite(cells.values) | cells.missing))
+    finite = np.isfinite(cells.values)
+    unreadable = _NOTHING if finite.all() else _unreadable(feature, ~(finite | cells.missing))
     high = cells.values >= feature.threshold
     for changed in (missing, unreadable):
         if changed.count:
@@ -302,8 +304,7 @@ def _encode_threshold(feature: ThresholdFeature, cells: Numbers) -> _Column:
 def _encode_boolean(feature: BooleanFeature, cells: Texts, form: Form) -> _Column:
     meaning = {form(text): 1 for text in feature.true} | {form(text): 0 for text in feature.false}
     codes = _look_up(cells, meaning)
-    missing = _settled(feature, cells.codes < 0)
-    unlisted = _unlisted(feature, cells, codes, "is neither in true nor in false of the schema")
+    missing, unlisted = _absent(feature, cells, codes, "is neither in true nor in false of the schema")
     true = codes == 1
     for changed in (missing, unlisted):
         if changed.count:
@@ -315,8 +316,7 @@ def _encode_boolean(feature: BooleanFeature, cells: Texts, form: Form) -> _Colum
 def _encode_category(feature: CategoryFeature, cells: Texts, form: Form) -> _Column:
     places = {form(text): place for place, text in enumerate(feature.values)}
     codes = _look_up(cells, places)
-    missing = _settled(feature, cells.codes < 0)
-    unlisted = _unlisted(feature, cells, codes, "is a category that the schema does not list in values")
+    missing, unlisted = _absent(feature, cells, codes, "is a category that the schema does not list in values")
     for changed, policy in ((missing, feature.missing), (unlisted, feature.unknown)):
         if changed.count and policy == "impute" and feature.impute is not None:
             codes = np.where(changed.cells, places[form(feature.impute)], codes)
@@ -372,6 +372,9 @@ class _Changed:
         self.dropped = cells if drops and self.count else None
 
 
+_NOTHING = _Changed(np.zeros(0, dtype=np.bool_))
+
+
 def _settled(feature: Feature, missing: Mask) -> _Changed:
     """The missing cells. Raises CellError if the policy refuses them."""
     changed = _Changed(missing, drops=feature.missing == "zero-vector")
@@ -409,19 +412,25 @@ def _beyond(feature: RealFeature, beyond: Mask, above: Mask) -> _Changed:
     return changed
 
 
-def _unlisted(
+def _absent(
     feature: BooleanFeature | CategoryFeature, cells: Texts, codes: NDArray[np.int64], sentence: str
-) -> _Changed:
-    """The cells with a text that the schema does not list. codes: the meaning of each cell, as of `_look_up`.
+) -> tuple[_Changed, _Changed]:
+    """The missing cells, and those with a text that the schema does not list.
 
-    sentence: what such a cell is. Raises CellError if the policy refuses them.
+    codes: the meaning of each cell, as of `_look_up`. sentence: what an unlisted cell is. Raises CellError if a policy
+    refuses a cell.
     """
-    changed = _Changed((codes < 0) & (cells.codes >= 0), drops=feature.unknown == "zero-vector")
+    nothing = codes < 0
+    if not nothing.any():
+        return _NOTHING, _NOTHING
+    absent = cells.codes < 0
+    missing = _settled(feature, absent)
+    changed = _Changed(nothing & ~absent, drops=feature.unknown == "zero-vector")
     if changed.count and feature.unknown == "refuse":
         choices = '"zero", "impute" or "zero-vector"' if feature.type == "category" else '"impute" or "zero-vector"'
         sentence = f"{sentence}; add it, set unknown = {choices}, or correct the file"
         raise CellError(int(changed.cells.argmax()), feature.column, sentence)
-    return changed
+    return missing, changed
 
 
 def _alike(cells: Texts, unlisted: _Changed, listed: Collection[str]) -> int:
