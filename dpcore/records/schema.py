@@ -19,7 +19,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import SchemaError
 from dpcore.records.features import (
@@ -37,6 +38,9 @@ from dpcore.records.features import (
     require_name,
 )
 from dpcore.records.toml_text import parse_toml
+
+if TYPE_CHECKING:
+    from dpcore.records.encoding import EncodedRows
 
 SCHEMA_VERSION = 1
 BIAS = "bias"
@@ -164,6 +168,18 @@ class Schema:
     def derived_from(self, column: str) -> tuple[str, ...]:
         """All coordinates that derive from `column`, in order."""
         return self._derived.get(column, ())
+
+    def encode(self, frame: Any) -> "EncodedRows":
+        """Encode a data frame, an Arrow table or a file: `x` (rows, d), `usable` (rows,), and the policies' `tallies`.
+
+        frame: with the columns of the features, in any order; other columns, such as the label's, are not read. A row
+        that a policy makes a zero vector is not usable and all zeros. Raises DataError if a column is absent or a
+        policy refuses a cell, and ConfigurationError if it is not a table.
+        """
+        # Tables are above the mathematics, which needs none of them unless this is called.
+        tables = import_module("radofed.common.tables.tables")
+        rows: EncodedRows = tables.read_rows(tables.as_source(frame), self)
+        return rows
 
     def canonical_bytes(self) -> bytes:
         """The canonical form, as defined in the module's docstring."""
