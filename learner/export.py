@@ -10,13 +10,16 @@ from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
-from dpcore.records.schema import Label, Schema
+from dpcore.records.schema import Schema
 from learner.exported_terms import RULES, exported_terms
-from learner.pipelines import pipeline_of
+from learner.pipelines import steps_of
+from learner.probabilities import Calibration, why_no_probability
+from learner.probabilities import to_dict as probability_of
 
 if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import Pipeline
+
+    from learner.frame_pipeline import Unusable
 
 FORMAT = "radofed-original-units"
 FORMAT_VERSION = 1
@@ -31,6 +34,12 @@ _LINEAR_RULES = (
     "a category adds the weight listed with its value, and 0 for an unlisted value if unknown is 'zero'",
     "a threshold adds if_at_least if the value is >= threshold, else if_below",
 )
+_PROBABILITY_RULES = {
+    "calibrated": "probability of positive: linear in the margin between `margins` and their `probabilities`; outside "
+    "them that of the nearest",
+    "logistic": "probability of positive: 1 / (1 + exp(-margin)), not measured",
+    "none": "a margin is no log odds: there are no probabilities",
+}
 _CELL_RULES = (
     "out_of_bounds 'clip': replace the value by the nearest bound",
     "missing is an empty cell, unknown a text that is in no list; 'impute': replace the cell by `impute`",
@@ -73,53 +82,54 @@ class ExportedModel(Protocol):
         """What rows are mapped by; theta is then over its coordinates."""
         ...
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """What makes probabilities of scores, if it was measured."""
+        ...
+
 
 def to_sklearn(
-    model: ExportedModel, *, classes: Literal["signs", "label"] = "signs"
-) -> "LogisticRegression | Pipeline":
-    """The model as a fitted `sklearn.linear_model.LogisticRegression`, or a fitted pipeline that ends with one.
+    model: ExportedModel, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
+) -> "Pipeline":
+    """The model as a fitted scikit-learn pipeline that takes raw frames: of pandas, polars or Arrow, as `predict` does.
 
-    It takes rows encoded by the schema, without the bias: (rows, d - 1), or (rows, d) if the schema has no bias.
-    `feature_names_in_` are the coordinates' names, `coef_` their weights, and `intercept_` the weight of the bias, or
-    0. `radofed.common.tables.tables.read_observations` encodes a file (its last column is the bias).
+    Its first step, `encode`, encodes the columns by the schema (learner.frame_pipeline.SchemaEncoder). The last,
+    `classifier`, is a logistic regression with the model's weights. Between them are scikit-learn's own transformers if
+    there is a feature map (learner.pipelines). `pipeline[1:]` takes rows that are encoded already, without the bias.
 
-    A model with a feature map becomes a `sklearn.pipeline.Pipeline` of scikit-learn's own transformers, with the
-    `LogisticRegression` as its last step (learner.pipelines). It takes the same rows. A refitted `clone` keeps the
-    knots, point masses and pairs, and learns the rest from the rows that it is given.
+    classes: "label" sets `classes_` to the label's texts, negative first (`Label.names`); "signs" to -1 and 1.
+    unusable: "refuse" raises DataError for rows that have no prediction, because the schema makes them zero vectors;
+    "zeros" decides each as a row of zeros.
 
-    classes: "signs" sets `classes_` to [-1, 1], the labels of `learner.model.predict`; "label" sets it to the schema's
-    texts, [negative, positive], and needs exactly one of each.
-
-    Margins equal `Model.scores` up to rounding, so predictions are the same; both classify a margin of 0 as negative.
-    There is one difference: a row that the schema makes a zero vector has no prediction in radofed, while the exported
-    estimator decides it as a row of zeros. `predict_proba` is the logistic function of the margin. It is
-    calibrated only if theta is on that scale, which is not guaranteed. `fit` discards the model.
+    Margins equal `Model.scores` up to rounding, so `predict` decides as `learner.model.predict` does: positive if the
+    margin is above 0. `predict_proba` gives the model's probabilities (learner.probabilities): calibrated on an
+    evaluation, or by the logistic link, not measured. A model without probabilities raises AttributeError, which says
+    why. `fit` discards the model; a `clone` keeps the schema, knots, point masses and pairs, and `fit` learns the rest.
 
     To keep a model, save it with `Model.save` and convert it after loading. Loading a pickle or joblib file runs any
     code that its author put into it: do not accept one from others.
 
-    Raises ConfigurationError if scikit-learn is not installed or the label does not have one text per side.
+    Raises ConfigurationError if scikit-learn is not installed or an option is unknown.
     """
     try:
-        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (an extra, and slow to import)
+        from learner.frame_pipeline import ModelPipeline, SchemaEncoder, classifier_of  # noqa: PLC0415  (scikit-learn is an extra, and slow to import)
     except ModuleNotFoundError as missing:
         raise ConfigurationError(f"{missing.name} is not installed: install radofed[learner]") from missing
     if classes not in ("signs", "label"):
         raise ConfigurationError(f"classes is {classes!r}: choose 'signs' or 'label'")
-    width = model.schema.d - int(model.schema.bias)
-    estimator = LogisticRegression()
-    estimator.classes_ = np.array([-1, 1] if classes == "signs" else _texts(model.schema.label))
-    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
-    names = np.array(model.schema.coordinates[:width], dtype=object)
+    encoder = SchemaEncoder(model.schema, unusable=unusable).fit(None)
+    width = encoder.n_coordinates
+    classifier = classifier_of(model.calibration, why_no_probability(model))
+    classifier.classes_ = np.array([-1, 1]) if classes == "signs" else np.array(model.schema.label.names, dtype=object)
+    classifier.n_iter_ = np.zeros(1, dtype=np.int32)
+    steps: list[tuple[str, Any]] = []
     if model.feature_map is not None:
-        pipeline = pipeline_of(model.feature_map, model.theta, width, estimator)
-        pipeline[0].feature_names_in_ = names
-        return pipeline
-    estimator.coef_ = model.theta[np.newaxis, :width].copy()
-    estimator.intercept_ = model.theta[width:].copy() if model.schema.bias else np.zeros(1)
-    estimator.n_features_in_ = width
-    estimator.feature_names_in_ = names
-    return estimator
+        steps = steps_of(model.feature_map, model.theta, width, classifier)
+    else:
+        classifier.coef_ = model.theta[np.newaxis, :width].copy()
+        classifier.intercept_ = model.theta[width:].copy() if model.schema.bias else np.zeros(1)
+        classifier.n_features_in_ = width
+    return ModelPipeline([("encode", encoder), *steps, ("classifier", classifier)])
 
 
 def to_original_units(model: ExportedModel) -> dict[str, Any]:
@@ -144,7 +154,8 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
         "schema": schema.name,
         "schema_digest": schema.digest.hex(),
         "release_digest": model.release_digest.hex(),
-        "label": plain(schema.label),
+        "label": {**plain(schema.label), "names": list(schema.label.names)},
+        "probability": probability_of(model),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
         "privacy": model.statement.to_dict(),
         "privacy_in_words": model.statement.sentences(),
@@ -163,7 +174,7 @@ def _linear(model: ExportedModel) -> dict[str, Any]:
             lower, upper = Fraction(feature.lower), Fraction(feature.upper)
             intercept -= Fraction(weights[feature.name]) * (upper + lower) / (upper - lower)
     found = _double(intercept, "the intercept")
-    return {"intercept": found, "features": features, "rules": [*_LINEAR_RULES, *_CELL_RULES]}
+    return {"intercept": found, "features": features, "rules": [*_LINEAR_RULES, *_rules_for_all(model)]}
 
 
 def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
@@ -174,8 +185,12 @@ def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
         "intercept": theta[-1] if feature_map.bias else 0.0,
         "features": [plain(feature) for feature in model.schema.features],
         "terms": terms,
-        "rules": [*RULES, *_CELL_RULES],
+        "rules": [*RULES, *_rules_for_all(model)],
     }
+
+
+def _rules_for_all(model: ExportedModel) -> tuple[str, ...]:
+    return (*_CELL_RULES, _PROBABILITY_RULES[probability_of(model)["kind"]])
 
 
 def _effects(feature: Feature, weights: dict[str, float]) -> dict[str, Any]:
@@ -202,12 +217,3 @@ def _double(number: Fraction, what: str) -> float:
         raise ModelError(
             f"{what} per unit exceeds the range of a double; widen the schema's bounds and train again"
         ) from error
-
-
-def _texts(label: Label) -> list[str]:
-    """The label's texts, negative first."""
-    if len(label.positive) != 1 or len(label.negative or ()) != 1:
-        raise ConfigurationError(
-            f"the label {label.column!r} does not have exactly one positive and one negative text; use classes='signs'"
-        )
-    return [*(label.negative or ()), *label.positive]

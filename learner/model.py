@@ -5,7 +5,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,16 +20,19 @@ from dpcore.records.changed_cells import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner import covariance as covariances
-from learner import export
+from learner import export, probabilities
+from learner.probabilities import Calibration
 from learner.shapes.explanation import Explanation, explain
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.printing import json_text
-from radofed.common.tables.tables import as_source, encoded_blocks, open_table, read_rows
+from radofed.common.tables.tables import as_source, encoded_blocks, open_table
 
 if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import Pipeline
+
+    from dpcore.evaluation.evaluation import Evaluation
+    from learner.frame_pipeline import Unusable
 
 FORMAT = "radofed-model"
 FORMAT_VERSION = 1
@@ -49,7 +52,8 @@ class Model:
     bytes, of the release or releases it was trained on. statement: of these releases; training is post-processing
     and costs nothing. held_back: the share of rows that every query of the training left out; None if there was
     none, or if they differ. feature_map: what rows are mapped by; d is then the map's. covariance: (d, d), of theta
-    given what was released: noise, sampling and shrinkage; None if it is not known. Raises ShapeError if theta or the
+    given what was released: noise, sampling and shrinkage; None if it is not known. calibration: what makes
+    probabilities of scores, from an evaluation; None if there was none. Raises ShapeError if theta or the
     covariance does not fit the schema, ModelError if a value is out of range.
     """
 
@@ -61,6 +65,7 @@ class Model:
     held_back: Fraction | None = None
     feature_map: FeatureMap | None = None
     covariance: NDArray[np.float64] | None = field(default=None, repr=False)
+    calibration: Calibration | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -126,12 +131,22 @@ class Model:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
 
-    def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression | Pipeline":
-        """The model as a fitted scikit-learn estimator: `learner.export.to_sklearn`.
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probability of the positive class for each score: `learner.probabilities`, which says where it is from.
 
-        It also decides rows for which `predict` has no prediction, which the schema makes zero vectors.
+        Raises ModelError if the model has scores only.
         """
-        return export.to_sklearn(self, classes=classes)
+        return probabilities.probabilities(self, scores)
+
+    def calibrated(self, evaluation: "Evaluation") -> "Model":
+        """This model with probabilities that are calibrated on an evaluation of it: `Calibration.of`."""
+        return replace(self, calibration=Calibration.of(evaluation))
+
+    def to_sklearn(
+        self, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
+    ) -> "Pipeline":
+        """The model as a fitted scikit-learn pipeline that takes raw frames: `learner.export.to_sklearn`."""
+        return export.to_sklearn(self, classes=classes, unusable=unusable)
 
     def to_original_units(self) -> dict[str, Any]:
         """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
@@ -183,6 +198,7 @@ class Model:
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
             **({} if self.covariance is None else {"covariance": covariances.to_text(self.covariance)}),
+            **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
         }
 
     @classmethod
@@ -201,6 +217,7 @@ class Model:
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
             covariance=covariances.from_text(content["covariance"], len(names)) if "covariance" in content else None,
+            calibration=Calibration.from_dict(content["calibration"]) if "calibration" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
@@ -211,11 +228,13 @@ class Model:
 class Predictions:
     """scores: (rows,) float64, theta . x, NaN without a prediction. labels: (rows,) int8: +1, -1, or 0 without one.
 
-    changes: what the schema's policies changed in the table, by column and policy, what lost most first.
+    probabilities: (rows,), of the positive class, NaN without a prediction; None if the model has none. changes: what
+    the schema's policies changed in the table, by column and policy, what lost most first.
     """
 
     scores: NDArray[np.float64]
     labels: NDArray[np.int8]
+    probabilities: NDArray[np.float64] | None = None
     changes: tuple[Change, ...] = ()
 
 
@@ -228,7 +247,7 @@ def predict(model: Model, path: Any) -> Predictions:
     score of exactly zero has label -1, as in the estimators. Raises
     DataError as radofed.common.tables.tables does.
     """
-    rows = read_rows(as_source(path), model.schema)
+    rows = model.schema.encode(path)
     usable = rows.usable
     found = changes(model.schema, rows.tallies, len(usable))
     warn_of(found, rows=len(usable), usable=int(usable.sum()), then="these rows have no prediction")
@@ -236,30 +255,65 @@ def predict(model: Model, path: Any) -> Predictions:
     labels = np.where(scores > 0, 1, -1).astype(np.int8)
     scores[~usable] = math.nan
     labels[~usable] = 0
-    return Predictions(scores, labels, found)
+    chances = None if probabilities.why_no_probability(model) is not None else model.probabilities(scores)
+    return Predictions(scores, labels, chances, found)
 
 
-def error_rate(model: Model, path: Any) -> float:
-    """The fraction of a labelled table's usable rows that the model classifies wrongly.
+@dataclass(frozen=True)
+class Errors:
+    """How many of a table's rows a model classifies wrongly. compared: rows with a prediction and a label.
 
-    Warns as `predict` does. Raises DataError as radofed.common.tables.tables does, and if no row is usable.
+    changes: what the schema's policies changed in the table, what lost most first.
     """
-    source = as_source(path)
-    wrong = usable = rows = 0
+
+    rows: int
+    compared: int
+    wrong: int
+    changes: tuple[Change, ...]
+
+    @property
+    def rate(self) -> float | None:
+        """The share of them, wrong / compared; None if nothing could be compared."""
+        return self.wrong / self.compared if self.compared else None
+
+    def sentence(self) -> str:
+        """The rate with its denominator, and how many rows it leaves out."""
+        if self.rate is None:
+            return f"no row of {self.rows} has both a prediction and a label that the schema knows: no errors counted"
+        left = self.rows - self.compared
+        found = f"wrong on {100 * self.rate:.2f} % of {self.compared} rows with a label, {self.wrong} of them"
+        return f"{found}; {left} others have no label that the schema knows, or no prediction" if left else found
+
+
+def count_errors(model: Model, path: Any) -> Errors:
+    """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
+
+    Raises DataError as radofed.common.tables.tables does, also if there is no label column.
+    """
+    lenient = replace(model.schema, label=replace(model.schema.label, missing="zero-vector"))
+    wrong = compared = rows = 0
     tallies = []
-    for block in encoded_blocks(source, model.schema, label=True):
+    for block in encoded_blocks(as_source(path), lenient, label=True):
         assert block.labels is not None, "labels were asked for"
         predicted = np.where(model.scores(block.x) > 0, 1, -1)
         wrong += int(np.count_nonzero((predicted != block.labels) & block.usable))
-        usable += int(np.count_nonzero(block.usable))
+        compared += int(np.count_nonzero(block.usable))
         rows += len(block.usable)
         tallies.append(block.tallies)
-    found = changes(model.schema, summed(tallies), rows)
-    if not usable:
-        why = why_unusable(found, rows=rows, usable=usable)
-        raise DataError(f"{why}; correct the table", file=open_table(source).path)
-    warn_of(found, rows=rows, usable=usable, then="the error rate is over the usable rows")
-    return wrong / usable
+    return Errors(rows, compared, wrong, changes(lenient, summed(tallies), rows))
+
+
+def error_rate(model: Model, path: Any) -> float:
+    """The fraction of a table's rows with a label and a prediction that the model classifies wrongly.
+
+    Warns as `predict` does. Raises DataError as `count_errors` does, and if no row has both.
+    """
+    found = count_errors(model, path)
+    if (rate := found.rate) is None:
+        why = why_unusable(found.changes, rows=found.rows, usable=found.compared)
+        raise DataError(f"{why}; correct the table", file=open_table(as_source(path)).path)
+    warn_of(found.changes, rows=found.rows, usable=found.compared, then="the error rate is over the usable rows")
+    return rate
 
 
 def warn_of(found: Sequence[Change], *, rows: int, usable: int, then: str, stacklevel: int = 3) -> None:

@@ -13,7 +13,7 @@ logistic regression over all of them has the model's margins. Its coefficients a
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +21,17 @@ from numpy.typing import NDArray
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Function, Hat, PointMass, Product, Term
 
-if TYPE_CHECKING:
-    from sklearn.pipeline import Pipeline
-
 # ruff: noqa: PLC0415  (scikit-learn is an extra, and slow to import)
 
 Weights = NDArray[np.float64]
 
 
-def pipeline_of(feature_map: FeatureMap, theta: Weights, width: int, classifier: Any) -> "Pipeline":
-    """A fitted pipeline of transformers, with `classifier` as its last step, which gets its coefficients.
+def steps_of(feature_map: FeatureMap, theta: Weights, width: int, classifier: Any) -> list[tuple[str, Any]]:
+    """Fitted transformers by name, in order, for a pipeline that ends with `classifier`, which gets its coefficients.
 
-    theta: (feature_map.d,). width: coordinates of an encoded row without the bias, which the pipeline takes.
+    theta: (feature_map.d,). width: coordinates of an encoded row without the bias, which the first of them takes.
     """
     from sklearn.compose import ColumnTransformer
-    from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import FunctionTransformer
 
     parts = _parts(feature_map, theta)
@@ -55,7 +51,7 @@ def pipeline_of(feature_map: FeatureMap, theta: Weights, width: int, classifier:
     classifier.coef_ = np.concatenate([part.coefficients() for part in parts])[np.newaxis, :]
     classifier.intercept_ = np.array([bias + sum(part.constant for part in parts)])
     classifier.n_features_in_ = classifier.coef_.shape[1]
-    return Pipeline([*steps, ("classifier", classifier)])
+    return steps
 
 
 @dataclass(frozen=True)

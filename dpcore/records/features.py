@@ -170,6 +170,10 @@ def _settle(instance: object, **values: object) -> None:
         object.__setattr__(instance, name, value)
 
 
+_EITHER = " | "
+"""Between the texts of a class, in its name."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RealFeature:
     """A number v in [lower, upper], encoded as 2 (v - lower) / (upper - lower) - 1. Bounds never come from the data."""
@@ -340,6 +344,15 @@ class Label:
             _require_disjoint("label.positive", positive, negative, "positive and negative")
             _settle(self, negative=negative)
         _require_choice("label.missing", self.missing, ("refuse", "zero-vector"))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What to call the classes, negative first: by their text; by all their texts, if there are several.
+
+        If any text but the positive ones is negative, the name is "not " before the positive name.
+        """
+        positive = _EITHER.join(self.positive)
+        return (f"not {positive}" if self.negative is None else _EITHER.join(self.negative)), positive
 
 
 def on_unreadable(missing: Missing, unreadable: Unreadable | None) -> Unreadable:

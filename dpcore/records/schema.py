@@ -22,7 +22,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dpcore.errors import SchemaError
 from dpcore.records.features import (
@@ -42,6 +43,9 @@ from dpcore.records.features import (
 )
 from dpcore.records.text_forms import DRAFTED_TEXTS, TEXT_STEPS
 from dpcore.records.toml_text import parse_toml
+
+if TYPE_CHECKING:
+    from dpcore.records.encoding import EncodedRows
 
 FIRST_VERSION, SCHEMA_VERSION = 1, 2
 BIAS = "bias"
@@ -192,6 +196,18 @@ class Schema:
         """The version of its files and of its canonical form: the first that has its fields."""
         reads = any(getattr(feature, "unreadable", None) is not None for feature in self.features)
         return SCHEMA_VERSION if self.texts or reads else FIRST_VERSION
+
+    def encode(self, frame: Any) -> "EncodedRows":
+        """Encode a data frame, an Arrow table or a file: `x` (rows, d), `usable` (rows,), and the policies' `tallies`.
+
+        frame: with the columns of the features, in any order; other columns, such as the label's, are not read. A row
+        that a policy makes a zero vector is not usable and all zeros. Raises DataError if a column is absent or a
+        policy refuses a cell, and ConfigurationError if it is not a table.
+        """
+        # Tables are above the mathematics, which needs none of them unless this is called.
+        tables = import_module("radofed.common.tables.tables")
+        rows: EncodedRows = tables.read_rows(tables.as_source(frame), self)
+        return rows
 
     def canonical_bytes(self) -> bytes:
         """The canonical form, as defined in the module's docstring."""

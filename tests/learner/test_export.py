@@ -3,23 +3,30 @@
 import csv
 import json
 import math
+import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpcore.errors import ConfigurationError, ModelError
+from dpcore.errors import ConfigurationError, DataError, ModelError
+from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Numbers, WantedColumn, encode
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Product, Term
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
 from learner.export import FORMAT, to_original_units
 from learner.model import Model, predict
+from learner.probabilities import Calibration
 from radofed.cli.entry_point import run
-from radofed.common.tables.tables import read_observations
 
 # Names are checked on data frames; of an array, which has none, scikit-learn says so.
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
@@ -164,7 +171,7 @@ def test_a_schema_without_bias():
     assert exported["intercept"] == pytest.approx(
         -weights[0] * 113 / 77 - weights[1] * 178.5 / 182.5 - weights[2] * 4020 / 40, rel=1e-14
     )
-    estimator = model(schema=schema).to_sklearn()
+    estimator = model(schema=schema).to_sklearn()[-1]
     x = np.random.default_rng(1).uniform(-1, 1, size=(5, 11))
     assert estimator.intercept_.tolist() == [0.0]
     assert estimator.n_features_in_ == 11
@@ -199,33 +206,84 @@ def test_any_bounds(lower, width, theta, share):
 
 def test_the_estimator_predicts_as_the_model_does(table):
     fitted = model()
-    estimator = fitted.to_sklearn()
-    check_is_fitted(estimator)
-    x, usable = read_observations(table, SCHEMA)
+    pipeline = fitted.to_sklearn(unusable="zeros")
+    check_is_fitted(pipeline)
+    usable = SCHEMA.encode(table).usable
     scores = predict(fitted, table)
-    assert estimator.feature_names_in_.tolist() == list(SCHEMA.coordinates[:-1])
-    assert estimator.n_features_in_ == SCHEMA.d - 1
-    assert estimator.classes_.tolist() == [-1, 1]
-    margins, labels = estimator.decision_function(x[:, :-1]), estimator.predict(x[:, :-1])
-    chances = estimator.predict_proba(x[:, :-1])
+    columns = ["age", "kg", "year", "smoker", "insured", "ward", "car", "bill"]
+    assert pipeline.feature_names_in_.tolist() == columns
+    assert pipeline[:-1].get_feature_names_out().tolist() == list(SCHEMA.coordinates[:-1])
+    assert pipeline.classes_.tolist() == ["well", "sick"]
+    frame = pa.csv.read_csv(table)
+    # Neither the label's column nor the order of columns matters.
+    frame = frame.drop_columns(["ill"] if "ill" in frame.column_names else []).select(columns[::-1])
+    margins, labels = pipeline.decision_function(frame), pipeline.predict(frame)
+    chances = pipeline.predict_proba(frame)
     assert margins[usable] == pytest.approx(scores.scores[usable], abs=1e-9)
-    assert np.array_equal(labels[usable], scores.labels[usable])
-    assert {-1, 1} == set(labels[usable].tolist())
+    assert np.array_equal(labels[usable] == "sick", scores.labels[usable] > 0)
+    assert set(labels[usable].tolist()) == {"well", "sick"}
     assert chances[usable, 1] == pytest.approx(1 / (1 + np.exp(-scores.scores[usable])), abs=1e-12)
-    # The model has no prediction for rows that the schema drops; the estimator predicts the intercept's sign.
+    assert chances[usable, 1] == pytest.approx(scores.probabilities[usable], abs=1e-12)
+    # The model has no prediction for rows that the schema drops; zeros have the intercept's sign.
     assert margins[~usable] == pytest.approx(np.full((~usable).sum(), fitted.theta[-1]), abs=1e-12)
-    flipped = replace(fitted, theta=-fitted.theta).to_sklearn()
-    assert not np.array_equal(flipped.predict(x[:, :-1])[usable], scores.labels[usable])
+    flipped = replace(fitted, theta=-fitted.theta).to_sklearn(unusable="zeros")
+    assert not np.array_equal(flipped.predict(frame)[usable], labels[usable])
+
+
+@pytest.fixture(scope="module")
+def score():
+    """The reference scorer of the documentation: both of its blocks."""
+    page = Path(__file__).resolve().parents[2] / "docs/how-to/use-a-model-elsewhere.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    names: dict = {}
+    exec("\n".join(block for block in blocks if "def " in block), names)
+    return names["score"]
+
+
+@pytest.mark.parametrize("kind", ["logistic", "calibrated", "none", "map"])
+def test_the_scorer_of_the_documentation(table, score, kind):
+    fitted = model()
+    if kind == "calibrated":
+        fitted = replace(
+            fitted, calibration=Calibration(np.array([-4, 0, 1, 5]), np.array([0.1, 0.3, 0.3, 0.9]), "made up")
+        )
+    if kind == "none":
+        fitted = replace(fitted, learner="newton")
+    if kind == "map":
+        terms = (Term(Hat(0, -ONE // 2, 0, ONE // 3)), Term(Column(3)), Term(Column(5)), Term(Product(0, 1)))
+        fitted = replace(fitted, feature_map=FeatureMap(terms, bias=True), theta=np.array([2.0, -1.0, 0.7, 3.0, 0.1]))
+    exported = json.loads(json.dumps(fitted.to_original_units(), allow_nan=False))
+    expected = predict(fitted, table)
+    found = [score(exported, row) for row in rows()]
+    assert [one is None for one in found] == (expected.labels == 0).tolist()
+    for one, margin_of, label, place in zip(found, expected.scores, expected.labels, range(len(found)), strict=True):
+        if one is not None:
+            assert one[0] == pytest.approx(margin_of, abs=1e-6)
+            assert one[1] == ("sick" if label > 0 else "well")
+            chance = None if expected.probabilities is None else expected.probabilities[place]
+            assert one[2] == (None if chance is None else pytest.approx(chance, abs=1e-6))
+
+
+def test_rows_without_a_prediction_are_refused(table):
+    with pytest.raises(DataError, match=r"have no prediction: in column '\w+' .* leave out rows that are not usable"):
+        model().to_sklearn().predict(pa.csv.read_csv(table))
+    with pytest.raises(ConfigurationError, match="choose 'refuse' or 'zeros'"):
+        model().to_sklearn(unusable="majority")
+
+
+def test_an_array_is_refused():
+    with pytest.raises(ConfigurationError, match="no names of columns"):
+        model().to_sklearn().predict(np.zeros((2, 8)))
 
 
 def test_a_margin_of_zero_is_negative_in_both():
-    estimator = model(np.zeros(SCHEMA.d)).to_sklearn()
+    estimator = model(np.zeros(SCHEMA.d)).to_sklearn(classes="signs")[-1]
     assert estimator.predict(np.ones((1, SCHEMA.d - 1))).tolist() == [-1]
 
 
 def test_the_estimator_shares_no_memory_with_the_model():
     fitted = model()
-    estimator = fitted.to_sklearn()
+    estimator = fitted.to_sklearn()[-1]
     estimator.coef_ += 1
     estimator.intercept_ += 1
     assert np.array_equal(fitted.theta, model().theta)
@@ -234,25 +292,22 @@ def test_the_estimator_shares_no_memory_with_the_model():
 
 
 def test_the_labels_own_texts():
-    estimator = model().to_sklearn(classes="label")
-    assert estimator.classes_.tolist() == ["well", "sick"]
-    signs = model().to_sklearn().predict(np.eye(SCHEMA.d - 1))
-    texts = estimator.predict(np.eye(SCHEMA.d - 1))
+    texts = model().to_sklearn()[-1].predict(np.eye(SCHEMA.d - 1))
+    signs = model().to_sklearn(classes="signs")[-1].predict(np.eye(SCHEMA.d - 1))
     assert np.array_equal(texts == "sick", signs == 1)
-    for label in (
-        Label(column="ill", positive=("sick",)),
-        Label(column="ill", positive=("sick", "dead"), negative=("well",)),
+    for label, names in (
+        (Label(column="ill", positive=("sick",)), ["not sick", "sick"]),
+        (Label(column="ill", positive=("sick", "dead"), negative=("well",)), ["well", "dead | sick"]),
     ):
         unclear = model(schema=replace(SCHEMA, label=label))
-        with pytest.raises(ConfigurationError, match="use classes='signs'"):
-            unclear.to_sklearn(classes="label")
-        assert unclear.to_sklearn().classes_.tolist() == [-1, 1]
+        assert unclear.to_sklearn().classes_.tolist() == names
     with pytest.raises(ConfigurationError, match="choose 'signs' or 'label'"):
         model().to_sklearn(classes="words")
 
 
 def test_without_scikit_learn(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.linear_model", None)
+    monkeypatch.delitem(sys.modules, "learner.frame_pipeline", raising=False)
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     with pytest.raises(ConfigurationError, match=r"install radofed\[learner\]"):
         model().to_sklearn()
 

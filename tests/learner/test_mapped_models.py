@@ -175,7 +175,7 @@ def test_own_rows_are_measured_by_its_scores(fitted, table):
 def test_an_exported_model_decides_as_the_model(fitted, table):
     """As scikit-learn pipeline: every map that the estimator makes."""
     model, (x, usable) = fitted[0], read_observations(table, SCHEMA)
-    margins = model.to_sklearn().decision_function(x[usable, :-1])
+    margins = model.to_sklearn()[1:].decision_function(x[usable, :-1])
     np.testing.assert_allclose(margins, model.scores(x[usable]), atol=2.0**-20)
     assert len(model.to_original_units()["terms"]) == len(model.feature_map.terms)
 

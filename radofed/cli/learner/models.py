@@ -22,6 +22,7 @@ from radofed.common.options import named_options
 from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
+    from dpcore.evaluation.evaluation import Evaluation
     from learner.model import Model
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -188,6 +189,10 @@ def evaluate(
     confidence: Annotated[float, typer.Option(help="Confidence of all intervals together.")] = 0.95,
     bins: Annotated[int, typer.Option(help="Number of bins of scores, for calibration and ROC.")] = 20,
     scale: Annotated[float, typer.Option(help="Scale of the bins, for scores that are not log odds.")] = 1.0,
+    calibrated: Annotated[
+        Path | None,
+        typer.Option(help="Write the model with probabilities, calibrated on this evaluation, to this new file."),
+    ] = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -205,6 +210,9 @@ def evaluate(
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
+    if calibrated is not None:
+        check_new(calibrated)
+        check_directory(calibrated)
     loaded = Model.load(model)
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
     if loaded.held_back is not None:
@@ -215,7 +223,25 @@ def evaluate(
         found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
     statement = oracle.statement()
     data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    return Result(data, in_lines([*found.sentences(), *statement.sentences()]))
+    lines = [*found.sentences(), *statement.sentences()]
+    if calibrated is not None:
+        lines.append(_save_calibrated(output, loaded, found, calibrated, data))
+    return Result(data, in_lines(lines))
+
+
+def _save_calibrated(output: Output, model: "Model", found: "Evaluation", to: Path, data: dict[str, Any]) -> str:
+    """Save the calibrated model, and say so. What was paid for is printed, also if it is too little for that."""
+    from dpcore.errors import ModelError
+
+    data["calibrated"] = None
+    try:
+        better = model.calibrated(found)
+    except ModelError as error:
+        output.note(f"warning: {error}")
+        return f"{to}: not written, for the reason above"
+    better.save(to)
+    data["calibrated"] = to
+    return f"{to}: the model with probabilities"
 
 
 def statistic(
@@ -281,37 +307,50 @@ def statistic(
 
 
 def predict(
-    _output: Output,
+    output: Output,
     model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of rows.", show_default=False)],
     to: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write scores and labels to this new CSV file.")
+        Path | None, typer.Option("--output", "-o", help="Write a line for each row to this new CSV file.")
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id-column", help="With --output: a column to copy beside each row's number, such as an id."),
     ] = None,
 ) -> Result:
-    """Predict the label of every row. If the file has labels, count the errors."""
-    from learner.model import Model, error_rate
+    """Predict the label of every row. If the file has labels, count the errors.
+
+    Scores depend on the features only. The file of --output has the row's number, its score, its label as 1 or -1 and
+    as the schema's text, and the probability of the positive label, if the model has probabilities.
+    """
+    from dpcore.errors import ConfigurationError
+    from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
+    from learner.probabilities import in_words
+    from radofed.cli.learner.scores import scores_csv
     from radofed.common.tables.tables import open_table
 
     if to is not None:
         check_new(to)
+        check_directory(to)
+    elif id_column is not None:
+        raise ConfigurationError("--id-column is for the file of scores: give its --output, or leave it out")
     loaded = Model.load(model)
     found = predict_rows(loaded, file)
     rows, usable = len(found.labels), int((found.labels != 0).sum())
     positive = int((found.labels > 0).sum())
     data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
     data["positive_fraction"] = positive / usable if usable else None
-    lines = [f"{rows} rows, {rows - usable} of them not usable, {positive} predicted positive"]
+    lines = [f"{rows} rows, {rows - usable} of them not usable; {positive} of {usable} predicted positive"]
     lines += [change.sentence for change in found.changes]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
-        data["error_rate"] = error_rate(loaded, file)
-        lines.append(f"wrong on {100 * data['error_rate']:.2f} % of the labelled rows")
+        errors = count_errors(loaded, file)
+        data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong}
+        lines.append(errors.sentence())
+    data["probability"] = in_words(loaded)
     if to is not None:
-        text = "score,label\n" + "".join(
-            f"{score:.17g},{label}\n" if label else ",\n"
-            for score, label in zip(found.scores, found.labels, strict=True)
-        )
-        to.write_text(text, encoding="utf-8")
-        lines.append(f"{to}: a score and a label (1 or -1) for each row; empty if the row is not usable")
+        to.write_text(scores_csv(loaded.schema, found, file, id_column), encoding="utf-8")
+        lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
+        output.note(f"probabilities: {in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
