@@ -36,13 +36,13 @@ FIXED_NOISE = (
 
 ALL_ATTEMPTS = (
     "The figure under collusion also counts {lost}: coordinator, learner and the members of a cohort that did not "
-    "upload can complete such a total. Which attempts were lost, and that the run ended early if it did, is taken not "
-    "to depend on the answers."
+    "upload can complete such a total. Which attempts were lost is taken not to depend on the answers."
 )
 
 WHOLE_BUDGET = (
-    "The estimator stopped before it used its whole budget, and may have done so because of what it saw: the figures "
-    "are those of the whole budget."
+    "The run ended before it used its whole budget, and may have done so because of earlier answers: an estimator may "
+    "stop by them, and a party may refuse predicates or a feature map that were chosen by them. So the figures are those "
+    "of the whole budget."
 )
 
 
@@ -113,6 +113,7 @@ def composed_statement(
         epsilon=cost.epsilon,
         delta=cost.delta,
         epsilon_if_others_collude=cost.epsilon_if_others_collude,
+        releases=len(answers),
         assumptions=(
             FIXED_NOISE.format(count=f"{len(answers)} release{'s' * (len(answers) > 1)}"),
             *([ALL_ATTEMPTS.format(lost=f"{lost} attempt{'s' * (lost > 1)} without an opened total")] if lost else []),

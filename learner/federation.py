@@ -260,7 +260,7 @@ class BudgetedOracle:
                 f"epsilon is {epsilon} and delta {delta}: give a positive epsilon and a delta in [0, 1)"
             )
         self._federation, self._epsilon, self._delta = federation, epsilon, delta
-        self._left, self._refused = WHOLE, False
+        self._left, self._refused, self._refused_part = WHOLE, False, Fraction(0)
         self.answers: list[Answer] = []
         self.unanswered: list[Unanswered] = []
 
@@ -394,9 +394,10 @@ class BudgetedOracle:
 
         An estimator that stops before it uses its budget may do so because of what it saw. The stopping time then
         depends on the records, so the rest of the budget counts as spent: the figure must hold for every stopping time.
-        A refusal or a lost attempt does not count the rest: no party looks at a record when it refuses. Assumed: a
-        refusal by budget, which may follow what other learners asked after their own answers, and a loss are not
-        chosen by what this learner saw. What a refusal reveals of answers to other learners is in those learners'
+        A refusal or a lost attempt does not count the rest, unless answers may have decided what was refused: a party's
+        policy limits the terms of a feature map and the predicates of a batch, which an estimator chooses by earlier
+        answers. No party looks at a record when it refuses. Assumed: a refusal by budget, which may follow what other
+        learners asked after their own answers, and a loss are not chosen by what this learner saw. What a refusal reveals of answers to other learners is in those learners'
         figures.
         """
         if not self.answers and not self.unanswered:
@@ -408,11 +409,15 @@ class BudgetedOracle:
         return composed_statement(self.answers, self._counted_at(), unanswered=self.unanswered, unspent=self._unspent())
 
     def _unspent(self) -> CountedRelease | None:
-        """A release that uses the rest of the budget; None if nothing is left or a refusal ended the run."""
-        if not self._left or self._refused or not self.answers:
+        """A release that uses the rest of the budget; None if nothing is left or a refusal ended the run.
+
+        Not None after a refusal that answers may have caused.
+        """
+        rest = self._left + self._refused_part
+        if not rest or self._refused or not self.answers:
             return None
         last = self.answers[-1]
-        return self._part(self._left, last.query, last.party_rows)
+        return self._part(rest, last.query, last.party_rows)
 
     def _part(self, part: Fraction, like: Query, party_rows: Mapping[str, int]) -> CountedRelease:
         """A release that uses this part of the budget, for parties as in another query."""
@@ -450,7 +455,10 @@ class BudgetedOracle:
         except WireError as error:
             if exit_code_of(error) != _REFUSED:
                 raise
-            self._refused = True
+            # Whether a party's limits allow these may depend on the answers by which they were chosen.
+            self._refused = plan.query.feature_map is None and not plan.query.kind.batch
+            if not self._refused and not self._federation.source.unanswered:
+                self._refused_part = part
             raise OracleRefusedError(str(error).rstrip("."), spent=self._spent_words()) from error
         finally:
             self.unanswered += self._federation.source.unanswered
@@ -469,7 +477,7 @@ class BudgetedOracle:
         lost = [*self.unanswered, *self._federation.source.unanswered]
         if not (self.answers or lost):
             return "nothing was asked"
-        cost = cost_of(self.answers, self._counted_at(), unanswered=lost)
+        cost = cost_of(self.answers, self._counted_at(), unanswered=lost, unspent=self._unspent())
         count, attempts = len(self.answers), sum(query.attempts for query in lost)
         words = (
             f"{count or 'no'} answer{' was' if count == 1 else 's were'} released, at a total cost of epsilon "

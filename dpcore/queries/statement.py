@@ -63,6 +63,7 @@ class PrivacyStatement:
     delta: against the learner alone (a delta of 0 is pure differential privacy); epsilon_if_others_collude: against
     learner, coordinator and colluding parties, at the same delta; theorem_epsilon: n epsilon of the paper's Theorem 6,
     for comparison. All are None if scope is "none"; theorem_epsilon is also None without truncation.
+    releases: how many releases the bound is for, in composition.
 
     Raises ConfigurationError if the fields contradict one another.
     """
@@ -75,8 +76,11 @@ class PrivacyStatement:
     theorem_epsilon: float | None
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
+    releases: int = 1
 
     def __post_init__(self) -> None:
+        if type(self.releases) is not int or self.releases < 1:
+            raise ConfigurationError(f"a statement is for {self.releases!r} releases: give an integer from 1 on")
         figures = (self.epsilon, self.delta, self.epsilon_if_others_collude)
         if self.scope not in get_args(Scope):
             raise ConfigurationError(f"scope is {self.scope!r}: choose one of {', '.join(get_args(Scope))}")
@@ -92,14 +96,16 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Every field by name, in types of JSON."""
-        return {**asdict(self), "assumptions": list(self.assumptions), "warnings": list(self.warnings)}
+        found = {**asdict(self), "assumptions": list(self.assumptions), "warnings": list(self.warnings)}
+        # As in statements of older versions: only where it says more.
+        return found if self.releases > 1 else {name: found[name] for name in found if name != "releases"}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`. Raises ConfigurationError if a field is missing, unknown or of the wrong type."""
         names = set(cls.__dataclass_fields__)
-        if set(fields) != names:
-            odd = ", ".join(sorted(set(fields) ^ names))
+        if set(fields) | {"releases"} != names:
+            odd = ", ".join(sorted((set(fields) | {"releases"}) ^ names))
             raise ConfigurationError(f"a privacy statement has missing or unknown fields: correct {odd}")
         for name in ("unit", "scope"):
             if not isinstance(fields[name], str):
@@ -129,6 +135,7 @@ class PrivacyStatement:
             theorem_epsilon=figures["theorem_epsilon"],
             assumptions=texts["assumptions"],
             warnings=texts["warnings"],
+            releases=fields.get("releases", 1),
         )
 
     def sentences(self) -> list[str]:
@@ -136,10 +143,13 @@ class PrivacyStatement:
         if self.epsilon is None or self.delta is None or self.epsilon_if_others_collude is None:
             bound = [f"No differential privacy is claimed: nothing bounds what this release reveals about {self.unit}."]
         else:
+            what, within = "release", _WITHIN[self.scope]
+            if self.releases > 1:
+                what, within = f"composition of {self.releases} releases", "all of them"
             bound = [
                 (
-                    f"Against the learner alone, the release is ({rounded_up(self.epsilon)}, {self.delta!r})-"
-                    f"differentially private for {self.unit}, within {_WITHIN[self.scope]}."
+                    f"Against the learner alone, the {what} is ({rounded_up(self.epsilon)}, {self.delta!r})-"
+                    f"differentially private for {self.unit}, within {within}."
                 ),
                 (
                     f"{_COLLUSION[self.scope]}, epsilon is at most {rounded_up(self.epsilon_if_others_collude)} at "

@@ -17,7 +17,8 @@ class ScopeCost:
 
     scope: which, in words. cost: the least epsilon, at the limit's delta, of a limit that admits this attempt alone;
     None without one. spent: that of all that is charged or reserved, this attempt included; costs add up to less
-    than their sum. remaining: the largest epsilon of one more release. limit_epsilon, limit_delta: the limit.
+    than their sum. remaining: the largest epsilon of one more release, of the
+    kind of noise of which more is left. limit_epsilon, limit_delta: the limit.
     """
 
     scope: str

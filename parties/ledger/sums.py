@@ -138,7 +138,7 @@ class Account:
                 column, at = _read_text(content, at)
                 epsilon, delta, rho, failure = map(Fraction, _LOSS.unpack_from(content, at))
                 at += _LOSS.size
-                curved, curve = Fraction(0), ()
+                curved, curve = Fraction(0), tuple[Fraction, ...]()
                 if form == _WITH_CURVE:
                     curved, *values = map(Fraction, _CURVE.unpack_from(content, at))
                     curve, at = tuple(values), at + _CURVE.size

@@ -33,8 +33,9 @@ class Period:
 class ScopeBudget:
     """The budget of one scope, in epsilon at the limit's delta.
 
-    before, spent: at the first and at the last moment of the period. remaining: of one more release that fits after
-    all charges and reservations. steps: (Unix seconds, spent since then). unbounded: events without a bound here.
+    before, spent: at the first and at the last moment of the period. remaining_pure, remaining_gaussian: of one more
+    release with Laplace or with Gaussian noise that fits after all charges and reservations; remaining: the larger.
+    steps: (Unix seconds, spent since then). unbounded: events without a bound here.
     Epsilons are infinite if no limit at this delta would have allowed the total.
     """
 
@@ -44,6 +45,8 @@ class ScopeBudget:
     before: float
     spent: float
     remaining: float
+    remaining_pure: float
+    remaining_gaussian: float
     unbounded: int
     steps: tuple[tuple[float, float], ...]
 
@@ -100,6 +103,8 @@ def budgets(
             before=before[n],
             spent=scope.spent_epsilon,
             remaining=scope.remaining_epsilon,
+            remaining_pure=scope.remaining.pure,
+            remaining_gaussian=scope.remaining.gaussian,
             unbounded=scope.spent.unbounded,
             steps=tuple((at, values[n]) for at, values in steps),
         )

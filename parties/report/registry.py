@@ -57,6 +57,8 @@ def registry_entry(report: Report) -> dict[str, Any]:
                         "limit": parameters(budget.limit_epsilon, budget.limit_delta),
                         "spent_epsilon": budget.spent,
                         "remaining_epsilon": budget.remaining,
+                        "remaining_pure_epsilon": budget.remaining_pure,
+                        "remaining_gaussian_epsilon": budget.remaining_gaussian,
                         "releases_without_a_bound": budget.unbounded,
                     }
                     for budget in report.budgets

@@ -11,7 +11,8 @@ from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.predicates.frontend import x, y, z
 from dpcore.queries.several_releases import CountedRelease, composed_cost
-from dpcore.queries.statement import rounded_up
+from dpcore.queries.statement import PrivacyStatement, rounded_up
+from dpcore.records.feature_map import Column, FeatureMap, Term
 from learner.composition import ALL_ATTEMPTS, FIXED_NOISE, WHOLE_BUDGET
 from learner.federation import BudgetedOracle, Federation, RoundEndedError, RoundLostError
 from tests.learner.memory import Memory, patients
@@ -306,3 +307,35 @@ def test_a_retry_beyond_the_budget_is_announced_before_it_is_made(memory, waits)
     figure = rounded_up(lost.value.cost.epsilon_if_others_collude)
     assert f"becomes {figure} at delta 1e-06, above the budget of 1" in str(lost.value)
     assert lost.value.exit_code == 6
+
+
+def test_a_run_of_several_answers_is_called_a_composition(memory):
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 2))
+    assert oracle.statement().releases == 1
+    oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 2))
+    stated = oracle.statement()
+    assert stated.releases == 2
+    assert stated.sentences()[0].startswith("Against the learner alone, the composition of 2 releases is (")
+    assert PrivacyStatement.from_dict(stated.to_dict()) == stated
+    assert "the whole release" not in stated.sentences()[0]
+    # A statement of one release has the keys that it always had.
+    assert "releases" not in oracle.answers[0].statement.to_dict()
+
+
+@pytest.mark.parametrize("refused", ["predicates", "feature map"])
+def test_a_refusal_that_answers_may_have_caused_counts_the_whole_budget(memory, refused):
+    """A party's limits on terms and predicates decide whether a run goes on, and answers decided how many there are."""
+    memory.refusal, memory.refuse_from = WireError(Code.COHORT_TOO_SMALL), 1
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 8))
+    with pytest.raises(OracleRefusedError) as error:
+        if refused == "predicates":
+            oracle.statistic([y == 1], part=Fraction(1, 8))
+        else:
+            mapped = FeatureMap((Term(Column(0)),), bias=True)
+            oracle.gradient(np.zeros(2), clip=Fraction(1), part=Fraction(1, 8), feature_map=mapped)
+    stated = oracle.statement()
+    assert 0.999 * BUDGET[0] < stated.epsilon_if_others_collude <= BUDGET[0]
+    assert WHOLE_BUDGET in stated.assumptions
+    assert rounded_up(stated.epsilon_if_others_collude) in str(error.value)

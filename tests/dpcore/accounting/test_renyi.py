@@ -133,7 +133,7 @@ def test_no_adaptive_run_of_two_kinds_exceeds_the_limit():
         weights = np.exp(-((loss - sigma**2 / 2) ** 2) / (2 * sigma**2))
         gap = epsilon - loss
         kept = 1 / (1 + math.exp(-pure))
-        by_pure = sum(p * np.maximum(0, -np.expm1(gap - l)) for p, l in ((kept, pure), (1 - kept, -pure)))
+        by_pure = sum(p * np.maximum(0, -np.expm1(gap - size)) for p, size in ((kept, pure), (1 - kept, -pure)))
         by_noise = ndtr(rest / 2 - gap / rest) - np.exp(gap) * ndtr(-rest / 2 - gap / rest)
         worst = max(worst, float((weights @ np.maximum(by_pure, by_noise)) / weights.sum()))
     assert 1e-4 < worst <= 1e-2

@@ -16,6 +16,8 @@ BUDGET = ScopeBudget(
     before=1.0,
     spent=3.0,
     remaining=2.0,
+    remaining_pure=1.5,
+    remaining_gaussian=2.0,
     unbounded=0,
     steps=((6_000_000.0, 2.0), (8_500_000.0, 3.0)),
 )
