@@ -43,8 +43,13 @@ _PROBABILITY_RULES = {
 _CELL_RULES = (
     "out_of_bounds 'clip': replace the value by the nearest bound",
     "missing is an empty cell, unknown a text that is in no list; 'impute': replace the cell by `impute`",
+    "unreadable is a cell of a number that is neither empty nor a finite number",
+    "a feature without `unreadable` has the policy 'refuse' for it if missing is 'refuse', else 'zero-vector'",
     "'zero-vector' in any policy: the row has no prediction; 'refuse': the row is an error and has no prediction",
     "cells are trimmed of spaces, tabs and line breaks and compared as texts: 01 is not 1",
+    "then the steps of `texts` are applied to the cell and to the listed text, in order; an empty cell is missing",
+    "nfc: Unicode's Normalization Form C; case: Unicode's full case folding, and nfc again if it is a step",
+    "trim: remove Unicode's White_Space, U+200B, U+2060 and U+FEFF at both ends",
     "cells of typed columns are the texts true, false, decimal integers, and the shortest decimal of other numbers",
 )
 
@@ -156,6 +161,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
         "release_digest": model.release_digest.hex(),
         "label": {**plain(schema.label), "names": list(schema.label.names)},
         "probability": probability_of(model),
+        "texts": list(schema.texts),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
         "privacy": model.statement.to_dict(),
         "privacy_in_words": model.statement.sentences(),
