@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from radofed.cli.arguments import (
+    AskAgain,
     CohortMin,
     Colluders,
     HoldBack,
     MaxRows,
     OldEstimator,
     QuorumWait,
+    Reuse,
     Timeout,
     estimator_option,
 )
@@ -82,7 +84,15 @@ def train(
         bool,
         typer.Option(
             "--ask-again",
-            help="To query: ask a round again whose query ended without a total. Under collusion its attempts count.",
+            help="To query: ask again what was asked before and has an answer, and is charged again; and a round whose "
+            "query ended without a total. Under collusion its attempts count.",
+        ),
+    ] = False,
+    reuse: Annotated[
+        bool,
+        typer.Option(
+            "--reuse",
+            help="To query: use answers on disk to the same questions, of another training too; only others are asked.",
         ),
     ] = False,
     hold_back: HoldBack = None,
@@ -130,8 +140,8 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     from radofed.common.files.schemas import load_schema
 
     training = AskedTraining.of(name, given, load_schema(given["schema"]))
-    again = given["ask_again"]
-    with asked_source(output, given["config"], given["timeout_s"], journal, asks_again=again) as source:
+    again, reuse = given["ask_again"], given["reuse"]
+    with asked_source(output, given["config"], given["timeout_s"], journal, asks_again=again, reuses=reuse) as source:
         trained = training.run(source)
     model, to, found = trained.model, given["to"], trained.oracle.answers
     answers = len(found)
@@ -188,6 +198,8 @@ def evaluate(
     confidence: Annotated[float, typer.Option(help="Confidence of all intervals together.")] = 0.95,
     bins: Annotated[int, typer.Option(help="Number of bins of scores, for calibration and ROC.")] = 20,
     scale: Annotated[float, typer.Option(help="Scale of the bins, for scores that are not log odds.")] = 1.0,
+    ask_again: AskAgain = False,
+    reuse: Reuse = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -209,7 +221,9 @@ def evaluate(
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
-    with asked_federation(output, config, loaded.schema, terms, timeout_s) as federation:
+    with asked_federation(
+        output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse
+    ) as federation:
         oracle = within(federation, "evaluate", epsilon, delta)
         options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale}
         found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
@@ -235,6 +249,8 @@ def statistic(
     noise_rate: Annotated[
         float, typer.Option(help="Known rate of flipped labels; estimates are corrected for it.")
     ] = 0.0,
+    ask_again: AskAgain = False,
+    reuse: Reuse = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -257,7 +273,7 @@ def statistic(
     # Check before connecting.
     check(predicates, shared)
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
-    with asked_federation(output, config, shared, terms, timeout_s) as federation:
+    with asked_federation(output, config, shared, terms, timeout_s, ask_again=ask_again, reuse=reuse) as federation:
         oracle = within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
     if tolerance is not None and found.tolerance > tolerance:
