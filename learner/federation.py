@@ -37,6 +37,7 @@ from dpcore.statistics.label_noise import Correction, corrected_batch
 from dpcore.statistics.moments import Moments
 from dpcore.statistics.noise import SharedNoise
 from dpcore.statistics.sample_size import PLAIN, Batch, HalfWidths
+from learner.asked_before import AskedBeforeError, NotAskedBeforeError
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
@@ -450,6 +451,9 @@ class BudgetedOracle:
         self._left -= part
         try:
             answer = self._federation.answer(plan)
+        except (AskedBeforeError, NotAskedBeforeError):
+            self._left += part
+            raise
         except RoundLostError as error:
             raise self._cost_before_retry(error) from error
         except WireError as error:

@@ -1,7 +1,7 @@
 """What a learner asked and what became of it, read from its own disk: no coordinator is asked."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from learner.state import LearnerState
 from wire.asked import Asked
 from wire.envelopes import load_public_key
 from wire.query import Query
-from wire.roster import Roster
+from wire.roster import Member, Roster
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,10 @@ class LearnerHistory:
         """The newest roster that was seen; None before the first."""
         envelope = self._state.newest_roster()
         return None if envelope is None else Roster.from_bytes(envelope.payload)
+
+    def rows_of(self, parties: Iterable[Member], roster: Roster) -> dict[str, int | None]:
+        """As `learner.session.Session.rows_of`."""
+        return self._state.rows_of(parties, roster)
 
     def _directory(self, query_id: bytes) -> Path:
         return self._config.releases_directory / query_id.hex()[:RELEASE_NAME_DIGITS]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from dpcore.errors import ConfigurationError
+from learner.asked_before import AskedBefore, AskedBeforeError, NotAskedBeforeError, question_digest
 from learner.composition import Unanswered
 from learner.federation import RoundEndedError, RoundLostError
 from learner.planning import Plan
@@ -27,12 +28,7 @@ from learner.session import AttemptLostError, OnStatus, QueryEndedError, Session
 from radofed.common.files.reading import FileKind, parse_json, read_text, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.printing import listed
-from wire.envelopes import sha256
 from wire.errors import Code, WireError
-from wire.feature_map import feature_map_to_proto
-from wire.held_back import held_back_to_proto
-from wire.query import Query
-from wire.query_kinds import kind_bytes
 
 FORMAT = "radofed-journal"
 FORMAT_VERSION = 1
@@ -68,8 +64,9 @@ class SessionSource:
     """Answers over gRPC, each saved as a release; with a journal, also those of an interrupted run.
 
     journal: its file, which is created if it does not exist; None keeps no journal. asks_again: whether a round whose
-    query ended without a total is asked again. on_status: called with each status of the query that is followed. Raises
-    JournalError if the file is not a journal.
+    query ended without a total is asked again, and a question that was asked before, outside of the journal. reuses:
+    whether such a question is answered by the earlier answer, at no cost. asks: False to send nothing. on_status:
+    called with each status of the query that is followed. Raises JournalError if the file is not a journal.
     """
 
     def __init__(
@@ -78,12 +75,14 @@ class SessionSource:
         journal: Path | None = None,
         *,
         asks_again: bool = False,
+        reuses: bool = False,
+        asks: bool = True,
         on_status: OnStatus | None = None,
         timeout_s: float | None = None,
         note: Note | None = None,
     ) -> None:
         self._session, self._path, self._on_status, self._timeout_s = session, journal, on_status, timeout_s
-        self._asks_again = asks_again
+        self._asks_again, self._reuses, self._asks = asks_again, reuses, asks
         self._note = note or (lambda _: None)
         self._rounds = [] if journal is None else _read(journal)
         self._next = 0
@@ -92,9 +91,10 @@ class SessionSource:
 
     @property
     def rows(self) -> int:
-        """The total of the rows that the accepted parties of the newest roster state."""
-        parties = self._session.selection(self._session.fetch_roster())
-        return sum(member.rows_at_least or 0 for member in parties.asked)
+        """The total of the rows that the accepted parties stated: in their last statements, otherwise in the roster."""
+        roster = self._session.fetch_roster()
+        asked = self._session.selection(roster).asked
+        return sum(rows or 0 for rows in self._session.rows_of(asked, roster).values())
 
     def plan(self, request: Request) -> Plan:
         """See learner.federation.AnswerSource."""
@@ -105,10 +105,11 @@ class SessionSource:
 
         Raises JournalError if the journal has another query in this round, another run is using it, or it belongs to
         another state directory; RoundLostError if an attempt was lost; RoundEndedError if the round's query of an
-        earlier run ended without a total and `asks_again` is false; and what Session.run raises.
+        earlier run ended without a total and `asks_again` is false; AskedBeforeError if the question was asked before,
+        and neither `asks_again` nor `reuses` is set; NotAskedBeforeError; and what Session.run raises.
         """
         self._warn(plan)
-        asked = _digest_of(plan.query)
+        asked = question_digest(plan.query)
         self._unopened = []
         with self._locked():
             release = self._resumed(asked)
@@ -135,6 +136,8 @@ class SessionSource:
         return self._session.release_directory(release.query_id)
 
     def _asked(self, asked: str, plan: Plan) -> Release:
+        if (earlier := self._before(plan)) is not None:
+            return self._reused(asked, earlier)
         if self._unopened:
             attempts = 1 + sum(query.attempts for query in self.unanswered)
             self._note(
@@ -147,6 +150,25 @@ class SessionSource:
         self._record(asked, query_id)
         self._note(f"round {self._next + 1}: sending query {query_id.hex()[:16]}")
         return self._followed(query_id)
+
+    def _before(self, plan: Plan) -> AskedBefore | None:
+        """The earlier query whose answer is to be used. A run may ask the same again in another round of its own."""
+        if self._asks_again and not self._reuses:
+            return None
+        own = [] if self._path is None else self._rounds[: self._next]
+        earlier = self._session.asked_before(plan, {bytes.fromhex(entry["query_id"]) for entry in own})
+        if earlier is None and not self._asks:
+            raise NotAskedBeforeError
+        if earlier is not None and not self._reuses:
+            raise AskedBeforeError(earlier)
+        return earlier
+
+    def _reused(self, asked: str, earlier: AskedBefore) -> Release:
+        self._record(asked, earlier.query_id)
+        self._note(f"round {self._next + 1}: {earlier.words}; nothing is charged for it")
+        if earlier.release is None:
+            return self._followed(earlier.query_id)
+        return self._session.fetch(earlier.query_id)
 
     def _note_other_parties(self, plan: Plan) -> None:
         """Note which parties this round asks that the round before did not ask, and which it asks no more."""
@@ -260,15 +282,6 @@ class SessionSource:
 def query_ids_of(path: Path) -> list[bytes]:
     """The ids of the queries that a journal's run was answered with, in order. Raises JournalError."""
     return [bytes.fromhex(entry["query_id"]) for entry in _read(path)]
-
-
-def _digest_of(query: Query) -> str:
-    """Identifies a query independently of its time: a hash of schema, kind with its noise, and part of the rows."""
-    part = b"" if query.held_back is None else held_back_to_proto(query.held_back).SerializeToString(deterministic=True)
-    mapped = b""
-    if query.feature_map is not None:
-        mapped = feature_map_to_proto(query.feature_map).SerializeToString(deterministic=True)
-    return sha256(query.schema.digest + kind_bytes(query.kind) + part + mapped).hex()
 
 
 def _read(path: Path) -> list[Entry]:

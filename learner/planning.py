@@ -5,7 +5,7 @@ or too few parties are asked for its cohort. The error says what would work.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -147,13 +147,15 @@ def plan_query(
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
     features: Sequence[str] = USUAL_FEATURES,
+    stated_rows: Mapping[str, int] | None = None,
 ) -> Plan:
     """The plan of a request for parties of this roster.
 
     asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name. certificate:
     its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the operating system's
     source. features: those that the query uses, besides those that the request needs; parties answer no query with
-    fewer.
+    fewer. stated_rows: how many rows parties now have, by their names, as they stated it with a signature. Of others
+    the roster's number is taken, which is a lower bound, and may be old.
 
     Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or
     WireError(QUERY_INVALID), each with what would work. Nothing is sent.
@@ -165,8 +167,9 @@ def plan_query(
         cohort_min=request.cohort_min,
         max_parties=request.max_parties,
     )
-    rows = [member.rows_at_least for member in asked]
-    max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
+    now = stated_rows or {}
+    rows = [now.get(member.name, member.rows_at_least) for member in asked]
+    max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for m in rows if m is not None)
     kind = request.kind(cohort_min - colluders, stated)
     _check_part(request, kind)
@@ -212,6 +215,12 @@ def plan_query(
     _check_size(query)
     complete = stated if len(stated) == len(rows) else None
     return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete), opening)
+
+
+def _most_rows(party: Member, now: int | None) -> int:
+    """How many rows are planned for: a party with more would have to refuse, and a wider slot costs little."""
+    known = max(now or 0, party.rows_at_least or 0)
+    return GROWTH * known if now else max(GROWTH * known, ROWS_OF_UNSTATED_PARTY)
 
 
 def _features(request: Request, usual: Sequence[str]) -> tuple[str, ...]:

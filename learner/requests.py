@@ -78,7 +78,8 @@ class Terms(ABC):
     """Options of every request. None lets the plan choose.
 
     delta: the delta at which epsilon is counted and charged. max_rows: the most rows of a cohort; by default four times
-    what the roster states, and a million for each party without a stated number. cohort_min: the fewest parties of a
+    what each party last stated with a signature; before that four times what the roster states, at least a million.
+    cohort_min: the fewest parties of a
     cohort; by default max(c + 2, parties - 1). colluders: c, the number of parties assumed to collude with coordinator
     and learner; by default min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value. By default,
     rados without noise use the fraction bits with the fewest ciphertexts, at most 16 (dpcore.queries.fraction_bits),

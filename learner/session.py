@@ -7,7 +7,7 @@ with Session(LearnerConfig.load(Path("learner.toml"))) as session:
 import datetime as dt
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from dpcore.queries.statement import (
     without_bound,
 )
 from learner.accepted_parties import Selection, selection
+from learner.asked_before import AskedBefore, asks_the_same
 from learner.client import GIVE_UP_AFTER_S, Coordinator, StatusPolls
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
@@ -40,7 +41,7 @@ from wire.errors import Code, TimedOutError, WireError
 from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features
 from wire.identity import Certificate
 from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
-from wire.roster import Role, Roster, open_roster
+from wire.roster import Member, Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.transport import LONG_POLL_S
 
@@ -146,6 +147,7 @@ class Session:
             asked=parties.asked,
             learner=self.config.name,
             certificate=certificate,
+            stated_rows=self._state.rows_stated(roster),
         )
         # A coordinator refuses what it cannot read, also where a query without the feature would do.
         if missing := ({*USUAL_FEATURES, *plan.query.features}) - coordinator:
@@ -163,6 +165,10 @@ class Session:
     def selection(self, roster: Roster) -> Selection:
         """The parties of a roster, by whether this learner accepted them. Raises ConfigurationError if it has none."""
         return selection(self.config.parties, roster)
+
+    def rows_of(self, parties: Iterable[Member], roster: Roster) -> dict[str, int | None]:
+        """How many rows parties of the roster have: as they last stated it here, otherwise as the roster does."""
+        return self._state.rows_of(parties, roster)
 
     def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
         """What each party that is asked states of its node, verified; None for a party that states nothing.
@@ -185,6 +191,38 @@ class Session:
             if member.name in stated:
                 stated[member.name] = frozenset(statement.features)
         return stated, frozenset(coordinator)
+
+    def asked_before(self, plan: Plan, without: Collection[bytes] = ()) -> AskedBefore | None:
+        """The newest earlier query that asks the same as a plan and has an answer, or may get one; None if none does.
+
+        without: ids of queries that do not count. Asks the coordinator only about a query without a release here.
+        """
+        for query_id in self._state.newest_queries():
+            if query_id in without or query_id == plan.query_id:
+                continue
+            payload = self._state.find(query_id).query.payload
+            if not asks_the_same(plan.query, payload):
+                continue
+            asked_at, directory = Query.from_bytes(payload).created_at_unix_s, self.release_directory(query_id)
+            if directory.exists():
+                return AskedBefore(query_id, asked_at, directory)
+            if self._may_be_answered(query_id):
+                return AskedBefore(query_id, asked_at, None)
+        return None
+
+    def _may_be_answered(self, query_id: bytes) -> bool:
+        """Whether a query without a release here has not ended without a total, as far as the coordinator says."""
+        if self._state.end(query_id) is not None:
+            return False
+        try:
+            status = self.status(query_id)
+        except WireError as error:
+            if error.code is not Code.QUERY_UNKNOWN:
+                raise
+            return False
+        if status.phase is Phase.FAILED:
+            self._state.note_end(query_id, status.code, status.detail)
+        return status.phase is not Phase.FAILED
 
     def ask(self, plan: Plan) -> bytes:
         """Sign a plan's query, write it to disk, send it, and return its id.
@@ -387,6 +425,8 @@ class Session:
             progress,
             opening=self._state.opening(query_id),
         )
+        rows = {acceptance.party: acceptance.rows for acceptance in result.acceptances}
+        self._state.note_rows(rows, open_roster(roster, self._federation_key), opened.query.created_at_unix_s)
         signed = max(total.cohort.attempt, self._state.attempts_signed(query_id))
         release = Release(
             query_envelope=asked.query,

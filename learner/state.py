@@ -6,12 +6,14 @@ queries/ID/roster.signed the roster that it was planned with
 queries/ID/opening.key   the secret of its binding; erased once its total was opened, or cannot be opened any more
 queries/ID/sent          exists once the coordinator has acknowledged the query
 queries/ID/attempts      the number of the last attempt that the learner signed, in decimal; absent for the first
+rows                     how many rows each party last stated in a signed statement, when, and by which key, in JSON
 queries/ID/ended         why the query ended without a total, in JSON, as the coordinator said it; absent otherwise
 """
 
 import json
 import re
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,10 @@ from radofed.common.files.faults import in_words
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import overwrite_durably, sync_directory, write_durably
 from wire.binding import OpeningSecret
-from wire.envelopes import KEY_BYTES, Envelope
+from wire.envelopes import KEY_BYTES, Envelope, key_id
 from wire.errors import Code, WireError
 from wire.query import Query
-from wire.roster import Roster, open_roster
+from wire.roster import Member, Role, Roster, open_roster
 
 _ROSTER, _QUERY, _SENT, _OPENING = "roster.signed", "query.signed", "sent", "opening.key"
 _ATTEMPTS, _ENDED = "attempts", "ended"
@@ -39,6 +41,8 @@ _NUMBER = FileKind(
     with_remedy("write the number of the last attempt that was started into it, in decimal"), limit_bytes=8
 )
 _END = FileKind(with_remedy("remove it"), limit_bytes=1 << 16)
+_ROWS = "rows"
+_ROWS_FILE = FileKind(with_remedy("remove it: parties state their rows again"), limit_bytes=1 << 20)
 _LONGEST_DETAIL = 1000
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -108,6 +112,41 @@ class LearnerState:
         if known is None or envelope.payload != known.payload:
             _write(self._directory / _ROSTER, envelope.to_bytes())
         return roster
+
+    def rows_stated(self, roster: Roster) -> dict[str, int]:
+        """How many rows parties last stated, in statements signed with the keys that the roster lists, by name."""
+        found = {}
+        for name, stated in self._all_rows().items():
+            member = roster.find(name, Role.PARTY)
+            if member is not None and key_id(member.signing_key).hex() == stated["key"]:
+                found[name] = int(stated["rows"])
+        return found
+
+    def rows_of(self, parties: Iterable[Member], roster: Roster) -> dict[str, int | None]:
+        """How many rows parties of the roster have, by name: as last stated, otherwise as the roster states."""
+        stated = self.rows_stated(roster)
+        return {member.name: stated.get(member.name, member.rows_at_least) for member in parties}
+
+    def note_rows(self, rows: Mapping[str, int], roster: Roster, at_unix_s: int) -> None:
+        """Record what parties of a roster stated in verified statements on a query of this time, if that is newer."""
+        known = self._all_rows()
+        newer = {
+            member.name: {"rows": rows[member.name], "at_unix_s": at_unix_s, "key": key_id(member.signing_key).hex()}
+            for member in roster.parties
+            if member.name in rows and at_unix_s >= known.get(member.name, {"at_unix_s": 0})["at_unix_s"]
+        }
+        if newer and {**known, **newer} != known:
+            _write(self._directory / _ROWS, json.dumps({**known, **newer}, indent=1).encode())
+
+    def _all_rows(self) -> dict[str, dict[str, Any]]:
+        path = self._directory / _ROWS
+        known = read_json(path, _ROWS_FILE) if path.exists() else {}
+        for stated in known.values():
+            fields = stated if isinstance(stated, dict) else {}
+            numbers = [fields.get("rows"), fields.get("at_unix_s")]
+            if not (all(type(each) is int and each > 0 for each in numbers) and isinstance(fields.get("key"), str)):
+                raise _ROWS_FILE.error(path, "not the rows that parties stated")
+        return known
 
     def remember(self, asked: AskedQuery, opening: OpeningSecret | None = None) -> None:
         """Write a query and the secret of its binding to disk. Idempotent."""

@@ -1,7 +1,8 @@
 """Compares a party's rows with those that it stated when it joined (`rado provision request --rows`).
 
-The statement is a lower bound, in the roster: learners plan the noise and guarantee errors with it. A table with more
-rows breaks nothing. One with fewer, by however many, makes these figures wrong, so the party's people should know.
+The statement is a lower bound, in the roster: learners plan the noise and guarantee errors with it. A table with a few
+more rows breaks nothing. One with many times as many is planned for as if it were small, until it has answered once.
+One with fewer, by however many, makes these figures wrong, so the party's people should know.
 """
 
 from radofed.common.logs import Log
@@ -10,6 +11,15 @@ from wire.roster import Role, Roster
 FIX = (
     "Check that the table is whole. If it is, ask the operator for a roster that states fewer rows: a new request with "
     "--rows, and rado provision replace-key."
+)
+
+
+OUTDATED_FACTOR = 4
+"""A statement is old once the table has more than this many times its rows."""
+OUTDATED = (
+    "Learners without an answer from this party plan with the stated number: too few rows make models simpler than "
+    "they need be. Ask the operator for a roster that states the present number: a new request with --rows, and rado "
+    "provision replace-key."
 )
 
 

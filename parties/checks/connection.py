@@ -10,7 +10,7 @@ from parties.checks.state import fix_for
 from parties.client import CoordinatorClient
 from parties.probe import probe
 from parties.rosters import Rosters
-from parties.stated_rows import FIX, stated_rows
+from parties.stated_rows import FIX, OUTDATED, OUTDATED_FACTOR, stated_rows
 from radofed.common.logs import Log
 from wire.envelopes import fingerprint, spoken
 from wire.errors import Code, WireError
@@ -122,7 +122,8 @@ def _stated_rows(run: Run) -> None:
         run.add("stated-rows", "the roster states no number of rows for this party")
         return
     words = f"the roster states at least {stated} rows, and the table has {run.rows}"
-    run.add("stated-rows", words, "" if run.rows >= stated else f"Learners plan with the stated number. {FIX}")
+    few = "" if run.rows >= stated else f"Learners plan with the stated number. {FIX}"
+    run.add("stated-rows", words, OUTDATED if run.rows > OUTDATED_FACTOR * stated else few)
 
 
 def _accepted(run: Run) -> None:

@@ -64,8 +64,8 @@ Colluders = Annotated[
 MaxRows = Annotated[
     int | None,
     typer.Option(
-        help="Most rows in a cohort. Default: four times what the roster states, and 1,000,000 for a party without "
-        "stated rows."
+        help="Most rows in a cohort. Default: four times what each party last stated in an answer, or before the first "
+        "what the roster states, at least 1,000,000."
     ),
 ]
 QuorumWait = Annotated[
@@ -89,6 +89,13 @@ Retries = Annotated[
 ]
 Timeout = Annotated[
     float | None, typer.Option(help="Longest wait, in seconds; the query continues. Default: no limit.")
+]
+
+AskAgain = Annotated[
+    bool, typer.Option("--ask-again", help="Ask, and be charged, again if the same was asked before and has an answer.")
+]
+Reuse = Annotated[
+    bool, typer.Option("--reuse", help="Use the answer to the same question that is on disk; nothing is asked.")
 ]
 
 LISTED = 20

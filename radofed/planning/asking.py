@@ -188,6 +188,7 @@ class PlannedParties:
             certificate=self._certificate,
             now_unix_s=_NOW_UNIX_S,
             features=USUAL_FEATURES,
+            stated_rows=dict(zip(self._names, self._request.party_rows, strict=True)),
         )
 
     def answer(self, plan: Plan) -> _Answer:

@@ -106,6 +106,7 @@ class SimulatedFederation:
             random=seeded(self._seed, fold, LEARNER, "nonce", question),
             now_unix_s=NOW_UNIX_S,
             features=() if self._secret is None else (Feature.BOUND_TOTALS, Feature.COMMITTED_SEEDS),
+            stated_rows={party.name: party.rows_at_least for party in roster.parties if party.rows_at_least},
         )
         envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)

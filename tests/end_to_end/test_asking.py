@@ -170,7 +170,10 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     assert queries(federation) == asked_before + 3
     journal.write_text(json.dumps({**content, "rounds": content["rounds"][:2]}))
     model.unlink()
-    rado("learner", "train", *options)
+    # The third question has an answer that the journal lacks: it is charged again only with a word.
+    assert run(["learner", "train", *options]) == 4
+    assert queries(federation) == asked_before + 3
+    rado("learner", "train", *options, "--ask-again")
     assert queries(federation) == asked_before + 4
     assert spent(federation) > paid
     assert json.loads(journal.read_text())["rounds"][:2] == content["rounds"][:2]
@@ -199,7 +202,10 @@ def test_curves_are_asked_for_and_go_on_where_they_were_interrupted(federation):
     content = json.loads(journal.read_text())
     journal.write_text(json.dumps({**content, "rounds": content["rounds"][:2]}))
     model.unlink()
-    rado("learner", "train", *options)
+    # The third question has an answer that the journal lacks: it is charged again only with a word.
+    assert run(["learner", "train", *options]) == 4
+    assert queries(federation) == asked_before + 3
+    rado("learner", "train", *options, "--ask-again")
     assert queries(federation) == asked_before + 4
     assert json.loads(model.read_text())["feature_map"] == first["feature_map"]
 

@@ -89,7 +89,7 @@ def spent(federation, name: str) -> float:
 def counts(federation, *, epsilon: int = 8):
     """(noisy counts, the most that noise moves them, releases) over all rows, the training part, the held-back part."""
     with Session(LearnerConfig.load(federation.learner.config)) as session:
-        everything = Federation(SessionSource(session), Schema.from_toml(SCHEMA), cohort_min=3)
+        everything = Federation(SessionSource(session, asks_again=True), Schema.from_toml(SCHEMA), cohort_min=3)
         asked = (everything, *everything.hold_back(SHARE))
         found = [part.statistic(ASKED, epsilon=Fraction(epsilon), confidence=0.999999) for part in asked]
         releases = [part.answers[0] for part in asked]
@@ -115,7 +115,7 @@ def test_each_part_costs_what_all_rows_cost(federation):
         before = {name: spent(federation, name) for name in ROWS}
         rado(
             "learner", "query", *asking(federation), "--design", "moments", "--epsilon", "2", *options,
-            "--cohort-min", "3",
+            "--cohort-min", "3", "--ask-again",
         )  # fmt: skip
         costs.append([round(spent(federation, name) - before[name], 9) for name in ROWS])
     assert costs[0] == costs[1] == costs[2]
@@ -169,7 +169,7 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     assert low < lower <= upper < high
     # The other rows are drawn from the same distribution, and the model has few coordinates to follow them with.
     assert low <= wrong[~held].mean() <= high
-    assert run(["learner", "evaluate", str(model), *options, "--cohort-min", "3"]) == 0
+    assert run(["learner", "evaluate", str(model), *options, "--cohort-min", "3", "--reuse"]) == 0
     printed = capsys.readouterr().out
     assert "the usable rows that the parties hold back" in printed
     assert "on new rows of the same kind" in printed
@@ -214,6 +214,7 @@ def test_a_release_about_the_training_part_makes_such_a_model(federation):
     ):
         fetched = rado(
             "learner", "query", *asking(federation), "--design", design, "--epsilon", "20", "--hold-back", "0.2", *more,
+            "--ask-again",
             "--cohort-min", "3",
         )["data"]  # fmt: skip
         assert fetched["rows"] == sum(ROWS.values())
@@ -231,6 +232,7 @@ def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation
     config = ("--config", str(federation.learner.config))
     fetched = rado(
         "learner", "query", *asking(federation), "--design", "moments", "--epsilon", "20", "--hold-back", "0.2",
+        "--ask-again",
         "--cohort-min", "3",
     )["data"]  # fmt: skip
     model, evaluation, page = (tmp_path / name for name in ("model.json", "evaluation.json", "report.html"))
@@ -262,7 +264,7 @@ def test_a_model_without_held_back_rows_claims_nothing_about_new_rows(federation
     found = rado("learner", "evaluate", str(model), *options)["data"]
     assert found["unseen"] is False
     assert found["error"]["on_distribution"] is None
-    assert run(["learner", "evaluate", str(model), *options]) == 0
+    assert run(["learner", "evaluate", str(model), *options, "--reuse"]) == 0
     printed = capsys.readouterr().out
     assert "that it was trained on" in printed
     assert "Nothing is claimed about new rows" in printed

@@ -16,8 +16,8 @@ from dpcore.estimators.threshold import PrivateThreshold
 from dpcore.evaluation.evaluation import evaluate
 from dpcore.predicates.frontend import x, y
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
+from learner.asked_before import question_digest
 from learner.federation import Federation
-from learner.journal import _digest_of
 from learner.model import Model, _digest
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import held_back_from, model_of_answers
@@ -90,7 +90,7 @@ def test_designs_without_zero_vectors_are_refused_with_what_would_work(memory, d
 def test_rounds_of_a_journal_are_about_the_same_part(memory):
     asked = MomentsRequest(SCHEMA, epsilon=Fraction(1))
     held_back = [HeldBack(share, part) for share in (FIFTH, Fraction(1, 4)) for part in Part]
-    digests = {_digest_of(memory.world.plan(replace(asked, held_back=part)).query) for part in (None, *held_back)}
+    digests = {question_digest(memory.world.plan(replace(asked, held_back=part)).query) for part in (None, *held_back)}
     assert len(digests) == 5
 
 

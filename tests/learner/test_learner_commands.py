@@ -185,7 +185,7 @@ def test_a_quorum_wait_of_nothing_is_refused(setting, learner):
 def test_the_list_is_a_table_in_local_time_with_the_kind_of_query(setting, learner):
     setting.stub.parties = (PartyProgress("ada", PartyState.ACCEPTED), PartyProgress("bo", PartyState.PENDING))
     for _ in range(2):
-        learner.query("--no-wait")
+        learner.query("--no-wait", "--ask-again")
     _, out, _ = learner("list")
     header, *rows = out.splitlines()
     assert header.split() == ["asked", "query", "kind", "phase", "left", "parties"]
@@ -282,3 +282,43 @@ def test_retry_starts_another_attempt_and_says_what_to_do_next(learner, setting)
     code, _, errors = learner("retry", query_id)
     assert code == 6
     assert "nothing to retry" in errors
+
+
+def test_the_same_question_twice_is_offered_by_every_command_and_charged_again_with_a_word(setting, learner, tmp_path):
+    schema = str(tmp_path / "schema.toml")
+    asks = {
+        "statistic": ("statistic", "y == 1", "--schema", schema, "--epsilon", "1"),
+        "histogram": ("histogram", "age", "--schema", schema, "--epsilon", "1"),
+    }
+    for number, (name, words) in enumerate(asks.items()):
+        before = len(setting.stub.submitted)
+        first = learner.json(*words)
+        assert first[0] == 0, name
+        code, _, err = learner(*words)
+        assert (code, len(setting.stub.submitted)) == (4, before + 1), number
+        assert "--reuse" in err
+        assert "--ask-again" in err
+        again = learner.json(*words, "--reuse")
+        assert (again[0], len(setting.stub.submitted)) == (0, before + 1)
+        assert again[1] == first[1]
+        assert learner(*words, "--ask-again")[0] == 0
+        assert len(setting.stub.submitted) == before + 2
+        assert learner(*words, "--ask-again", "--reuse")[0] == 4
+        code, _, err = learner(*words[:-1], "1/2", "--reuse")
+        assert code == 4
+        assert "leave --reuse" in err
+        assert len(setting.stub.submitted) == before + 2
+    # What histogram asked, quantiles reads.
+    assert learner("quantiles", *asks["histogram"][1:], "--reuse")[0] == 0
+
+
+def test_the_same_release_twice_is_offered_and_the_advice_shows_it(setting, learner):
+    assert learner.query()[0] == 0
+    code, _, err = learner.query()
+    assert (code, len(setting.stub.submitted)) == (4, 1)
+    (query_id,) = re.findall(r"rado learner fetch ([0-9a-f]{16})", err)
+    code, out, _ = learner("fetch", query_id)
+    assert code == 0
+    assert "40 rados" in out
+    assert learner.query("--ask-again")[0] == 0
+    assert len(setting.stub.submitted) == 2

@@ -56,7 +56,7 @@ def test_the_advice_of_a_smaller_part_works(memory):
 def test_a_training_that_would_be_straight_stops_before_it_spends(memory):
     """The advice: without the option there is a straight model; with the stated rows there are curves."""
     oracle = Federation(memory, SCHEMA).within(Fraction(1, 20), DELTA)
-    with pytest.raises(PlanError, match="the model is straight: .* Nothing was asked") as refused:
+    with pytest.raises(PlanError, match=r"the model is straight: .* Nothing was asked") as refused:
         make_estimator("additive", stop_if_straight=True).fit_queries(oracle)
     assert (memory.asked, oracle.left) == ([], 1)
     assert make_estimator("additive").fit_queries(oracle).feature_map_ is None

@@ -72,7 +72,7 @@ class World:
     def features(self, party: str, features=OWN_FEATURES) -> Envelope:
         return Features(FEDERATION, party, tuple(features), "0.2.0", 1_700_000_000).sign(self.party_keys[party])
 
-    def plan(self, request: Request = REQUEST, features=(), *, asked=None) -> Plan:
+    def plan(self, request: Request = REQUEST, features=(), *, asked=None, stated_rows=None) -> Plan:
         """asked: names; None for all parties of the roster."""
         certificate = self.key.certify("learner", self.learner_key)
         return plan_query(
@@ -82,6 +82,7 @@ class World:
             learner="learner",
             certificate=certificate,
             features=features,
+            stated_rows=stated_rows,
         )
 
     def ask(self, request: Request = REQUEST) -> OpenedQuery:

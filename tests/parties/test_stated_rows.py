@@ -64,3 +64,14 @@ def test_the_log_has_each_shortfall_once(caplog):
     assert caplog.messages == ["fewer rows than stated"]
     looks.look(listing(6), 4)
     assert len(caplog.messages) == 2
+
+
+def test_a_statement_that_is_far_below_the_table_is_advice(federation):
+    data = federation.directory("ada") / "data.csv"
+    header, *rows = ROWS.splitlines()
+    data.write_text("\n".join([header, *rows * 4]) + "\n")
+    assert run(federation)["stated-rows"].status == "ok", "four times as many"
+    data.write_text("\n".join([header, *rows * 4, rows[0]]) + "\n")
+    found = run(federation)["stated-rows"]
+    assert (found.status, found.detail) == ("advice", "the roster states at least 3 rows, and the table has 13")
+    assert "--rows" in found.fix

@@ -254,7 +254,7 @@ def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):
     shared = replace(PATIENTS, bias=bias)
     design = {"joint": "dp-feat"}.get(name.partition(",")[0], name.partition(",")[0])
     world = World(learner_key, {f"party-{place}": rows for place, rows in enumerate(ROWS)})
-    real = world.plan(release_request(shared, design, DESIGNS[name]))
+    real = world.plan(release_request(shared, design, DESIGNS[name]), stated_rows=world.rows)
     cost = plan_cost(PlanRequest.over(shared, design=design, party_rows=ROWS, key_bits=2048, **DESIGNS[name]))
     assert cost.feasible
     assert (cost.sizes.ciphertexts, cost.sizes.slot_bits) == (real.ciphertexts, real.query.encoding.slot_bits)

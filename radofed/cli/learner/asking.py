@@ -23,24 +23,37 @@ def asked_federation(
     schema: "Schema",
     terms: dict[str, Any],
     timeout_s: float | None,
+    *,
+    ask_again: bool,
+    reuse: bool,
 ) -> "Iterator[Federation]":
-    """A federation of organisations, in a session that ends with the block. terms: of `terms_of`.
+    """A federation of organisations for one batch, in a session that ends with the block. terms: of `terms_of`.
 
-    Raises ConfigurationError without a configuration.
+    ask_again, reuse: the options. Raises ConfigurationError without a configuration, or with both options.
     """
+    from dpcore.errors import ConfigurationError
     from learner.federation import Federation
 
-    with asked_source(output, config, timeout_s, None) as source:
+    if ask_again and reuse:
+        raise ConfigurationError("--reuse asks nothing and --ask-again asks: give one of the two")
+    with asked_source(output, config, timeout_s, None, asks_again=ask_again, reuses=reuse, asks=not reuse) as source:
         yield Federation(source, schema, **terms)
 
 
 @contextmanager
 def asked_source(
-    output: Output, config: Path | None, timeout_s: float | None, journal: Path | None, *, asks_again: bool = False
+    output: Output,
+    config: Path | None,
+    timeout_s: float | None,
+    journal: Path | None,
+    *,
+    asks_again: bool = False,
+    reuses: bool = False,
+    asks: bool = True,
 ) -> "Iterator[SessionSource]":
     """The answers of organisations, in a session that ends with the block.
 
-    journal, asks_again: see learner.journal. Raises ConfigurationError without a configuration.
+    journal, asks_again, reuses, asks: see learner.journal. Raises ConfigurationError without a configuration.
     """
     from dpcore.errors import ConfigurationError
     from learner.journal import SessionSource
@@ -50,7 +63,15 @@ def asked_source(
     if config is None:
         raise ConfigurationError("this command queries the parties: give the learner's --config")
     with open_session(config, output) as session:
-        yield SessionSource(session, journal, asks_again=asks_again, timeout_s=timeout_s, note=output.note)
+        yield SessionSource(
+            session,
+            journal,
+            asks_again=asks_again,
+            reuses=reuses,
+            asks=asks,
+            timeout_s=timeout_s,
+            note=output.note,
+        )
 
 
 def within(federation: "Federation", what: str, epsilon: str | None, delta: str) -> "BudgetedOracle":

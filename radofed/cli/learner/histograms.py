@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from radofed.cli.arguments import CohortMin, Colluders, MaxRows, QuorumWait, Timeout
+from radofed.cli.arguments import AskAgain, CohortMin, Colluders, MaxRows, QuorumWait, Reuse, Timeout
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import asked_federation, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
@@ -61,6 +61,8 @@ def histogram(
     confidence: _Confidence = 0.95,
     plan: _Plan = False,
     release: _Release = None,
+    ask_again: AskAgain = False,
+    reuse: Reuse = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -108,6 +110,8 @@ def quantiles(
     confidence: _Confidence = 0.95,
     plan: _Plan = False,
     release: _Release = None,
+    ask_again: AskAgain = False,
+    reuse: Reuse = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -146,9 +150,10 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
     from dpcore.errors import ConfigurationError
     from learner.release import Release
 
-    for name in ("columns", "config", "schema", "epsilon", "cells", "edges", "plan"):
+    for name in ("columns", "config", "schema", "epsilon", "cells", "edges", "plan", "ask_again", "reuse"):
         if given[name]:
-            raise ConfigurationError(f"a saved answer is printed as it was asked: leave {name} out, or --release")
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"a saved answer is printed as it was asked: leave {option} out, or --release")
     release = Release.load(given["release"])
     return _histograms(release, given["confidence"]), (release, given["release"])
 
@@ -171,7 +176,11 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
     predicates = histogram_predicates(shared, names, cells=cells, edges=edges)
     if not 0.0 < confidence < 1.0:
         raise ConfigurationError(f"confidence is {confidence}: choose a number between 0 and 1")
-    with asked_federation(output, given["config"], shared, terms_of(given), given["timeout_s"]) as federation:
+    again, reuse = given["ask_again"], given["reuse"]
+    config, timeout_s = given["config"], given["timeout_s"]
+    with asked_federation(
+        output, config, shared, terms_of(given), timeout_s, ask_again=again, reuse=reuse
+    ) as federation:
         oracle = within(federation, "a histogram", given["epsilon"], given["delta"])
         if given["plan"]:
             return _planned(oracle.planned(predicates), predicates, confidence)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from radofed.cli.arguments import (
+    AskAgain,
     CohortMin,
     Colluders,
     HoldBack,
     MaxRows,
     OldEstimator,
     QuorumWait,
+    Reuse,
     Timeout,
     estimator_option,
 )
@@ -83,7 +85,15 @@ def train(
         bool,
         typer.Option(
             "--ask-again",
-            help="To query: ask a round again whose query ended without a total. Under collusion its attempts count.",
+            help="To query: ask again what was asked before and has an answer, and is charged again; and a round whose "
+            "query ended without a total. Under collusion its attempts count.",
+        ),
+    ] = False,
+    reuse: Annotated[
+        bool,
+        typer.Option(
+            "--reuse",
+            help="To query: use answers on disk to the same questions, of another training too; only others are asked.",
         ),
     ] = False,
     hold_back: HoldBack = None,
@@ -131,8 +141,8 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     from radofed.common.files.schemas import load_schema
 
     training = AskedTraining.of(name, given, load_schema(given["schema"]))
-    again = given["ask_again"]
-    with asked_source(output, given["config"], given["timeout_s"], journal, asks_again=again) as source:
+    again, reuse = given["ask_again"], given["reuse"]
+    with asked_source(output, given["config"], given["timeout_s"], journal, asks_again=again, reuses=reuse) as source:
         trained = training.run(source)
     model, to, found = trained.model, given["to"], trained.oracle.answers
     answers = len(found)
@@ -193,6 +203,8 @@ def evaluate(
         Path | None,
         typer.Option(help="Write the model with probabilities, calibrated on this evaluation, to this new file."),
     ] = None,
+    ask_again: AskAgain = False,
+    reuse: Reuse = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -217,7 +229,9 @@ def evaluate(
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
-    with asked_federation(output, config, loaded.schema, terms, timeout_s) as federation:
+    with asked_federation(
+        output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse
+    ) as federation:
         oracle = within(federation, "evaluate", epsilon, delta)
         options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale}
         found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
@@ -261,6 +275,8 @@ def statistic(
     noise_rate: Annotated[
         float, typer.Option(help="Known rate of flipped labels; estimates are corrected for it.")
     ] = 0.0,
+    ask_again: AskAgain = False,
+    reuse: Reuse = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -283,7 +299,7 @@ def statistic(
     # Check before connecting.
     check(predicates, shared)
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
-    with asked_federation(output, config, shared, terms, timeout_s) as federation:
+    with asked_federation(output, config, shared, terms, timeout_s, ask_again=ask_again, reuse=reuse) as federation:
         oracle = within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
     if tolerance is not None and found.tolerance > tolerance:

@@ -11,6 +11,7 @@ import typer
 
 from radofed.cli.arguments import (
     LISTED,
+    AskAgain,
     CohortMin,
     Colluders,
     Design,
@@ -145,6 +146,7 @@ def query(
     expires_after_s: _ExpiresAfterS = None,
     quorum_wait: QuorumWait = None,
     hold_back: HoldBack = None,
+    ask_again: AskAgain = False,
     wait: _Wait = True,
     timeout_s: Timeout = None,
     retries: Retries = 0,
@@ -154,6 +156,7 @@ def query(
     Prints the plan first. With --no-wait the command ends when the query is sent.
     """
     given = dict(locals())
+    from learner.asked_before import AskedBeforeError
     from learner.request_options import request_of
     from learner.session import check_timeout
 
@@ -163,6 +166,8 @@ def query(
         plan = session.plan(request)
         for sentence in plan.sentences():
             output.note(sentence)
+        if not ask_again and (earlier := session.asked_before(plan)) is not None:
+            raise AskedBeforeError(earlier, f"{_again('fetch', earlier.query_id, config)} shows it")
         with _note_how_to_continue(output, session, plan.query_id, config):
             return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s, retries=retries)
 

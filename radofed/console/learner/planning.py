@@ -15,6 +15,7 @@ from dpcore.predicates.checking import check
 from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
 from learner.accepted_parties import AcceptedParties
+from learner.asked_before import AskedBefore
 from learner.asked_training import budget_of, terms_of
 from learner.config import LearnerConfig
 from learner.estimators import class_of
@@ -33,7 +34,7 @@ from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.console.plots import curve
 from radofed.planning.options import Planned, cost_of, request_of, worth_curve
 from wire.asked import Asked
-from wire.roster import Member, Roster
+from wire.roster import Member
 from wire.signed_fields import signed_parts
 
 _ASSUMED = "Assumed: "
@@ -45,11 +46,15 @@ MOST_KEPT = 32
 
 @dataclass
 class Prepared:
-    """A plan that may be asked. parties: those that it asks. notes: what a command would note."""
+    """A plan that may be asked. parties: those that it asks. notes: what a command would note.
+
+    earlier: a query that asked the same, and has an answer or may get one.
+    """
 
     plan: Plan
     parties: tuple[Member, ...]
     notes: list[str]
+    earlier: AskedBefore | None = None
     asked: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -126,15 +131,13 @@ class Planning:
     def _history(self) -> LearnerHistory | None:
         return LearnerHistory(self._config) if self._config.state_directory.is_dir() else None
 
-    def _roster(self) -> Roster | None:
-        history = self._history()
-        return None if history is None else history.roster
-
     def _usual(self) -> dict[str, str]:
-        """Values that follow from what the learner has seen: the rows that the roster states of accepted parties."""
-        roster = self._roster()
-        parties = () if roster is None else AcceptedParties.read(self._config.parties).of(roster).asked
-        rows = [party.rows_at_least for party in parties]
+        """Values that follow from what the learner has seen: the rows that accepted parties stated last."""
+        history = self._history()
+        if history is None or (roster := history.roster) is None:
+            return {}
+        parties = AcceptedParties.read(self._config.parties).of(roster).asked
+        rows = list(history.rows_of(parties, roster).values())
         return {"party_rows": ",".join(map(str, rows))} if rows and None not in rows else {}
 
     def _schema(self, text: str) -> Schema:
@@ -189,9 +192,10 @@ class Planning:
             else:
                 plan = self._statistic(session, schema, values)
             parties = tuple(each for each in session.fetch_roster().parties if plan.query.asks(each.name))
+            earlier = session.asked_before(plan)
         name = secrets.token_urlsafe(16)
         with self._lock:
-            self._prepared[name] = Prepared(plan, parties, notes)
+            self._prepared[name] = Prepared(plan, parties, notes, earlier)
             while len(self._prepared) > MOST_KEPT:
                 self._prepared.pop(next(iter(self._prepared)))
         return name
@@ -226,9 +230,10 @@ class Planning:
             roster = session.fetch_roster()
             roster.check_unexpired(time.time())
             parties = session.selection(roster)
+            rows = list(session.rows_of(parties.asked, roster).values())
         notes += filter(None, (parties.not_asked, parties.warning))
         texts, options = self._trainings.options(fields.what, values)
-        given = parsed(self._plan, {**values, **_rows_of(parties.asked, values)}, **fields.chosen) | {"schema": schema}
+        given = parsed(self._plan, {**values, **_rows_of(rows, values)}, **fields.chosen) | {"schema": schema}
         given["honest"] = _honest(options, request_of(given).party_rows)
         planned = cost_of(request_of(given), given)
         if not planned.cost.feasible:
@@ -278,12 +283,11 @@ class Planning:
         return Shown("learner/plan.html", "Plan", shared | found)
 
 
-def _rows_of(parties: Sequence[Member], values: Mapping[str, str]) -> dict[str, str]:
-    """The fields of the parties' rows: as the roster states them, otherwise as they were typed.
+def _rows_of(stated: Sequence[int | None], values: Mapping[str, str]) -> dict[str, str]:
+    """The fields of the parties' rows: as they stated them, otherwise as they were typed.
 
     Raises ConfigurationError if those are not of as many parties as are asked.
     """
-    stated = [party.rows_at_least for party in parties]
     typed = values.get("party_rows", "")
     if None not in stated:
         typed = ",".join(map(str, stated))

@@ -16,6 +16,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
+from learner.asked_before import AskedBeforeError
 from learner.asked_training import AskedTraining
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
@@ -67,6 +68,7 @@ class Run:
     """What is known of a training that runs, or ran, in this console.
 
     fault: why it ended without a model. may_ask_again: whether a round's query ended without a total.
+    may_reuse: whether a question was asked before and has an answer, or may get one.
     """
 
     answers: int = 0
@@ -74,6 +76,7 @@ class Run:
     note: str = ""
     fault: str = ""
     may_ask_again: bool = False
+    may_reuse: bool = False
     stops: bool = False
     runs: bool = True
 
@@ -127,7 +130,7 @@ class Trainings:
 
         Raises ConfigurationError with the command's own sentence.
         """
-        own = {each.name for each in self._form.fields} - {"to", "config", "schema", "estimator", "ask_again"}
+        own = {each.name for each in self._form.fields} - {"to", "config", "schema", "estimator", "ask_again", "reuse"}
         texts = {name: text for name, text in values.items() if name in own and text.strip()}
         chosen = {"to": str(self._models / "model.json"), "estimator": estimator}
         return texts, parsed(self._form, texts, **chosen)
@@ -203,11 +206,15 @@ class Trainings:
         """As the same command with `--ask-again`."""
         return self._again(visit, asks_again=True)
 
-    def _again(self, visit: Visit, *, asks_again: bool) -> Answer:
+    def reuse(self, visit: Visit) -> Answer:
+        """As the same command with `--reuse`."""
+        return self._again(visit, asks_again=False, reuses=True)
+
+    def _again(self, visit: Visit, *, asks_again: bool, reuses: bool = False) -> Answer:
         name = visit.path["training"]
         self._read(name)
         if not self._model(name).exists():
-            self._begin(name, asks_again=asks_again)
+            self._begin(name, asks_again=asks_again, reuses=reuses)
         return Goto(f"trainings/{name}")
 
     def unfinished(self) -> list[tuple[str, bool]]:
@@ -246,23 +253,28 @@ class Trainings:
             create_durably(self._path(name), TrainingFile(prepared.estimator, prepared.given).to_bytes())
             return name
 
-    def _begin(self, name: str, *, asks_again: bool = False) -> None:
+    def _begin(self, name: str, *, asks_again: bool = False, reuses: bool = False) -> None:
         """Run a training in a thread, unless it runs."""
         with self._lock:
             if self._is_running(name):
                 return
             run = self._runs[name] = Run()
         # The thread ends with the console: what was asked and answered is on disk.
-        threading.Thread(target=self._work, args=(name, run, asks_again), daemon=True).start()
+        threading.Thread(target=self._work, args=(name, run, asks_again, reuses), daemon=True).start()
 
-    def _work(self, name: str, run: Run, asks_again: bool) -> None:
+    def _work(self, name: str, run: Run, asks_again: bool, reuses: bool) -> None:
         try:
             kept = self._read(name)
             _, options = self.options(kept.estimator, kept.given)
             training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
             with Session(self._config, note=run.take, progress=False) as session:
                 source = SessionSource(
-                    session, self._journal(name), asks_again=asks_again, on_status=run.see, note=run.take
+                    session,
+                    self._journal(name),
+                    asks_again=asks_again,
+                    reuses=reuses,
+                    on_status=run.see,
+                    note=run.take,
                 )
                 trained = training.run(_Stoppable(source, run))
             if warning := getattr(trained.estimator, "warning_", None):
@@ -270,6 +282,8 @@ class Trainings:
             trained.model.save(self._model(name))
         except _StoppedError:
             pass
+        except AskedBeforeError as error:
+            run.fault, run.may_reuse = str(error), True
         except RoundEndedError as error:
             run.fault, run.may_ask_again = str(error), True
         except RoundLostError as error:

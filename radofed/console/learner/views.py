@@ -60,6 +60,7 @@ def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
             Action("trainings/{training}/stop", trainings.stop),
             Action("trainings/{training}/continue", trainings.go_on),
             Action("trainings/{training}/ask-again", trainings.ask_again),
+            Action("trainings/{training}/reuse", trainings.reuse),
             Action("queries/{query}/follow", queries.follow),
             Action("queries/{query}/cancel", queries.cancel),
             Action("queries/{query}/retry", queries.retry),

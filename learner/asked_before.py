@@ -1,0 +1,73 @@
+"""The same question twice: what this learner asked before is found on its disk, so that no answer is paid for twice.
+
+Two queries ask the same if schema, kind with its noise, part of the rows, feature map and asked parties are the same.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from radofed.common.printing import local_time
+from wire.envelopes import sha256
+from wire.feature_map import feature_map_to_proto
+from wire.held_back import held_back_to_proto
+from wire.query import Query
+from wire.query_kinds import kind_bytes
+
+REUSE = "--reuse (reuses=True)"
+ASK_AGAIN = "--ask-again (asks_again=True)"
+
+
+@dataclass(frozen=True)
+class AskedBefore:
+    """An earlier query that asks the same. release: the directory of its answer; None if it has none yet."""
+
+    query_id: bytes
+    asked_at_unix_s: int
+    release: Path | None
+
+    @property
+    def words(self) -> str:
+        """What became of it, as a clause."""
+        what = "its answer is not fetched yet" if self.release is None else f"the answer is in {self.release}"
+        return (
+            f"query {self.query_id.hex()[:16]} asked the same parties the same on {local_time(self.asked_at_unix_s)}, "
+            f"and {what}"
+        )
+
+
+class AskedBeforeError(ConfigurationError):
+    """A question was asked before, and nobody said that it may be charged again. Nothing was sent."""
+
+    def __init__(self, earlier: AskedBefore, reuse: str = f"{REUSE} takes it from there") -> None:
+        """reuse: how to have the earlier answer, a clause."""
+        self.earlier = earlier
+        super().__init__(f"{earlier.words}: {reuse}, at no cost; {ASK_AGAIN} asks again, and is charged again")
+
+
+class NotAskedBeforeError(ConfigurationError):
+    """Nothing may be asked, and there is no earlier answer to the question."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"no answer to this question, with this budget, cohort and these parties, is on disk: leave {REUSE} out to "
+            "ask it"
+        )
+
+
+def question_digest(query: Query) -> str:
+    """Identifies a query independently of its time and parties: a hash of schema, kind, part of the rows and map."""
+    part = b"" if query.held_back is None else held_back_to_proto(query.held_back).SerializeToString(deterministic=True)
+    mapped = b""
+    if query.feature_map is not None:
+        mapped = feature_map_to_proto(query.feature_map).SerializeToString(deterministic=True)
+    return sha256(query.schema.digest + kind_bytes(query.kind) + part + mapped).hex()
+
+
+def asks_the_same(query: Query, payload: bytes) -> bool:
+    """Whether an earlier query, serialised, asks the same. Reading one takes long, so most are told apart by bytes."""
+    if kind_bytes(query.kind) not in payload or query.schema.digest not in payload:
+        return False
+    earlier = Query.from_bytes(payload)
+    same_parties = (query.binding and query.binding.parties) == (earlier.binding and earlier.binding.parties)
+    return same_parties and question_digest(earlier) == question_digest(query)
