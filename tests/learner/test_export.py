@@ -340,6 +340,36 @@ def test_the_scorer_of_the_documentation(table, score, kind):
             assert one[2] == (None if chance is None else pytest.approx(chance, abs=1e-6))
 
 
+def test_the_scorer_of_the_documentation_reads_texts_as_the_schema_states(tmp_path, score):
+    """Other spellings of listed values, and numbers that are none."""
+    features = (
+        RealFeature(name="age", lower=18.0, upper=95.0, missing="impute", impute=41.5, unreadable="impute"),
+        RealFeature(name="kg", lower=0.0, upper=200.0, missing="zero-vector", unreadable="zero-vector"),
+        BooleanFeature(name="smoker", true=("Oui",), false=("Non",), unknown="zero-vector"),
+        CategoryFeature(name="ward", values=("Évry", "Straße"), unknown="zero"),
+    )
+    schema = Schema(name="visits", label=SCHEMA.label, features=features, texts=("nfc", "trim", "case"))
+    fitted = model(schema=schema)
+    cells = {
+        "age": ("50", "abc", "inf", "1e400", " 61 ", ""),
+        "kg": ("70", "n/a", "70", "\u00a070", "70", "70"),
+        "smoker": ("oui", "OUI\u00a0", "non", "\u200bNon", "Non", "perhaps"),
+        "ward": ("évry", "E\u0301VRY", "STRASSE", " straße", "Paris", "Évry"),
+    }
+    lines = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+    path = tmp_path / "texts.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(cells))
+        writer.writeheader()
+        writer.writerows(lines)
+    expected = predict(fitted, path)
+    exported = json.loads(json.dumps(fitted.to_original_units(), allow_nan=False))
+    found = [score(exported, line) for line in lines]
+    assert [one is None for one in found] == (expected.labels == 0).tolist() == [False, True, *[False] * 3, True]
+    for one, margin_of in zip(found, expected.scores, strict=True):
+        assert one is None or one[0] == pytest.approx(margin_of, abs=1e-6)
+
+
 def test_rows_without_a_prediction_are_refused(table):
     with pytest.raises(DataError, match=r"have no prediction: in column '\w+' .* leave out rows that are not usable"):
         model().to_sklearn().predict(pa.csv.read_csv(table))
