@@ -127,7 +127,7 @@ def _thousands(seen: Seen) -> bool:
 
 
 def _days(count: int) -> str:
-    return f"it has {amount(count, 'date or time')}; make a number of them, such as an age or a number of days"
+    return f"it has {count} dates or times; make a number of them, such as an age or a number of days"
 
 
 def _near_number(seen: Seen) -> str | None:
@@ -171,9 +171,17 @@ def _number(seen: Seen, notes: list[str], place: str) -> Feature:
 
 def _policy(key: str, seen: Seen) -> str:
     """What a draft does with cells that are no number, in words."""
-    if seen.marks:
+    if _imputes_marks(seen):
         return f'such cells are imputed like empty ones ({key} = "impute")'
     return f'such rows become zero vectors ({key} = "zero-vector"); empty cells would be imputed'
+
+
+def _imputes_marks(seen: Seen) -> bool:
+    """Whether a column's marks for missing values are imputed. One policy concerns them and other odd cells.
+
+    Of numbers with such marks only, a mark is an empty cell. A text such as <0.5 is none: its row is left out.
+    """
+    return bool(seen.marks) and not (seen.numbers and seen.others)
 
 
 def _real(seen: Seen, notes: list[str]) -> RealFeature:
@@ -182,9 +190,9 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
         lower, upper = outward(seen.lowest, seen.highest)
     median: float | None = None
     missing: Missing = "zero-vector"
-    if seen.missing or seen.marks:
+    empty = seen.missing + (seen.marks.total() if _imputes_marks(seen) else 0)
+    if empty:
         median, missing = min(max(float(np.median(seen.sample)), lower), upper), "impute"
-        empty = seen.missing + seen.marks.total()
         notes.append(
             f"{seen.name!r} has missing cells ({empty}): the draft imputes the median, {median:g}; choose a constant."
         )
@@ -206,7 +214,7 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
         missing=missing,
         impute=median,
         out_of_bounds="clip",
-        unreadable="impute" if seen.marks else "zero-vector",
+        unreadable="impute" if _imputes_marks(seen) else "zero-vector",
     )
 
 
@@ -215,7 +223,7 @@ def _boolean(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]) -> B
     true = true_of(seen, groups, notes)
     false = next(group for group in groups if group is not true)
     marks = list(seen.marks)
-    is_missing = bool(seen.missing or marks)
+    is_missing = bool(seen.missing) or _imputes_marks(seen)
     size = [sum(seen.counts[text] for text in group) for group in (true, false)]
     impute = size[0] >= size[1] if is_missing else None
     if impute is not None:
@@ -228,7 +236,7 @@ def _boolean(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]) -> B
         false=tuple(false),
         missing="impute" if is_missing else "zero-vector",
         # A mark is a text that is in neither list.
-        unknown="impute" if marks else "zero-vector",
+        unknown="impute" if _imputes_marks(seen) else "zero-vector",
         impute=impute,
     )
 
