@@ -200,6 +200,25 @@ def test_a_one_class_party_is_advised(offline):
     assert "negative" in found.fix
 
 
+def test_what_the_schema_changes_is_named_also_if_it_is_little(offline):
+    directory = offline.directory("ada")
+    schema = offline.member("ada").directory / "schema.toml"
+    schema.write_text(schema.read_text().replace('"refuse"', '"zero-vector"'))
+    rows = [f"{n},{'yes' if n % 2 else 'no'},{'yes' if n % 3 else 'no'}\n" for n in range(100)]
+    (directory / "data.csv").write_text("age,smoker,stayed\n" + "".join(rows).replace("31,", "old,", 1))
+    found = run(offline)["data"]
+    age = "in column 'age' 1 of 100 cells is unreadable (no finite number), and unreadable = \"zero-vector\""
+    assert f"1 of 100 rows (1.0 %) becomes a zero vector: {age} leaves its row out" in found.fix
+    assert age in found.detail
+    # 38 % of the rows: below any half.
+    odd = [row.replace("yes", "Yes") if n < 46 else row for n, row in enumerate(rows)]
+    (directory / "data.csv").write_text("age,smoker,stayed\n" + "".join(odd))
+    found = run(offline)["data"]
+    assert "38 of 100 rows (38.0 %) become zero vectors: in column 'stayed' 30 of 100 cells are in neither" in found.fix
+    assert "in column 'smoker' 23 of 100 cells are in neither true nor false of the schema" in found.fix
+    assert "would match without case" in found.fix
+
+
 def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline):
     path = offline.directory("ada") / "state" / "ledger.sqlite"
     assert run(offline)["ledger"].status == "ok"

@@ -1,5 +1,6 @@
 """`rado party reload`: a running node reads its policy and its data again, and says what became of it."""
 
+import json
 import signal
 import threading
 from dataclasses import replace
@@ -12,6 +13,7 @@ from parties.config import PartyConfig
 from parties.data.dataset import load
 from parties.data.held_data import HeldData
 from parties.reloading import DataReloads
+from radofed.cli.entry_point import run
 from radofed.common.logs import Log
 from tests.federation import ProcessFederation, rado
 from tests.schemas import STAYS
@@ -69,6 +71,45 @@ def test_a_running_node_reads_both_again_and_keeps_what_it_has_if_it_cannot(fede
     present = rado("party", "status", "--config", config(federation))["data"]
     assert present["data"]["digest"] == first["digest"]
     assert (present["data"]["refused"], "unknown" in present["policy"]["refused"]) == ("", True)
+    assert federation.stop("ada") == 0
+
+
+def test_what_the_schema_changes_is_said_in_the_log_the_status_and_on_reload(federation, capsys):
+    member = federation.member("ada")
+    lenient = SCHEMA.replace('missing = "refuse"', 'missing = "zero-vector"').replace("refuse", "zero-vector")
+    (member.directory / "schema.toml").write_text(lenient)
+    data = federation.directory("ada") / "data.csv"
+    # A number that is none stops no party, and 2 of 5 rows are below any half.
+    data.write_text("age,smoker,stayed\n50,yes,yes\n20,no,no\n31415926abc,yes,no\n35,kanarienvogel,no\n36,YES,no\n")
+    federation.start("ada")
+    wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
+    smoker = (
+        "in column 'smoker' 2 of 5 cells are in neither true nor false of the schema, and unknown = \"zero-vector\" "
+        "leaves their rows out; 1 of them would match without case, blanks and Unicode form"
+    )
+    age = (
+        "in column 'age' 1 of 5 cells is unreadable (no finite number), and unreadable = \"zero-vector\" leaves "
+        "its row out"
+    )
+    found = rado("party", "status", "--config", config(federation))["data"]["data"]
+    assert [change["sentence"] for change in found["changes"]] == [smoker, age]
+    assert (found["rows"], found["zero_vectors"], found["changes_in_all"]) == (5, 3, 2)
+    lines = [json.loads(line) for line in federation.log("ada").splitlines()]
+    logged = [line for line in lines if line["event"] == "cells changed"]
+    assert [line["sentence"] for line in logged] == [smoker, age]
+    assert any(smoker in line.get("warning", "") for line in lines if line["level"] == "warning")
+
+    data.write_text("age,smoker,stayed\n50,yes,yes\n20,no,no\n31,yes,perhaps\n" + "40,no,no\n" * 20)
+    changed = rado("party", "reload", "--config", config(federation))["data"]["data"]
+    assert [(each["column"], each["policy"], each["cells"], each["many"]) for each in changed["changes"]] == [
+        ("stayed", "label.missing", 1, False)
+    ]
+    assert run(["party", "status", "--config", config(federation)]) == 0
+    shown = capsys.readouterr().out
+    assert "23 rows, 1 of them not usable" in shown
+    assert 'and label.missing = "zero-vector" leaves its row out' in shown
+    for cell in ("31415926", "kanarienvogel", "perhaps"):
+        assert cell not in federation.log("ada") + shown
     assert federation.stop("ada") == 0
 
 

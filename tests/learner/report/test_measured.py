@@ -70,6 +70,20 @@ def test_rows_without_one_that_can_be_used(reported, tmp_path):
     assert warned[0].filename == __file__
 
 
+def test_what_the_schema_changed_in_own_rows_is_counted(reported, own):
+    features = [replace(each, unknown="zero") if each.name == "ward" else each for each in SCHEMA.features]
+    model = replace(reported.loaded(), schema=replace(SCHEMA, features=tuple(features)))
+    assert measure(model, own).changes == ()
+    rows = own.read_text().split("\n")
+    own.write_text("\n".join([rows[0], *(row.replace("east", "East") for row in rows[1:])]))
+    with pytest.warns(UserWarning, match="in column 'ward' .* are not among the schema's values") as warned:
+        found = measure(model, own)
+    assert warned[0].filename == __file__
+    (change,) = found.changes
+    assert (change.column, change.policy, change.alike) == ("ward", "unknown", change.cells)
+    assert found.to_dict()["changes"] == [change.to_dict()]
+
+
 def test_a_file_is_read_with_what_asking_cost(reported, printed, tmp_path):
     found = read_evaluation(written(tmp_path, printed), reported.loaded())
     assert not found.own

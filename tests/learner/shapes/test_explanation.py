@@ -50,6 +50,17 @@ def test_a_row_that_has_no_prediction_has_no_explanation():
     assert not model().explain(ROW).reason
 
 
+def test_an_explanation_says_what_the_schema_changed():
+    assert model().explain(ROW).changes == ()
+    found = model().explain(ROW | {"ward": "NORTH", "age": 130.0})
+    assert found.label
+    assert [(change.column, change.policy, change.choice, change.alike) for change in found.changes] == [
+        ("ward", "unknown", "zero", 1),
+        ("age", "out_of_bounds", "clip", 0),
+    ]
+    assert found.changes[0].sentence.startswith("in column 'ward' the cell is not among the schema's values")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
