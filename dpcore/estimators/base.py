@@ -34,6 +34,9 @@ Matrix = NDArray[np.float64]
 MOST_RADOS_FROM_ROWS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4: n = min(1000, m / 2)."""
 
+LARGEST_VALUE = 1e50
+"""Of a cell: estimators compute fourth powers of cells, and sums of many."""
+
 ROWS_PER_BLOCK = 4096
 """Rows whose selection bits are held in memory at once: n x 4096 doubles."""
 
@@ -122,6 +125,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         """
         checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         rows, labels = checked
+        if (largest := float(np.abs(rows).max())) > LARGEST_VALUE:
+            raise ValueError(
+                f"Input X has values as large as {largest:.3g}, whose powers overflow: scale the columns, such as to "
+                "[-1, 1]."
+            )
         check_classification_targets(labels)
         if (kind := type_of_target(labels, input_name="y")) != "binary":
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")

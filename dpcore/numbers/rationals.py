@@ -8,6 +8,8 @@ from dpcore.errors import PlanError
 # A longer integer could also make exact evaluation slow.
 LARGEST_INTEGER = (1 << 63) - 1
 
+_TINY = Fraction(1, 10**300)
+
 
 def exact_number(text: str) -> Fraction:
     """The exact value of a decimal or a fraction, such as "1e-6" or "1/2".
@@ -19,6 +21,16 @@ def exact_number(text: str) -> Fraction:
     if re.search(r"[eE][+-]?[\d_]{4,}", text):
         raise OverflowError(f"the exponent of {text!r} is too long")
     return Fraction(text)
+
+
+def within_doubles(value: Fraction) -> Fraction:
+    """The value itself. Raises OverflowError if it is nearer to 0 than 1e-300 or further than 1e300, and not 0.
+
+    Such a number is 0 or infinite where it meets a double.
+    """
+    if value and not _TINY <= abs(value) <= 1 / _TINY:
+        raise OverflowError("beyond the range of doubles")
+    return value
 
 
 def check_rational(name: str, value: Fraction) -> None:

@@ -57,6 +57,9 @@ def main() -> None:
         # A character that the terminal cannot show must not fail the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        # A file or a program gets a schema, YAML or CSV, which are UTF-8 in every locale.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     warnings.formatwarning = _line_of_warning
     code = run(sys.argv[1:])
     gc.freeze()  # The interpreter collects several times as it ends; what is left goes with the process.

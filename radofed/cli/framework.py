@@ -6,9 +6,12 @@ A command is a function that takes an `Output` and its options and returns a `Re
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -66,7 +69,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
                 # The parser would exit with code 130, without a message.
                 raise InterruptedCommandError from error
 
-        hints = get_type_hints(function, include_extras=True)
+        hints = {name: _strict(hint) for name, hint in get_type_hints(function, include_extras=True).items()}
         own = [
             parameter.replace(annotation=hints[key])
             for key, parameter in inspect.signature(function).parameters.items()
@@ -84,6 +87,42 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
         return function
 
     return register
+
+
+def _strict(hint: Any) -> Any:
+    """The annotation of a parameter, with `whole_number` as its parser if it is an integer.
+
+    The parser's own rule takes 40.000 for 40 and 1_000 for 1000.
+    """
+    if get_origin(hint) is not Annotated:
+        return hint
+    kind, info, *more = get_args(hint)
+    if kind is not int and set(get_args(kind)) != {int, NoneType}:
+        return hint
+    own = copy(info)
+    least, most = own.min, own.max
+    own.parser = partial(_integer, least=least, most=most)
+    own.metavar = own.metavar or (f"<int {_range(least, most)}>" if _range(least, most) else "<int>")
+    return Annotated[kind, own, *more]
+
+
+def _integer(text: str, *, least: float | None, most: float | None) -> int:
+    from radofed.common.options import whole_number  # noqa: PLC0415  (help needs none of it)
+
+    try:
+        value = whole_number(str(text))
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from error
+    if (least is not None and value < least) or (most is not None and value > most):
+        raise typer.BadParameter(f"{value} is not in the range {_range(least, most)}")
+    return value
+
+
+def _range(least: float | None, most: float | None) -> str:
+    """As x>=1, x<=9 or 1<=x<=9; nothing without bounds."""
+    if least is None:
+        return "" if most is None else f"x<={most}"
+    return f"x>={least}" if most is None else f"{least}<=x<={most}"
 
 
 def check_new(path: Path) -> None:

@@ -1,5 +1,6 @@
 """What people type for options of commands and fields of pages, as values."""
 
+import re
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,20 +11,34 @@ if TYPE_CHECKING:
 _MOST_CELLS = 1000
 """The most cells that one option divides a column into."""
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def exact(text: str, option: str) -> Fraction:
     """A decimal or a fraction as an exact number. Raises ConfigurationError if it is neither."""
     from dpcore.errors import ConfigurationError
-    from dpcore.numbers.rationals import exact_number
+    from dpcore.numbers.rationals import exact_number, within_doubles
 
     try:
-        return exact_number(text)
+        return within_doubles(exact_number(text))
     except OverflowError as error:
         raise ConfigurationError(f"--{option} {text!r} is too large or too small; write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:
         raise ConfigurationError(f"--{option} {text!r} is not a number; write, say, 1e-6 or 1/2") from error
+
+
+def whole_number(text: str) -> int:
+    """Digits, with a sign or without, as an integer. Raises ConfigurationError for anything else.
+
+    40.000 and 40,000 are forty thousand in some countries, and 1_000 is Python's notation: none of them is guessed at.
+    """
+    from dpcore.errors import ConfigurationError
+
+    if not _WHOLE.fullmatch(text):
+        raise ConfigurationError(f"{text!r} is not a whole number: write digits only, such as 40000")
+    return int(text)
 
 
 def exact_or_none(text: str | None, option: str) -> Fraction | None:
@@ -82,7 +97,7 @@ def named_edges(text: str) -> tuple[str, list[float]]:
         if ":" not in value:
             return name, [float(edge) for edge in value.split(",")]
         lower, upper, cells = value.split(":")
-        low, high, count = float(lower), float(upper), int(cells)
+        low, high, count = float(lower), float(upper), whole_number(cells)
         if not 1 <= count <= _MOST_CELLS:
             raise ConfigurationError(f"--edges {text!r}: give 1 to {_MOST_CELLS} cells")
         return name, [*(low + (high - low) * at / count for at in range(count)), high]

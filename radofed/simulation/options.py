@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.rationals import exact_number
+from dpcore.numbers.rationals import exact_number, within_doubles
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.records.held_back import HeldBack
 from radofed.simulation.designs import DesignOptions, given_words
@@ -112,7 +112,7 @@ def exact(what: str, value: Fraction | float | str | None, *, zero: bool = False
     if value is None:
         return None
     try:
-        found = value if isinstance(value, Fraction) else exact_number(str(value))
+        found = value if isinstance(value, Fraction) else within_doubles(exact_number(str(value)))
     except OverflowError as error:
         raise ConfigurationError(f"{what} of {value!r} is too large or too small: write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:

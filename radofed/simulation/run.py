@@ -51,6 +51,7 @@ from radofed.simulation.workers import Hosts, start_hosts
 Note = Callable[[str], None]
 """Progress callback `(sentence)`."""
 
+_LEAST_FOLDS = 2
 _MANY_UPLOADS = 20
 
 
@@ -294,9 +295,14 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
         raise ConfigurationError(
             f"all usable rows have one label{why}: give the values that are positive, or another table"
         )
+    if fewest < _LEAST_FOLDS:
+        raise ConfigurationError(
+            "the rarer class has 1 usable row, and cross-validation needs at least 2, one to train on and one to test "
+            "on: give a table with more rows of that class, or other --positive values"
+        )
     if fewest < options.folds:
         raise ConfigurationError(
-            f"{options.folds} folds, and the rarer class has {fewest} rows: choose at most {max(2, fewest)} folds"
+            f"{options.folds} folds, and the rarer class has {fewest} rows: choose at most {fewest} folds"
         )
     splitter = StratifiedKFold(options.folds, shuffle=True, random_state=options.seed)
     rows = table.records.rows

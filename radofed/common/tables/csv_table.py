@@ -21,6 +21,7 @@ import pyarrow.csv
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
 from radofed.common.files.faults import may_pass
+from radofed.common.tables.opening import opened
 
 _BLOCK_BYTES = 1 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
@@ -112,7 +113,7 @@ class CsvTable:
         names = [f"c{place}" for place in range(len(self.columns))]  # headers may be blank or repeat where unused
         wanted = {names[self.columns.index(column)]: kind for column, kind in types.items()}
         reader = pa.csv.open_csv(
-            pa.input_stream(self.path, compression="gzip" if self._compressed else None),
+            pa.input_stream(opened(self.path), compression="gzip" if self._compressed else None),
             pa.csv.ReadOptions(column_names=names, skip_rows_after_names=self._header_rows, block_size=_BLOCK_BYTES),
             # An empty line of a table with one column is a missing cell.
             pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),

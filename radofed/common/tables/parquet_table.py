@@ -10,6 +10,7 @@ from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
 from radofed.common.files.faults import may_pass
 from radofed.common.tables.arrow_table import index_of
+from radofed.common.tables.opening import opened
 
 _BATCH_ROWS = 1 << 14
 # Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
@@ -24,7 +25,7 @@ class ParquetTable:
         """Read the columns' names. state: the file's state before it was opened. Raises DataError."""
         self.path, self.state = path, state
         try:
-            with pq.ParquetFile(path) as file:
+            with opened(path) as source, pq.ParquetFile(source) as file:
                 self.rows: int = file.metadata.num_rows
                 self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
                 self.index = index_of(file.schema_arrow)
@@ -43,9 +44,12 @@ class ParquetTable:
         names = [self._names[column] for column in columns]
         read_dictionary = [self._names[column] for column in coded if column in self._texts]
         try:
-            with pq.ParquetFile(
-                self.path, read_dictionary=read_dictionary, buffer_size=_BUFFER_BYTES, pre_buffer=False
-            ) as file:
+            with (
+                opened(self.path) as source,
+                pq.ParquetFile(
+                    source, read_dictionary=read_dictionary, buffer_size=_BUFFER_BYTES, pre_buffer=False
+                ) as file,
+            ):
                 for read in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
                     batch = read.select(names).rename_columns(list(columns))
                     self._check(batch)
