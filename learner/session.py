@@ -177,6 +177,11 @@ class Session:
         """How many rows parties of the roster have: as they last stated it here, otherwise as the roster does."""
         return self._state.rows_of(parties, roster)
 
+    def stated_rows(self) -> int:
+        """The total of the rows that the accepted parties stated, see `rows_of`; 0 for a party that states none."""
+        roster = self.fetch_roster()
+        return sum(rows or 0 for rows in self.rows_of(self.selection(roster).asked, roster).values())
+
     def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
         """What each party that is asked states of its node, verified; None for a party that states nothing.
 
