@@ -337,6 +337,9 @@ class Core:
             case Finished(""):
                 self.counts.add(FINISHED[Phase.COMPLETE])
                 self._log.info("complete", **about)
+            case Finished(Code.ONLY_ASKED):
+                self.counts.add(FINISHED[Phase.COMPLETE])
+                self._log.info("question answered", **about, detail=live.round.detail)
             case Finished(code):
                 self.counts.add(FINISHED[Phase.FAILED])
                 self._log.warning("failed", **about, code=code, detail=live.round.detail)

@@ -96,6 +96,7 @@ class Intake:
             query.max_attempts,
             Feature.SIGNED_RETRIES in query.features,
             query.quorum_wait_s or None,
+            query.is_question,
         )
         await self._core.take(opened, rules)
         return opened.query_id

@@ -144,6 +144,7 @@ class LiveQuery:
             answer.code if answer else "",
             chunks,
             answer.rows if answer else 0,
+            self.acceptances.get(party) if round_.rules.only_asks else None,
         )
 
     def status_cursor(self, count: Callable[[str], int]) -> int:
@@ -179,6 +180,8 @@ def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
 
 def most_upload_bytes(opened: OpenedQuery, rules: Rules) -> int:
     """Bytes of all uploads of the largest cohort that a query allows."""
+    if opened.query.is_question:
+        return 0
     return opened.ciphertexts * opened.public_key.ciphertext_bytes * min(rules.max_parties, len(rules.parties))
 
 

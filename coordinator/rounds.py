@@ -60,7 +60,7 @@ class Rules:
 
     parties: those that the query asks, in the roster's order. signed_retries: whether another attempt needs the
     learner's decision. quorum_wait_s: how long to wait for further parties once there are enough for a cohort;
-    None: for the whole phase.
+    None: for the whole phase. only_asks: whether it is a question, which ends with the parties' answers.
 
     Raises WireError(QUERY_INVALID) if the query asks fewer parties than a cohort needs.
     """
@@ -75,6 +75,7 @@ class Rules:
     max_attempts: int
     signed_retries: bool = False
     quorum_wait_s: float | None = None
+    only_asks: bool = False
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties) or not 1 <= self.cohort_min <= self.max_parties:
@@ -417,7 +418,9 @@ def _ticked(round_: Round, now: float) -> Outcome:
 def _settle(round_: Round, now: float) -> Outcome:
     """End a phase early if it has everything that it waits for. Otherwise limit the wait if there is a quorum."""
     match round_.phase:
-        case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties) or _is_hopeless(round_):
+        case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties) or (
+            _is_hopeless(round_) and not round_.rules.only_asks
+        ):
             return _then_settle(_end_answering(round_, now), now)
         case Phase.PREPARING if (possible := len(_choose(round_, round_.acceptors))) < round_.rules.cohort_min:
             return _too_small(round_, possible, "could take part", now)
@@ -457,6 +460,10 @@ def _then_settle(outcome: Outcome, now: float) -> Outcome:
 
 
 def _end_answering(round_: Round, now: float) -> Outcome:
+    if round_.rules.only_asks:
+        return _fail(
+            round_, Code.ONLY_ASKED, f"{len(round_.acceptors)} of {len(round_.rules.parties)} would accept it."
+        )
     ended = replace(round_, answering_ended_early=_is_cut_short(round_, now), quorum_deadline=None)
     possible = len(_choose(ended, ended.acceptors))
     if possible < ended.rules.cohort_min:

@@ -90,11 +90,14 @@ class SessionSource:
         self._warned: set[str] = set()
 
     @property
+    def session(self) -> Session:
+        """The session that it asks by."""
+        return self._session
+
+    @property
     def rows(self) -> int:
         """The total of the rows that the accepted parties stated: in their last statements, otherwise in the roster."""
-        roster = self._session.fetch_roster()
-        asked = self._session.selection(roster).asked
-        return sum(rows or 0 for rows in self._session.rows_of(asked, roster).values())
+        return self._session.stated_rows()
 
     def plan(self, request: Request) -> Plan:
         """See learner.federation.AnswerSource."""

@@ -36,6 +36,7 @@ from learner.reaching import Note, warn
 from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
+from learner.would_accept import WouldAccept, answers_to
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
 from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features
@@ -44,6 +45,10 @@ from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, sett
 from wire.roster import Member, Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.transport import LONG_POLL_S
+
+QUESTION_WITHIN_S = 30
+"""How long parties have to answer a question (`Session.would_accept`)."""
+_QUESTION_SLACK_S = 30.0
 
 OnStatus = Callable[[QueryStatus], None]
 RELEASE_NAME_DIGITS = 16
@@ -131,10 +136,11 @@ class Session:
                 "listed one, or ask the operator for a new roster"
             )
 
-    def plan(self, request: Request) -> Plan:
+    def plan(self, request: Request, *, question: bool = False) -> Plan:
         """The plan of a request for the accepted parties of the newest roster; sends no query.
 
-        Raises what `plan_query` raises, and ConfigurationError if no party of the roster is accepted.
+        question: whether parties are only asked if they would accept it, see `would_accept`. Raises what `plan_query`
+        raises, and ConfigurationError if no party of the roster is accepted.
         """
         certificate = self.key.certify(self.config.name, self._signing_key)
         roster = self.fetch_roster()
@@ -148,6 +154,7 @@ class Session:
             learner=self.config.name,
             certificate=certificate,
             stated_rows=self._state.rows_stated(roster),
+            features=(*USUAL_FEATURES, Feature.QUESTION) if question else USUAL_FEATURES,
         )
         # A coordinator refuses what it cannot read, also where a query without the feature would do.
         if missing := ({*USUAL_FEATURES, *plan.query.features}) - coordinator:
@@ -170,6 +177,11 @@ class Session:
         """How many rows parties of the roster have: as they last stated it here, otherwise as the roster does."""
         return self._state.rows_of(parties, roster)
 
+    def stated_rows(self) -> int:
+        """The total of the rows that the accepted parties stated, see `rows_of`; 0 for a party that states none."""
+        roster = self.fetch_roster()
+        return sum(rows or 0 for rows in self.rows_of(self.selection(roster).asked, roster).values())
+
     def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
         """What each party that is asked states of its node, verified; None for a party that states nothing.
 
@@ -191,6 +203,32 @@ class Session:
             if member.name in stated:
                 stated[member.name] = frozenset(statement.features)
         return stated, frozenset(coordinator)
+
+    def would_accept(self, request: Request, timeout_s: float | None = None) -> WouldAccept:
+        """Ask each party whether it would accept a request, and over how many rows. No party charges or reserves.
+
+        A party decides as on the query itself, except that no person is asked. Its signed row count is kept for later
+        plans. Waits QUESTION_WITHIN_S for silent parties. Raises what `plan` raises, WireError(FEATURE_MISSING) if
+        coordinator or parties are too old for it, and TimedOutError.
+        """
+        check_timeout(timeout_s)
+        within = min(request.answer_within_s, QUESTION_WITHIN_S)
+        plan = self.plan(replace(request, answer_within_s=within), question=True)
+        envelope = self._signing_key.sign(Kind.QUERY, plan.query.to_bytes())
+        self._coordinator.submit_query(envelope)
+        roster_envelope = self._state.newest_roster()
+        assert roster_envelope is not None, "a plan stores the roster"
+        roster = open_roster(roster_envelope, self._federation_key)
+        polls = StatusPolls(self._coordinator, envelope.payload_hash, len(roster.parties))
+        end = time.monotonic() + (within + _QUESTION_SLACK_S if timeout_s is None else timeout_s)
+        while not (status := polls.next(max(0.0, min(LONG_POLL_S, end - time.monotonic())))).phase.is_terminal:
+            if time.monotonic() >= end:
+                raise TimedOutError("the coordinator has not ended the question; nothing is charged, so ask again")
+        if status.code != Code.ONLY_ASKED:
+            raise failure(status)
+        answers = answers_to(plan.query, envelope.payload_hash, status.parties, roster)
+        self._state.note_rows(answers.rows, roster, plan.query.created_at_unix_s)
+        return answers
 
     def asked_before(self, plan: Plan, without: Collection[bytes] = ()) -> AskedBefore | None:
         """The newest earlier query that asks the same as a plan and has an answer, or may get one; None if none does.

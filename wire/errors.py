@@ -73,6 +73,7 @@ class Code(StrEnum):
     COHORT_TOO_SMALL = "COHORT_TOO_SMALL"
     ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
     CANCELLED = "CANCELLED"
+    ONLY_ASKED = "ONLY_ASKED"
     # The node itself.
     DRAINING = "DRAINING"
     INTERNAL = "INTERNAL"
@@ -319,8 +320,8 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.PLAN_INFEASIBLE: Entry(
         _S.FAILED_PRECONDITION,
-        "The design is empty or unbounded at this party's size.",
-        "Use a milder truncation or fewer rados.",
+        "The party has more rows than the query allows, or the design is empty or unbounded at its size.",
+        "Raise max_rows above the parties' rows; if that does not help, use a milder truncation or fewer rados.",
         6,
     ),
     Code.UNAVAILABLE: Entry(_S.FAILED_PRECONDITION, "The party cannot contribute now.", "Ask the party's operator.", 6),
@@ -334,6 +335,12 @@ CATALOGUE: dict[Code, Entry] = {
         _S.FAILED_PRECONDITION,
         "A party of the cohort was lost in every attempt.",
         "Start the missing parties and send a new query.",
+        6,
+    ),
+    Code.ONLY_ASKED: Entry(
+        _S.FAILED_PRECONDITION,
+        "It was a question, which has no total and costs nothing.",
+        "Send the query itself.",
         6,
     ),
     Code.CANCELLED: Entry(_S.CANCELLED, "The learner cancelled the query.", "Send a new query.", 6),

@@ -156,6 +156,11 @@ class Query:
         return Feature.COMMITTED_SEEDS not in self.features
 
     @property
+    def is_question(self) -> bool:
+        """Whether it only asks parties if they would accept it. It is signed, so no one makes a query of it."""
+        return Feature.QUESTION in self.features
+
+    @property
     def limits(self) -> QueryLimits:
         """The rows, parties and coordinates that its slots are planned for."""
         return QueryLimits(rows=self.max_rows, parties=self.max_parties, d=self.d)

@@ -75,13 +75,34 @@ class PartyState(Enum):
 
 @dataclass(frozen=True)
 class PartyProgress:
-    """One party's progress: its state, the code of its refusal, the received chunks, the rows of its acceptance."""
+    """One party's progress: its state, the code of its refusal, the received chunks, the rows of its acceptance.
+
+    acceptance: signed, of a question; None of other queries.
+    """
 
     party: str
     state: PartyState
     code: str = ""
     chunks: int = 0
     rows: int = 0
+    acceptance: Envelope | None = None
+
+    def to_proto(self) -> release_pb2.PartyProgress:
+        """The message that travels."""
+        return release_pb2.PartyProgress(
+            party=self.party,
+            state=self.state.value,
+            code=self.code,
+            chunks=self.chunks,
+            rows=self.rows,
+            acceptance=None if self.acceptance is None else self.acceptance.to_proto(),
+        )
+
+    @classmethod
+    def from_proto(cls, m: release_pb2.PartyProgress) -> "PartyProgress":
+        """Raises ValueError for an unknown state, WireError for a malformed envelope."""
+        acceptance = Envelope.from_proto(m.acceptance) if m.HasField("acceptance") else None
+        return cls(m.party, PartyState(m.state), m.code, m.chunks, m.rows, acceptance)
 
 
 @dataclass(frozen=True)
@@ -168,10 +189,7 @@ class QueryStatus:
             query_id=self.query_id,
             attempt=self.attempt,
             phase=self.phase.value,
-            parties=[
-                release_pb2.PartyProgress(party=p.party, state=p.state.value, code=p.code, chunks=p.chunks, rows=p.rows)
-                for p in self.parties
-            ],
+            parties=[party.to_proto() for party in self.parties],
             code=self.code,
             detail=self.detail,
             remaining_s=self.remaining_s,
@@ -198,7 +216,7 @@ class QueryStatus:
                 m.query_id,
                 m.attempt,
                 Phase(m.phase),
-                tuple(PartyProgress(p.party, PartyState(p.state), p.code, p.chunks, p.rows) for p in m.parties),
+                tuple(map(PartyProgress.from_proto, m.parties)),
                 m.code,
                 printable(m.detail),
                 m.remaining_s,

@@ -158,6 +158,8 @@ def verify_cohort(
     check_cohort, Cohort.open and check_roster_version raise).
     """
     query = opened.query
+    if query.is_question:
+        raise WireError(Code.QUERY_INVALID, "It is a question, which has no cohort.")
     check_features_known(query)
     check_features_complete(query)
     check_seed(query, party)

@@ -268,6 +268,9 @@ class QueryLifecycle:
         opened = self._open(work)
         roster = self._rosters.current
         charge = self._decide(work, opened, roster, party)
+        if opened.query.is_question:
+            self._would_accept(work, charge, party, roster)
+            return None
         if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
             # A query that would be refused afterwards need not be decided on.
             self._attempts.check_admits(charge, self._clock())
@@ -297,6 +300,20 @@ class QueryLifecycle:
         facts = facts_of(party.policy)
         self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest, **facts)
         return held
+
+    def _would_accept(self, work: Work, charge: Charge, party: Party, roster: Roster) -> None:
+        """Answer a question as its query would be, without holding or reserving anything. Raises as `_accept`.
+
+        The same checks, policy, limits and ledger decide, so the answer tells what an acceptance that is never charged
+        would tell. No person decides on it. Nothing of it leads to an upload: there is no attempt for a cohort.
+        """
+        self._attempts.check_admits(charge, self._clock())
+        unused = X25519PrivateKey.from_private_bytes(self._random.bytes(32)).public_key().public_bytes_raw()
+        rows = party.records.rows
+        said = Acceptance(work.query_id, work.attempt, party.name, rows, unused, roster.version)
+        signed = sign(said, party.signing_key)
+        self._log.info("would accept", query=work.query_id, rows=rows, cost=str(charge))
+        self._tell(work, lambda: self._coordinator.answer(signed, accepts=True))
 
     def _say_pending(self, work: Work) -> None:
         """Tell the learner who is waited for."""

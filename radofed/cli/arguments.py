@@ -94,6 +94,13 @@ Timeout = Annotated[
 AskAgain = Annotated[
     bool, typer.Option("--ask-again", help="Ask, and be charged, again if the same was asked before and has an answer.")
 ]
+WouldAccept = Annotated[
+    bool,
+    typer.Option(
+        "--would-accept",
+        help="Ask the parties whether they would accept all of it, over how many rows. Costs nothing.",
+    ),
+]
 Reuse = Annotated[
     bool, typer.Option("--reuse", help="Use the answer to the same question that is on disk; nothing is asked.")
 ]

@@ -588,3 +588,18 @@ def test_a_round_that_contradicts_itself_is_not_made(change):
     round_, _ = to_uploading()
     with pytest.raises(ValueError, match="contradicts itself"):
         replace(round_, **change(round_))
+
+
+def test_a_question_ends_with_the_answers_and_has_no_cohort():
+    """Of all, or at the end of its time; also if too many refused for a cohort."""
+    rules = replace(RULES, only_asks=True)
+    round_ = begin(rules, now=0.0, expires_at=1000.0)
+    answers = [PartyAnswer("1", code="POLICY_DESIGN"), *(PartyAnswer(str(place), rows=5) for place in (2, 3))]
+    for party, answer in zip(rules.parties[:3], answers, strict=True):
+        round_, actions = step(round_, Answered(1, party, answer), 1.0)
+    if len(rules.parties) > 3:
+        assert (round_.phase, actions) == (Phase.ANSWERING, ())
+        round_, actions = step(round_, Ticked(), rules.answer_within_s + 1.0)
+    assert (round_.phase, round_.code) == (Phase.FAILED, Code.ONLY_ASKED.value)
+    assert Finished(Code.ONLY_ASKED.value) in actions
+    assert f"2 of {len(rules.parties)} would accept" in round_.detail

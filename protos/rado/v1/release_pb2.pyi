@@ -159,6 +159,7 @@ class PartyProgress(google.protobuf.message.Message):
     CODE_FIELD_NUMBER: builtins.int
     CHUNKS_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
+    ACCEPTANCE_FIELD_NUMBER: builtins.int
     party: builtins.str
     """The party's member name."""
     state: Global___PartyState.ValueType
@@ -169,6 +170,10 @@ class PartyProgress(google.protobuf.message.Message):
     """Chunks that arrived."""
     rows: builtins.int
     """m_p, where it accepted."""
+    @property
+    def acceptance(self) -> rado.v1.envelope_pb2.Signed:
+        """Its Signed Acceptance, only of a query with the feature "question"."""
+
     def __init__(
         self,
         *,
@@ -177,8 +182,10 @@ class PartyProgress(google.protobuf.message.Message):
         code: builtins.str = ...,
         chunks: builtins.int = ...,
         rows: builtins.int = ...,
+        acceptance: rado.v1.envelope_pb2.Signed | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["chunks", b"chunks", "code", b"code", "party", b"party", "rows", b"rows", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["acceptance", b"acceptance"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acceptance", b"acceptance", "chunks", b"chunks", "code", b"code", "party", b"party", "rows", b"rows", "state", b"state"]) -> None: ...
 
 Global___PartyProgress: typing_extensions.TypeAlias = PartyProgress
 

@@ -1,17 +1,19 @@
 """What the commands that ask within a budget share: a federation over a session, its oracle, and their options."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from radofed.cli.learner.sessions import open_session
-from radofed.cli.output import Output
+from radofed.cli.output import Output, Result
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
     from learner.journal import SessionSource
+    from learner.would_accept import WouldAccept
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -26,16 +28,24 @@ def asked_federation(
     *,
     ask_again: bool,
     reuse: bool,
+    would_accept: bool,
 ) -> "Iterator[Federation]":
     """A federation of organisations for one batch, in a session that ends with the block. terms: of `terms_of`.
 
-    ask_again, reuse: the options. Raises ConfigurationError without a configuration, or with both options.
+    ask_again, reuse, would_accept: the options. Raises ConfigurationError without a configuration, or with several of
+    the options; with the last QuestionAnsweredError in place of an answer.
     """
     from dpcore.errors import ConfigurationError
     from learner.federation import Federation
 
-    if ask_again and reuse:
-        raise ConfigurationError("--reuse asks nothing and --ask-again asks: give one of the two")
+    if ask_again + reuse + would_accept > 1:
+        raise ConfigurationError("--reuse, --ask-again and --would-accept exclude one another: give one of them")
+    if would_accept:
+        from learner.questions import Questions
+
+        with asked_source(output, config, timeout_s, None) as source:
+            yield Federation(Questions(source.session, timeout_s), schema, **terms)
+        return
     with asked_source(output, config, timeout_s, None, asks_again=ask_again, reuses=reuse, asks=not reuse) as source:
         yield Federation(source, schema, **terms)
 
@@ -72,6 +82,15 @@ def asked_source(
             timeout_s=timeout_s,
             note=output.note,
         )
+
+
+def question_result(found: "Sequence[WouldAccept]", note: str = "") -> Result:
+    """What parties said to questions."""
+    lines = [sentence for each in found for sentence in each.sentences()]
+    enough = all(each.enough for each in found)
+    lines += [f"note: {note}"] * bool(note)
+    lines.append("enough parties would accept; nothing was charged" if enough else "too few parties would accept it")
+    return Result({"questions": [each.to_dict() for each in found], "enough": enough}, in_lines(lines))
 
 
 def within(federation: "Federation", what: str, epsilon: str | None, delta: str) -> "BudgetedOracle":

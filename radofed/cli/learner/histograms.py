@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from radofed.cli.arguments import AskAgain, CohortMin, Colluders, MaxRows, QuorumWait, Reuse, Timeout
+from radofed.cli.arguments import AskAgain, CohortMin, Colluders, MaxRows, QuorumWait, Reuse, Timeout, WouldAccept
 from radofed.cli.framework import command
-from radofed.cli.learner.asking import asked_federation, within
+from radofed.cli.learner.asking import asked_federation, question_result, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
 from radofed.cli.output import Output, Result
 from radofed.common.options import named_edges
@@ -63,6 +63,7 @@ def histogram(
     release: _Release = None,
     ask_again: AskAgain = False,
     reuse: Reuse = False,
+    would_accept: WouldAccept = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -112,6 +113,7 @@ def quantiles(
     release: _Release = None,
     ask_again: AskAgain = False,
     reuse: Reuse = False,
+    would_accept: WouldAccept = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -150,7 +152,18 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
     from dpcore.errors import ConfigurationError
     from learner.release import Release
 
-    for name in ("columns", "config", "schema", "epsilon", "cells", "edges", "plan", "ask_again", "reuse"):
+    for name in (
+        "columns",
+        "config",
+        "schema",
+        "epsilon",
+        "cells",
+        "edges",
+        "plan",
+        "ask_again",
+        "reuse",
+        "would_accept",
+    ):
         if given[name]:
             option = name.replace("_", "-")
             raise ConfigurationError(f"a saved answer is printed as it was asked: leave {option} out, or --release")
@@ -163,6 +176,7 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
     from dpcore.evaluation.histograms import USUAL_CELLS, column_histograms, histogram_predicates
     from learner.asked_training import terms_of
     from learner.journal import SessionSource
+    from learner.questions import QuestionAnsweredError
     from learner.release import Release
     from radofed.common.files.schemas import load_schema
 
@@ -179,12 +193,22 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
     again, reuse = given["ask_again"], given["reuse"]
     config, timeout_s = given["config"], given["timeout_s"]
     with asked_federation(
-        output, config, shared, terms_of(given), timeout_s, ask_again=again, reuse=reuse
+        output,
+        config,
+        shared,
+        terms_of(given),
+        timeout_s,
+        ask_again=again,
+        reuse=reuse,
+        would_accept=given["would_accept"],
     ) as federation:
         oracle = within(federation, "a histogram", given["epsilon"], given["delta"])
         if given["plan"]:
             return _planned(oracle.planned(predicates), predicates, confidence)
-        found = column_histograms(names, oracle, cells=cells, edges=edges, confidence=confidence)
+        try:
+            found = column_histograms(names, oracle, cells=cells, edges=edges, confidence=confidence)
+        except QuestionAnsweredError as answered:
+            return question_result([answered.found])
         source, (answer,) = federation.source, oracle.answers
         assert isinstance(source, SessionSource), "the federation is one of organisations"
         assert isinstance(answer, Release), "a session saves its answers"

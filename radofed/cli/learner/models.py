@@ -15,17 +15,20 @@ from radofed.cli.arguments import (
     QuorumWait,
     Reuse,
     Timeout,
+    WouldAccept,
     estimator_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.asking import asked_federation, asked_source, terms_of, within
+from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, within
 from radofed.cli.output import Output, Result
 from radofed.common.options import named_options
-from radofed.common.printing import in_lines
+from radofed.common.printing import in_lines, listed
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.records.schema import Schema
     from learner.model import Model
+    from learner.would_accept import WouldAccept as WouldAcceptAnswers
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -96,6 +99,7 @@ def train(
             help="To query: use answers on disk to the same questions, of another training too; only others are asked.",
         ),
     ] = False,
+    would_accept: WouldAccept = False,
     hold_back: HoldBack = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
@@ -140,7 +144,10 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     from learner.asked_training import AskedTraining
     from radofed.common.files.schemas import load_schema
 
-    training = AskedTraining.of(name, given, load_schema(given["schema"]))
+    schema = load_schema(given["schema"])
+    training = AskedTraining.of(name, given, schema)
+    if given["would_accept"]:
+        return _would_accept(output, name, given, schema)
     again, reuse = given["ask_again"], given["reuse"]
     with asked_source(output, given["config"], given["timeout_s"], journal, asks_again=again, reuses=reuse) as source:
         trained = training.run(source)
@@ -150,6 +157,27 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
     words = f"{to}: {name} over {rows} rows{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     return Result(data, in_lines([words, *model.statement.sentences()]))
+
+
+def _would_accept(output: Output, name: str, given: dict[str, Any], schema: "Schema") -> Result:
+    """Ask about each kind of query of a training at its whole budget. What parties say of their rows may change it."""
+    from dpcore.errors import PlanError
+    from radofed.planning.whole_training import whole_training
+
+    found: dict[type, WouldAcceptAnswers] = {}
+    with asked_source(output, given["config"], given["timeout_s"], None) as source:
+        session = source.session
+        while True:
+            roster = session.fetch_roster()
+            rows = session.rows_of(session.selection(roster).asked, roster)
+            if unknown := [party for party, count in rows.items() if count is None]:
+                raise PlanError(f"the rows of {listed(unknown)} are not known: ask them with statistic --would-accept")
+            requests, warning = whole_training(name, given, schema, [count or 0 for count in rows.values()])
+            new = [request for request in requests if type(request) not in found]
+            for request in new:
+                found[type(request)] = session.would_accept(request, given["timeout_s"])
+            if not new or session.rows_of(session.selection(roster).asked, roster) == rows:
+                return question_result(list(found.values()), warning)
 
 
 def _but_held_back(model: "Model") -> str:
@@ -205,6 +233,7 @@ def evaluate(
     ] = None,
     ask_again: AskAgain = False,
     reuse: Reuse = False,
+    would_accept: WouldAccept = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -221,6 +250,7 @@ def evaluate(
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
+    from learner.questions import QuestionAnsweredError
 
     if calibrated is not None:
         check_new(calibrated)
@@ -230,11 +260,14 @@ def evaluate(
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
     with asked_federation(
-        output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse
+        output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
     ) as federation:
         oracle = within(federation, "evaluate", epsilon, delta)
         options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale}
-        found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
+        try:
+            found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
+        except QuestionAnsweredError as answered:
+            return question_result([answered.found])
     statement = oracle.statement()
     data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
     lines = [*found.sentences(), *statement.sentences()]
@@ -277,6 +310,7 @@ def statistic(
     ] = 0.0,
     ask_again: AskAgain = False,
     reuse: Reuse = False,
+    would_accept: WouldAccept = False,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -292,6 +326,7 @@ def statistic(
     """
     from dpcore.predicates.checking import check
     from dpcore.predicates.notation import parse
+    from learner.questions import QuestionAnsweredError
     from radofed.common.files.schemas import load_schema
 
     shared = load_schema(schema)
@@ -299,9 +334,14 @@ def statistic(
     # Check before connecting.
     check(predicates, shared)
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
-    with asked_federation(output, config, shared, terms, timeout_s, ask_again=ask_again, reuse=reuse) as federation:
+    with asked_federation(
+        output, config, shared, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
+    ) as federation:
         oracle = within(federation, "statistic", epsilon, delta)
-        found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
+        try:
+            found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
+        except QuestionAnsweredError as answered:
+            return question_result([answered.found])
     if tolerance is not None and found.tolerance > tolerance:
         # The cohort may have fewer rows than all parties that are asked.
         output.note(f"warning: {found.rows} rows are too few for a tolerance of {tolerance:g}")

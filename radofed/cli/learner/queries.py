@@ -28,8 +28,10 @@ from radofed.cli.arguments import (
     Rounded,
     Support,
     Timeout,
+    WouldAccept,
 )
 from radofed.cli.framework import ConfigOption, command, group
+from radofed.cli.learner.asking import question_result
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
 from radofed.common.printing import columns, duration, in_lines, local_time
@@ -147,6 +149,7 @@ def query(
     quorum_wait: QuorumWait = None,
     hold_back: HoldBack = None,
     ask_again: AskAgain = False,
+    would_accept: WouldAccept = False,
     wait: _Wait = True,
     timeout_s: Timeout = None,
     retries: Retries = 0,
@@ -163,6 +166,8 @@ def query(
     check_timeout(timeout_s)
     request = request_of(given)
     with open_session(config, output) as session:
+        if would_accept:
+            return question_result([session.would_accept(request, timeout_s)])
         plan = session.plan(request)
         for sentence in plan.sentences():
             output.note(sentence)

@@ -130,7 +130,15 @@ class Trainings:
 
         Raises ConfigurationError with the command's own sentence.
         """
-        own = {each.name for each in self._form.fields} - {"to", "config", "schema", "estimator", "ask_again", "reuse"}
+        own = {each.name for each in self._form.fields} - {
+            "to",
+            "config",
+            "schema",
+            "estimator",
+            "ask_again",
+            "reuse",
+            "would_accept",
+        }
         texts = {name: text for name, text in values.items() if name in own and text.strip()}
         chosen = {"to": str(self._models / "model.json"), "estimator": estimator}
         return texts, parsed(self._form, texts, **chosen)

@@ -1,0 +1,84 @@
+"""What parties say when they are asked whether they would accept a query: nothing is charged or reserved."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpcore.accounting.protection import ReleaseCost
+from dpcore.errors import PlanError
+from radofed.common.printing import listed
+from wire.cohort import Acceptance, open_statement
+from wire.errors import CATALOGUE, Code, WireError
+from wire.query import Query, setting_of
+from wire.roster import Roster
+from wire.status import PartyProgress, PartyState
+
+
+@dataclass(frozen=True)
+class WouldAccept:
+    """The answers to a question.
+
+    rows: of each party that would accept, as it signed them. refusals: the code of each other party that answered.
+    silent: parties without an answer. cohort_min, max_rows: of the query. cost: if all who would accept take part; None
+    if none would, or there is no bound.
+    """
+
+    what: str
+    rows: dict[str, int]
+    refusals: dict[str, str]
+    silent: tuple[str, ...]
+    cohort_min: int
+    max_rows: int
+    cost: ReleaseCost | None
+
+    @property
+    def enough(self) -> bool:
+        """Whether a cohort could form of those who would accept."""
+        return len(self.rows) >= self.cohort_min
+
+    def sentences(self) -> list[str]:
+        """The answers in words."""
+        total = sum(self.rows.values())
+        lines = [f"{self.what}: {len(self.rows)} parties would accept, over {total} rows; {self.cohort_min} are needed"]
+        lines += [f"{name}: would accept, {rows} rows" for name, rows in self.rows.items()]
+        for name, code in self.refusals.items():
+            hint = f": {CATALOGUE[Code(code)].hint}" if code in set(Code) else ""
+            lines.append(f"{name}: would refuse, {code}{hint}")
+        if self.silent:
+            lines.append(f"no answer yet: {listed(sorted(self.silent))}")
+        return lines
+
+    def to_dict(self) -> dict[str, object]:
+        """All fields by name, in JSON types."""
+        cost = self.cost
+        return {
+            "what": self.what,
+            "would_accept": self.rows,
+            "would_refuse": self.refusals,
+            "silent": list(self.silent),
+            "cohort_min": self.cohort_min,
+            "enough": self.enough,
+            "epsilon": None if cost is None else cost.epsilon,
+            "epsilon_if_others_collude": None if cost is None else cost.epsilon_if_others_collude,
+        }
+
+
+def answers_to(query: Query, query_id: bytes, parties: Sequence[PartyProgress], roster: Roster) -> WouldAccept:
+    """The answers to a question. Row counts are those that parties of the roster signed; a refusal is as claimed.
+
+    Raises WireError if an acceptance is not signed by its party, or is of another query.
+    """
+    rows: dict[str, int] = {}
+    for party in parties:
+        if party.acceptance is None:
+            continue
+        said, _ = open_statement(Acceptance, party.acceptance, roster)
+        if said.query_id != query_id or said.party != party.party:
+            raise WireError(Code.SENDER_MISMATCH, "A party's answer is not to this question.")
+        rows[said.party] = said.rows
+    refusals = {party.party: party.code for party in parties if party.state is PartyState.REFUSED}
+    silent = tuple(party.party for party in parties if party.party not in rows and party.party not in refusals)
+    try:
+        cost = query.kind.protection(setting_of(query)).cost(tuple(rows.values()), query.delta) if rows else None
+    except PlanError:
+        cost = None
+    return WouldAccept(query.words, rows, refusals, silent, query.cohort_min, query.max_rows, cost)

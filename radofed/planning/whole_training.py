@@ -1,0 +1,62 @@
+"""All kinds of queries that a training asks, each at the whole budget, to ask parties about them before the first.
+
+The estimator runs against parties without rows (radofed.planning.asking). Whatever its answers are, it asks these kinds
+of queries, and their parts add up to one: a query that takes the whole budget costs a party as much as all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from dpcore.records.schema import Schema
+from learner.asked_training import AskedTraining
+from learner.planning import Plan
+from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
+from radofed.planning.asking import AskRequest, PlannedParties
+
+_Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
+_NEARLY_WHOLE = 1 - Fraction(1, 1 << 20)
+"""A whole budget may choose Laplace noise, which parts of one do not have."""
+
+
+class _Recording(PlannedParties):
+    """Parties without rows that keep the longest request of each kind."""
+
+    def __init__(self, request: AskRequest) -> None:
+        super().__init__(request)
+        self.longest: dict[str, tuple[int, _Asked]] = {}
+
+    def plan(self, request: Request) -> Plan:
+        """See `PlannedParties`."""
+        plan = super().plan(request)
+        name, length = plan.query.kind.name, plan.query.length
+        if isinstance(request, StatisticRequest | MomentsRequest | GradientRequest):
+            self.longest[name] = max(self.longest.get(name, (0, request)), (length, request), key=lambda each: each[0])
+        return plan
+
+
+def whole_training(
+    name: str, given: Mapping[str, Any], schema: Schema, party_rows: Sequence[int]
+) -> tuple[list[_Asked], str]:
+    """The requests of a training, the longest of each kind at the whole budget, and the estimator's warning.
+
+    given: the parameters of `rado learner train`. party_rows: of the accepted parties. Raises what the estimator raises
+    before it asks, such as PlanError.
+    """
+    training = AskedTraining.of(name, given, schema)
+    parties = _Recording(
+        AskRequest(
+            party_rows=tuple(party_rows),
+            schema=schema,
+            epsilon=training.epsilon,
+            delta=training.delta,
+            estimator=name,
+        )
+    )
+    trained = training.run(parties)
+    whole = Fraction(1) if training.delta == 0 else _NEARLY_WHOLE
+    requests = [
+        request if request.part == 1 else replace(request, part=whole) for _, request in parties.longest.values()
+    ]
+    return requests, getattr(trained.estimator, "warning_", None) or ""

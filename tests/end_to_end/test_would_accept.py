@@ -1,0 +1,86 @@
+"""Parties are asked whether they would accept: their rows are known, nothing is charged, and plans follow."""
+
+import json
+
+import pytest
+
+from radofed.cli.entry_point import run
+from radofed.templates import PolicyChoices
+from tests.end_to_end.test_asking import SCHEMA, table
+from tests.federation import ProcessFederation, rado
+from tests.waiting import wait_until
+
+ROWS = dict.fromkeys("abc", 3000)
+STALE = dict.fromkeys(ROWS, 100)
+ALLOWING = PolicyChoices(designs=("statistic", "moments", "gradient"), epsilon="4", delta="1e-3")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    root = tmp_path_factory.mktemp("would-accept")
+    parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=STALE) as federation:
+        (root / "schema.toml").write_text(SCHEMA)
+        federation.start_all()
+        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
+        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
+        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        yield federation
+
+
+def asking(federation) -> tuple[str, ...]:
+    return "--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml")
+
+
+def spent(federation) -> list[float]:
+    shown = [rado("ledger", "show", "--config", str(federation.member(name).config))["data"] for name in ROWS]
+    return [scope["spent"]["epsilon"] for each in shown for scope in each["scopes"] if scope["scope"] == "record"]
+
+
+def test_a_training_is_asked_about_as_a_whole_and_then_has_the_present_rows(federation):
+    """The roster's numbers are too small for curves; the parties' are not."""
+    model = federation.root / "additive.json"
+    train = ("learner", "train", "--estimator", "additive", *asking(federation), "--epsilon", "1", "--rounds", "3")
+    stops = (*train, "--option", "stop_if_straight=true", "-o", str(model))
+    assert run([*stops]) != 0, "straight by the roster's numbers"
+    found = rado(*train, "-o", str(model), "--would-accept")["data"]
+    assert found["enough"]
+    assert [question["would_accept"] for question in found["questions"]] == [ROWS] * 3
+    assert {question["what"].split()[0] for question in found["questions"]} != set()
+    assert all(0.9 < question["epsilon_if_others_collude"] <= 1 for question in found["questions"])
+    assert not any(spent(federation))
+    assert rado("learner", "list", "--config", str(federation.learner.config))["data"]["unsent"] == []
+    made = rado(*stops)["data"]
+    assert made["answers"] == 3
+    assert "straight" not in (made["warning"] or "")
+    assert json.loads(model.read_text())["feature_map"]
+
+
+def test_what_does_not_fit_is_refused_without_a_charge(federation):
+    before = spent(federation)
+    words = ("learner", "statistic", "y == 1", *asking(federation), "--would-accept")
+    found = rado(*words, "--epsilon", "9")["data"]
+    assert not found["enough"]
+    assert found["questions"][0]["would_refuse"] == dict.fromkeys(ROWS, "BUDGET_EXCEEDED")
+    assert rado(*words, "--epsilon", "1/10")["data"]["enough"]
+    assert spent(federation) == before
+
+
+def test_a_question_is_no_answer_that_could_be_reused(federation):
+    words = ("learner", "statistic", "y == -1", *asking(federation), "--epsilon", "1/10")
+    rado(*words, "--would-accept")
+    assert run([*words, "--reuse"]) == 4
+    before = spent(federation)
+    assert rado(*words)["data"]["rows"] == sum(ROWS.values())
+    assert spent(federation) > before
+
+
+def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation):
+    policy = federation.directory("c") / "policy.toml"
+    policy.write_text(policy.read_text().replace('"gradient"', '"gaussian"'))
+    rado("party", "reload", "--config", str(federation.member("c").config))
+    train = ("learner", "train", "--estimator", "newton", *asking(federation), "--epsilon", "1/2")
+    found = rado(*train, "-o", str(federation.root / "n.json"), "--would-accept")["data"]
+    assert [question["would_refuse"] for question in found["questions"]] == [{}, {"c": "POLICY_DESIGN"}]
+    histogram = ("learner", "histogram", "age", *asking(federation), "--epsilon", "1/10", "--would-accept")
+    assert rado(*histogram)["data"]["enough"]
