@@ -41,8 +41,8 @@ ALL_ATTEMPTS = (
 
 WHOLE_BUDGET = (
     "The run ended before it used its whole budget, and may have done so because of earlier answers: an estimator may "
-    "stop by them, and a party may refuse predicates or a feature map that were chosen by them. So the figures are those "
-    "of the whole budget."
+    "stop by them, and a party may refuse predicates or a feature map that were chosen by them. So the figures are "
+    "those of the whole budget."
 )
 
 

@@ -398,8 +398,8 @@ class BudgetedOracle:
         A refusal or a lost attempt does not count the rest, unless answers may have decided what was refused: a party's
         policy limits the terms of a feature map and the predicates of a batch, which an estimator chooses by earlier
         answers. No party looks at a record when it refuses. Assumed: a refusal by budget, which may follow what other
-        learners asked after their own answers, and a loss are not chosen by what this learner saw. What a refusal reveals of answers to other learners is in those learners'
-        figures.
+        learners asked after their own answers, and a loss are not chosen by what this learner saw. What a refusal
+        reveals of answers to other learners is in those learners' figures.
         """
         if not self.answers and not self.unanswered:
             return None

@@ -65,6 +65,10 @@ class PartyConfig(Configuration):
     """Private signing key of this party, PEM."""
     state_directory: ConfigPath
     """Directory for contributions, the newest roster and the history. Only one node may use it at a time."""
+    decisions: ConfigPath | None = None
+    """Directory in which people decide who are other users of this machine than the node's: they see there what waits,
+    and leave a file each. It belongs to the node's user, others may write to it, and it has the sticky bit (mode 3770
+    or 1777). Default: only the node's user and root decide."""
     ledger: ConfigPath | None = None
     """The privacy ledger. Default: `ledger.sqlite` in `state_directory`."""
     policy: ConfigPath

@@ -29,6 +29,7 @@ from parties.answering.shown import ShownWork
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
 from parties.answering.witnesses import LedgerGuard
+from parties.approval.files import DecisionFiles
 from parties.approval.pause import Pauses
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
@@ -227,6 +228,7 @@ class PartyNode:
             on_charged=self._pace.charged,
             on_lost=self._watch.note_lost,
             on_worked=self._pace.worked,
+            decision_files=_decision_files(config),
         )
         self.policy = PolicyReloads(lambda: Policy.load(config.policy), self._follow_policy, self._log)
         self.data = DataReloads(
@@ -248,6 +250,13 @@ class PartyNode:
         if (settings := self._config.watch) is not None:
             opened.enter_context(WatchServer(settings, reasons=watch.reasons, samples=watch.samples, log=self._log))
         return watch
+
+    def _take_decisions(self) -> None:
+        """Record what other users decided. A directory that fails for a moment is looked at again."""
+        try:
+            self._lifecycle.gate.take_decisions(self._lifecycle.policy)
+        except OSError as error:
+            self._log.warning("decisions not read", directory=str(self._config.decisions), cause=str(error))
 
     def _follow_data(self, held: HeldData) -> None:
         """Answer later queries from these data."""
@@ -455,6 +464,7 @@ class PartyNode:
         unverified = self._guard.answer(batch.challenges, self._poll_client)
         if unverified:
             self._shown.unverified.add("CHALLENGE", unverified)
+        self._take_decisions()
         if self._may_answer and self._answered and not self._lifecycle.gate.has_news():
             return self._shown.take(batch) or unverified > 0
         # Once it may answer, and once a person has decided, it looks at all open queries again.
@@ -464,3 +474,11 @@ class PartyNode:
         else:
             self._shown.skip(batch.cursor)
         return unverified > 0
+
+
+def _decision_files(config: PartyConfig) -> DecisionFiles | None:
+    """Where other users decide. Raises ConfigurationError if the directory is not safe for it."""
+    files = DecisionFiles.of(config)
+    if files is not None:
+        files.check()
+    return files

@@ -133,15 +133,20 @@ class ApprovalRules(Configuration):
     learners: tuple[str, ...] = ()
     """Learners whose queries wait."""
     epsilon_at_least: Exact | None = None
-    """Queries wait whose attempt costs at least this epsilon in some scope, or has no bound for whole records. Default:
-    none waits for its cost."""
+    """A query waits if it, in all attempts that it allows, and what its learner spent since people last approved a
+    query of it add up to at least this epsilon, or if it has no bound for whole records. Default: none waits for its
+    cost."""
     admitted_predicates: tuple[Annotated[str, AfterValidator(_predicate)], ...] | None = None
     """Statistics wait unless each of their predicates is on this list. Default: none waits for its predicates."""
     approvers: int = Field(default=1, ge=1, le=10)
-    """Number of people who must approve. One refusal refuses the query."""
+    """Number of people who must approve, each as another user of the operating system. One refusal refuses the
+    query."""
+    users: tuple[str, ...] = ()
+    """Users of the operating system who decide. Default: whoever may write the state directory, or the directory that
+    `decisions` in `party.toml` names."""
     names: bool = False
-    """Whether a person gives a name with a decision, in addition to the operating system's user. People are then told
-    apart by these names."""
+    """Whether a person gives a name with a decision, in addition to the operating system's user, which alone tells
+    people apart."""
 
     @property
     def asks(self) -> bool:

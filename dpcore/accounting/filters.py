@@ -14,12 +14,12 @@ Two kinds of filter enforce a limit (epsilon, delta); a release is admitted if o
 Proof of the second. Fix neighbours, and let a step, given the previous ones, have distributions P_i and Q_i with
 failure d_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with D_a between P'_i and Q'_i at most
 D_i. What was released before decides d_i and D_i. Let P' and Q' be the distributions of a whole run by the P'_i and
-Q'_i, L = log dP'/dQ' and A = sum D_i. The expectation under P' of exp((a-1) (L - A)) does not grow with a step, so it is at most
-1. Let S be runs with A + c(a, w delta) <= epsilon. Then the integral over S of (dP' - e^epsilon dQ')_+ is at most the
-largest value of (1 - e^(epsilon - l)) e^(-(a-1) l), times e^((a-1) (epsilon - c)): w delta by the choice of c (Canonne,
-Kamath and Steinke, NeurIPS 2020, Proposition 12). Let v be the product of the 1 - d_i along a run: at most 1, and the
-same under both neighbours. P(S) <= integral over S of v dP' + D, where D, the probability that a step fails in a run
-that such a filter admits, is at most the largest sum of d_i of such a run. D is counted once for all orders.
+Q'_i, L = log dP'/dQ' and A = sum D_i. The expectation under P' of exp((a-1) (L - A)) does not grow with a step, so it
+is at most 1. Let S be runs with A + c(a, w delta) <= epsilon. Then the integral over S of (dP' - e^epsilon dQ')_+ is at
+most the largest value of (1 - e^(epsilon - l)) e^(-(a-1) l), times e^((a-1) (epsilon - c)): w delta by the choice of c
+(Canonne, Kamath and Steinke, NeurIPS 2020, Proposition 12). Let v be the product of the 1 - d_i along a run: at most 1,
+and the same under both neighbours. P(S) <= integral over S of v dP' + D, where D, the probability that a step fails in
+a run that such a filter admits, is at most the largest sum of d_i of such a run. D is counted once for all orders.
 
 Proof that any may admit. Sums only grow, so a run that satisfies a filter at its end did so at every step, and is the
 same run as if that filter alone decided. Split any S into the runs that satisfy the basic filter, those of the others
@@ -234,7 +234,7 @@ class PrivacyLimit:
         share = MIXED_SHARE * self.delta / max(1, len(others))
         return (*orders, *((s, conversion(s, share)) for s in others))
 
-    def _orders_for(self, total: Loss) -> tuple[tuple[Fraction, Fraction], ...]:
+    def orders_for(self, total: Loss) -> tuple[tuple[Fraction, Fraction], ...]:
         """The orders that may admit more besides `total`."""
         if total.failure > (EARLIER_FAILURE_SHARE if total.is_earlier else FAILURE_SHARE) * self.delta:
             return ()
@@ -246,7 +246,7 @@ class PrivacyLimit:
         """Whether a total loss is within the limit."""
         if total.epsilon <= self.epsilon and total.delta <= BASIC_SHARE * self.delta:
             return True
-        return any(total.divergence(s) + constant <= self.epsilon for s, constant in self._orders_for(total))
+        return any(total.divergence(s) + constant <= self.epsilon for s, constant in self.orders_for(total))
 
     def spent(self, total: Loss) -> float:
         """The epsilon at this limit's delta that `total` is shown to have: at most `epsilon` if it is admitted.
@@ -256,7 +256,7 @@ class PrivacyLimit:
         exact = total.epsilon if total.delta <= BASIC_SHARE * self.delta else None
         if total.is_earlier:
             return _least_limit(self.delta, total, math.inf if exact is None else float(exact))
-        bounds = [total.divergence(s) + constant for s, constant in self._orders_for(total)]
+        bounds = [total.divergence(s) + constant for s, constant in self.orders_for(total)]
         found = min((bound for bound in (*bounds, exact) if bound is not None), default=None)
         return math.inf if found is None else max(0.0, float(found))
 
@@ -276,7 +276,7 @@ class PrivacyLimit:
 
     def _remaining_rho(self, total: Loss) -> Fraction:
         """The rho of one more release, without a curve or a failure, that the orders admit in addition to `total`."""
-        rooms = ((self.epsilon - total.divergence(s) - constant) / (1 + s) for s, constant in self._orders_for(total))
+        rooms = ((self.epsilon - total.divergence(s) - constant) / (1 + s) for s, constant in self.orders_for(total))
         return max((Fraction(0), *rooms))
 
     def left(self, total: Loss) -> "Left":
@@ -315,7 +315,7 @@ def _remaining_pure(limit: PrivacyLimit, total: Loss) -> float:
     if total.delta <= BASIC_SHARE * limit.delta:
         sure.append(limit.epsilon - total.epsilon)
     found = list(sure)
-    for s, constant in limit._orders_for(total):
+    for s, constant in limit.orders_for(total):
         room = limit.epsilon - total.divergence(s) - constant
         if room > 0:
             # No order adds more than epsilon.

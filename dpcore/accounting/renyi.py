@@ -38,8 +38,9 @@ _FIRST = Fraction(1, 1 << 10)
 def pure_curve(epsilon: Fraction) -> Curve:
     """The curve of every (epsilon, 0)-private release: that of randomized response (dpcore.accounting.pure).
 
-    Its loss is epsilon with probability 1 / (1 + e^-epsilon) and otherwise -epsilon, so E[e^(s l)] is e^(s epsilon) (1 +
-    e^(-(2s+1) epsilon)) / (1 + e^-epsilon). No order costs more than epsilon. Raises PlanError if epsilon is negative.
+    Its loss is epsilon with probability 1 / (1 + e^-epsilon) and otherwise -epsilon, so E[e^(s l)] is e^(s epsilon) (1
+    + e^(-(2s+1) epsilon)) / (1 + e^-epsilon). No order costs more than epsilon. Raises PlanError if epsilon is
+    negative.
     """
     if epsilon < 0:
         raise PlanError(f"a pure epsilon of {epsilon}: give 0 or more")
@@ -143,7 +144,7 @@ def _raised(value: Fraction) -> Fraction:
 
 
 def _least_rho(log_moment: Callable[[Fraction], Fraction], epsilon: Fraction) -> Fraction:
-    """A rho with D_a <= a rho for all a > 1, from K(s) = s D_(1+s): as `of_count`, and at most that of all pure ones."""
+    """A rho with D_a <= a rho for all a > 1, from K(s) = s D_(1+s), found as in `of_count`."""
     s, largest = _FIRST, float(up(epsilon))
     k = float(up(_raised(log_moment(s))))
     rho = k / float(s)

@@ -127,6 +127,10 @@ class Attempts:
         """The charge that is reserved or charged for an attempt; None if there is none (any more)."""
         return self._ledger.cost(held.query_id, held.attempt)
 
+    def charges_of(self, learner: str, since_unix_s: float) -> list[tuple[bytes, Charge]]:
+        """See `Ledger.charges_of`."""
+        return self._ledger.charges_of(learner, since_unix_s)
+
     def ledger_state(self) -> LedgerState:
         """What is spent and left in each scope, under the lifetime limits."""
         return self._ledger.state()

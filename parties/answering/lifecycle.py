@@ -26,6 +26,7 @@ from parties.answering.refusals import SentRefusals
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.uploads import Uploads
 from parties.answering.withdrawals import Withdrawals
+from parties.approval.files import DecisionFiles
 from parties.approval.gate import Gate
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError
@@ -69,11 +70,13 @@ class QueryLifecycle:
         on_charged: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
         on_worked: Callable[[float], None] = lambda _: None,
+        decision_files: DecisionFiles | None = None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
 
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
         on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
+        decision_files: where other users decide; None if only this process's user does.
 
         Raises SeededRandomRefusedError for any source except the system's.
         """
@@ -84,7 +87,7 @@ class QueryLifecycle:
         self._may_answer, self._on_lost, self._on_worked = may_answer, on_lost, on_worked
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
-        self.gate = Gate(history, clock)
+        self.gate = Gate(history, attempts.charges_of, clock, decision_files)
         # The work for which the acceptance, or that the contribution is ready, was sent.
         self._delivered: dict[tuple[bytes, int], Work] = {}
         self._announced: dict[tuple[bytes, int], Work] = {}

@@ -1,11 +1,14 @@
 """People's decisions on queries: recorded in the party's history, counted by the policy of the moment.
 
 A decision is on a query's digest, so it holds for exactly the signed query that was shown, and for each of its
-attempts. Whoever may write the party's state directory may decide: the operating system's user is what it says, a name
-is what a person typed.
+attempts. Who decided is a user of the operating system: of the process that decides, by its real user id, or the owner
+of a file that a person left for the node (parties.approval.files). No variable of the environment says it, and a name
+is only what a person typed. Two approvals are those of two users. Whoever may write the party's state directory, the
+node's user and root, could change the record of what others decided.
 """
 
-import getpass
+import os
+import pwd
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -21,9 +24,17 @@ class DecisionError(RadofedError, ValueError):
     """A decision that does not count, and why. Nothing was recorded."""
 
 
+def user_name(uid: int) -> str:
+    """The name of an operating system's user, by the system's own table; without an entry there, its number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
 @dataclass(frozen=True)
 class Person:
-    """Who decides. user: of the operating system. name: as given, or empty."""
+    """Who decides. user: of the operating system, which alone tells people apart. name: as given, or empty."""
 
     user: str
     name: str = ""
@@ -33,7 +44,7 @@ class Person:
         """The user of this process, with the given name. Raises DecisionError if the name is not printable."""
         if len(name) > LONGEST_TEXT or not name.isprintable():
             raise DecisionError(f"a name has at most {LONGEST_TEXT} printable characters")
-        return cls(getpass.getuser(), " ".join(name.split()))
+        return cls(user_name(os.getuid()), " ".join(name.split()))
 
     @property
     def names(self) -> frozenset[str]:
@@ -100,7 +111,7 @@ class Decisions:
         """What the decisions on a query amount to under this policy: a refusal refuses, whoever approved."""
         decisions = self.of(query_id)
         people = {
-            key(decision.person, policy)
+            key(decision.person)
             for decision in decisions
             if decision.approves and not why_not(decision.person, learner, policy)
         }
@@ -110,6 +121,17 @@ class Decisions:
         else:
             verdict = Verdict.APPROVED if len(people) >= needed else Verdict.UNDECIDED
         return Decided(verdict, decisions, len(people), needed)
+
+    def last_approval(self, learner: str, policy: Policy) -> float:
+        """When people last approved a query of this learner, in Unix seconds; 0 if they never did."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT query_id, max(at_unix_s) AS newest FROM decisions JOIN queries USING (query_id) "
+                "WHERE learner = ? AND approves = 1 GROUP BY query_id ORDER BY newest DESC",
+                (learner,),
+            ).fetchall()
+        approved = (at for query_id, at in rows if self.decided(query_id, learner, policy).verdict is Verdict.APPROVED)
+        return next(approved, 0.0)
 
     def decide(
         self, query_id: bytes, learner: str, policy: Policy, decision: Decision, *, still_waits: bool
@@ -121,7 +143,7 @@ class Decisions:
         """
         with self._database.transaction() as connection:
             before = self.decided(query_id, learner, policy)
-            own = [each for each in before.decisions if key(each.person, policy) == key(decision.person, policy)]
+            own = [each for each in before.decisions if key(each.person) == key(decision.person)]
             if any(each.approves == decision.approves for each in own):
                 return before
             if not still_waits:
@@ -136,7 +158,7 @@ class Decisions:
                 "approves = excluded.approves, reason = excluded.reason, at_unix_s = excluded.at_unix_s",
                 (
                     query_id,
-                    key(decision.person, policy),
+                    key(decision.person),
                     decision.person.user,
                     decision.person.name,
                     decision.approves,
@@ -147,15 +169,18 @@ class Decisions:
             return self.decided(query_id, learner, policy)
 
 
-def key(person: Person, policy: Policy) -> str:
-    """What tells people apart under this policy: the name if it asks for names, otherwise the user."""
-    return (person.name if policy.approval.names else person.user).casefold()
+def key(person: Person) -> str:
+    """What tells people apart: the user, never a name, which anybody can type."""
+    return person.user.casefold()
 
 
 def why_not(person: Person, learner: str, policy: Policy) -> str:
     """Why a person may not decide on a learner's queries; empty if they may."""
     if policy.approval.names and not person.name:
         return "the policy asks for names: say who decides, with --name"
+    users = policy.approval.users
+    if users and key(person) not in {user.casefold() for user in users}:
+        return f"{person} is not among the users who decide by the policy: {', '.join(users)}"
     asking = {name.casefold() for name in policy.requesters(learner)}
     if person.names & asking:
         return f"{person} asks with the key of learner {learner!r}, and does not decide on its queries"

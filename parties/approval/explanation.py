@@ -10,7 +10,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from parties.approval.decisions import Decided, Decisions
-from parties.approval.reasons import reasons
+from parties.approval.reasons import cost_without_approval, reasons
 from parties.config import PartyConfig
 from parties.history.costs import ScopeCost, costs
 from parties.history.history import Shown
@@ -110,15 +110,16 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
     opened = _opened(shown, shown.envelope, roster)
     charge, recorded = shown.charge, reader.ledger.attempts_of(shown.query_id)
     before = reader.ledger.merged_events(now_unix_s)
-    events = [*before]
+    events, decisions = [*before], Decisions(reader.database)
+    unapproved = cost_without_approval(decisions, reader.ledger.charges_of, shown.query_id, shown.learner, policy)
     if charge is not None and not recorded:
         events.append(Event(charge, charged=True, recorded_at_unix_s=now_unix_s))
     return Explanation(
         query_id=shown.query_id,
         asked=Asked.of(opened.query),
-        reasons=tuple(reasons(policy.approval, opened.query, charge or Charge())),
+        reasons=tuple(reasons(policy.approval, opened.query, charge or Charge(), unapproved)),
         refusal="" if recorded else _refusal(opened, roster, policy, config.name, charge, before, now_unix_s),
-        decided=Decisions(reader.database).decided(shown.query_id, shown.learner, policy),
+        decided=decisions.decided(shown.query_id, shown.learner, policy),
         rows=shown.rows,
         upload_bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
         numbers=opened.query.length,

@@ -6,21 +6,28 @@ approval is looked up when the acceptance is made, and again before the charge, 
 
 from collections.abc import Callable
 
-from parties.approval.decisions import Decided, Decisions, Verdict
-from parties.approval.reasons import reasons
-from parties.history.history import History, What
+from parties.approval.decisions import Decided, DecisionError, Decisions, Verdict
+from parties.approval.files import DecisionFiles, Waiting
+from parties.approval.reasons import ChargesOf, cost_without_approval, reasons
+from parties.history.history import History, Shown, What
 from parties.ledger.charges import Charge
 from parties.policy import Policy
 from wire.errors import Code, WireError
-from wire.query import OpenedQuery
+from wire.query import OpenedQuery, Query
 
 
 class Gate:
     """The approvals of one party's node."""
 
-    def __init__(self, history: History, clock: Callable[[], float]) -> None:
-        """clock: Unix seconds."""
-        self._history, self._clock = history, clock
+    def __init__(
+        self,
+        history: History,
+        charges_of: ChargesOf,
+        clock: Callable[[], float],
+        files: DecisionFiles | None = None,
+    ) -> None:
+        """charges_of: of the ledger. clock: Unix seconds. files: where other users decide, if they do."""
+        self._history, self._charges_of, self._clock, self._files = history, charges_of, clock, files
         self._decisions = Decisions(history.database)
         # How many decisions there were on each query that waits when it was last looked at.
         self._waiting: dict[bytes, int] = {}
@@ -30,7 +37,7 @@ class Gate:
 
         charge: of this attempt. Raises WireError(PERSON_REFUSED) if a person refused the query.
         """
-        found = reasons(policy.approval, opened.query, charge)
+        found = self._reasons(opened, charge, policy)
         decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
         if decided.verdict is Verdict.REFUSED:
             raise _refused(decided)
@@ -50,8 +57,12 @@ class Gate:
         decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
         if decided.verdict is Verdict.REFUSED:
             raise _refused(decided)
-        if decided.verdict is Verdict.UNDECIDED and reasons(policy.approval, opened.query, charge):
+        if decided.verdict is Verdict.UNDECIDED and self._reasons(opened, charge, policy):
             raise WireError(Code.PERSON_REFUSED, "The policy asks for approval now, and too few people approved it.")
+
+    def _reasons(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> list[str]:
+        before = cost_without_approval(self._decisions, self._charges_of, opened.query_id, opened.query.learner, policy)
+        return reasons(policy.approval, opened.query, charge, before)
 
     def has_news(self) -> bool:
         """Whether a person decided on a query that waits, since this was last asked."""
@@ -60,6 +71,41 @@ class Gate:
             if (count := len(self._decisions.of(query_id))) != known:
                 news, self._waiting[query_id] = True, count
         return news
+
+    def take_decisions(self, policy: Policy) -> None:
+        """Record what other users decided in the directory for it, and show what waits there. Raises OSError."""
+        if self._files is None:
+            return
+        shown = self._history.waiting(self._clock())
+        waiting = {each.query_id: each.learner for each in shown}
+        for left in self._files.left():
+            cause, learner = left.cause, waiting.get(left.query_id)
+            if left.decision is not None and learner is None:
+                cause = "this query does not wait for a decision (any more)"
+            elif left.decision is not None and learner is not None:
+                try:
+                    found = self._decisions.decide(left.query_id, learner, policy, left.decision, still_waits=True)
+                except DecisionError as error:
+                    cause = str(error)
+                else:
+                    words = f"{found.verdict.value}: {found.counted} of {found.needed} approvals"
+                    self._files.taken(left, words, counted=True)
+                    continue
+            self._files.taken(left, cause, counted=False)
+        still = [each for each in shown if self._history.waits(each.query_id) and self._undecided(each, policy)]
+        self._files.keep_only({each.query_id for each in still})
+        for each in still:
+            if each.envelope is not None and not self._files.shows(each.query_id):
+                query = Query.from_bytes(each.envelope.payload)
+                due = query.created_at_unix_s + query.answer_within_s
+                events = self._history.events([each.query_id])[each.query_id]
+                why = [event.details["reasons"] for event in events if event.what is What.WAITS][-1]
+                needed = policy.approval.approvers
+                cost = "unknown" if each.charge is None else str(each.charge)
+                self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed))
+
+    def _undecided(self, shown: Shown, policy: Policy) -> bool:
+        return self._decisions.decided(shown.query_id, shown.learner, policy).verdict is Verdict.UNDECIDED
 
     def gone(self, query_id: bytes, attempt: int) -> None:
         """Note that a query is over, if it waited: no one decided in time, so it counts as refused."""

@@ -199,7 +199,7 @@ def _parts(loss: Loss) -> list[Any]:
 def _loss(parts: list[Any]) -> Loss:
     """The inverse of `_parts`. Up to format 4 there was no curve."""
     epsilon, delta, rho, failure = map(_exact, parts[:4])
-    if len(parts) > 4:  # noqa: PLR2004  (the four that every format has)
+    if len(parts) > 4:
         ((curved, *curve),) = parts[4:] if parts[4] else (["0/1"],)
         return Loss(epsilon, delta, rho, failure, tuple(map(_exact, curve)), _exact(curved))
     is_pure = delta == failure == 0

@@ -358,6 +358,15 @@ class Ledger:
             ).fetchone()
         return None if found is None else float(found)
 
+    def charges_of(self, learner: str, since_unix_s: float) -> list[tuple[bytes, Charge]]:
+        """The query and the cost of each attempt of a learner that is charged or reserved, from a time on."""
+        with self.database.transaction() as connection:
+            rows = connection.execute(
+                "SELECT query_id, bounds, learner, epoch FROM events WHERE learner = ? AND recorded_at_unix_s >= ?",
+                (learner, since_unix_s),
+            ).fetchall()
+        return [(query_id, read_charge(*charge)) for query_id, *charge in rows]
+
     def charged_queries(self) -> list[tuple[bytes, str, float]]:
         """Id, learner and time of the first charge, in Unix seconds, of every query that was charged."""
         with self.database.transaction() as connection:

@@ -1,7 +1,7 @@
 """`rado party pending | explain | approve | refuse | pause | resume`: people decide what their party answers."""
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from parties.approval.deciding import Pending
+    from parties.approval.files import DecisionFiles, Waiting
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+# A node looks for decisions between two polls, which take a few seconds.
+_NODE_LOOKS_WITHIN_S, _LOOK_EVERY_S = 20.0, 0.2
 
 QueryArgument = Annotated[str, typer.Argument(help="The first digits of the query's id.", metavar="QUERY")]
 NameOption = Annotated[str, typer.Option("--name", help="Who decides; the policy may ask for it.")]
@@ -31,12 +35,15 @@ def pending(
 ) -> Result:
     """Show the queries that wait for a person's decision, oldest first."""
     from parties.approval.deciding import pending as find_pending
+    from parties.approval.files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.signed_fields import signed_lines
 
-    now = time.time()
-    with HistoryReader(PartyConfig.load(config)) as reader:
+    loaded, now = PartyConfig.load(config), time.time()
+    if (files := DecisionFiles.for_others(loaded)) is not None:
+        return _pending_in(files, full=full)
+    with HistoryReader(loaded) as reader:
         found = find_pending(reader, now)
     data = [
         {
@@ -83,10 +90,14 @@ def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Resu
     No value of a row is read for it, and nothing is charged.
     """
     from parties.approval.explanation import explain as explained
+    from parties.approval.files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
 
     loaded = PartyConfig.load(config)
+    if (files := DecisionFiles.for_others(loaded)) is not None:
+        waiting = files.find(query)
+        return Result(_data_of(waiting), in_lines(_lines_of(waiting)))
     with HistoryReader(loaded) as reader:
         found = explained(loaded, reader, query, time.time())
     return Result(found.to_dict(), in_lines(found.lines()))
@@ -112,11 +123,14 @@ def refuse(
 def _decided(config: "Path", query: str, name: str, reason: str, *, approves: bool) -> Result:
     from parties.approval.deciding import decide
     from parties.approval.decisions import Person
+    from parties.approval.files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.signed_fields import signed_lines
 
     loaded = PartyConfig.load(config)
+    if (files := DecisionFiles.for_others(loaded)) is not None:
+        return _left(files, query, name, reason, approves=approves)
     with HistoryReader(loaded) as reader:
         found = reader.find(query)
     query_id = found.shown.query_id.hex()
@@ -133,6 +147,81 @@ def _decided(config: "Path", query: str, name: str, reason: str, *, approves: bo
     lines += [str(each) for each in decided.decisions]
     lines.append(f"{decided.verdict.value}: {decided.counted} of {decided.needed} approvals")
     return Result(data, in_lines(lines))
+
+
+def _left(files: "DecisionFiles", query: str, name: str, reason: str, *, approves: bool) -> Result:
+    """Leave this user's decision for the node, and wait for what it says of it."""
+    from parties.approval.decisions import DecisionError
+    from wire.signed_fields import signed_lines, signed_parts
+
+    found = files.find(query)
+    try:
+        since = files.leave(found.query_id, approves=approves, name=name, reason=reason)
+    except OSError as error:
+        raise DecisionError(
+            f"{files.directory}: {error.strerror}; ask the operator to let you write into this directory"
+        ) from error
+    lines = [f"query {found.query_id.hex()}"]
+    lines += signed_lines(signed_parts(found.envelope.payload)) if approves else []
+    data = {"query_id": found.query_id.hex(), "approves": approves}
+    end = time.monotonic() + _NODE_LOOKS_WITHIN_S
+    while time.monotonic() < end:
+        if (outcome := files.outcome(found.query_id, since)) is not None:
+            counted, words = outcome
+            if not counted:
+                raise DecisionError(words)
+            return Result({**data, "counted": True, "outcome": words}, in_lines([*lines, words]))
+        time.sleep(_LOOK_EVERY_S)
+    words = "left for the node, which did not look yet; it counts when it does, if the query still waits then"
+    return Result({**data, "counted": None, "outcome": words}, in_lines([*lines, words]))
+
+
+def _pending_in(files: "DecisionFiles", *, full: bool) -> Result:
+    found = files.waiting()
+    data = [_data_of(each, full=full) for each in found]
+    if not found:
+        return Result({"pending": data}, "no query waits for a decision")
+    if full:
+        return Result({"pending": data}, in_lines([line for each in found for line in _lines_of(each)]))
+    header = ("query", "learner", "asked", "waits because", "answers due", "approvals needed")
+    rows = []
+    for each, shown in zip(found, data, strict=True):
+        due, why = local_time(each.answers_due_unix_s), "; ".join(each.reasons)
+        rows.append((each.query_id.hex()[:10], shown["learner"], shown["asked"], why, due, str(each.needed)))
+    return Result({"pending": data}, wrapped(header, rows, "`rado party explain QUERY` shows all that was signed"))
+
+
+def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
+    from wire.query import Query
+    from wire.signed_fields import signed_parts
+
+    query = Query.from_bytes(waiting.envelope.payload)
+    return {
+        "query_id": waiting.query_id.hex(),
+        "learner": query.learner,
+        "kind": query.kind.name,
+        "asked": query.kind.words(),
+        "reasons": list(waiting.reasons),
+        "cost": waiting.cost,
+        "answers_due_unix_s": waiting.answers_due_unix_s,
+        "approvals_needed": waiting.needed,
+        **({"signed": [part.to_dict() for part in signed_parts(waiting.envelope.payload)]} if full else {}),
+    }
+
+
+def _lines_of(waiting: "Waiting") -> list[str]:
+    from wire.asked import Asked
+    from wire.query import Query
+    from wire.signed_fields import signed_lines, signed_parts
+
+    return [
+        f"query {waiting.query_id.hex()}",
+        *Asked.of(Query.from_bytes(waiting.envelope.payload)).lines(),
+        f"cost of an attempt, as this party's node counts it: {waiting.cost}",
+        *(f"waits because {reason}" for reason in waiting.reasons),
+        f"answers due {local_time(waiting.answers_due_unix_s)}; {waiting.needed} approvals needed",
+        *signed_lines(signed_parts(waiting.envelope.payload)),
+    ]
 
 
 def pause(_output: Output, config: ConfigOption, name: NameOption = "", reason: ReasonOption = "") -> Result:

@@ -24,6 +24,7 @@ from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
+from parties.approval.files import DecisionFiles
 from parties.database import LedgerOwner
 from parties.history.database import FILE as HISTORY_FILE
 from parties.history.database import HistoryDatabase
@@ -235,6 +236,7 @@ class Ada:
     spool_bytes: int = 10_000_000
     schema: Schema = SCHEMA
     policy: Policy | None = None
+    decision_files: DecisionFiles | None = None
 
     def __post_init__(self):
         self.hub = Hub(self.world)
@@ -272,6 +274,7 @@ class Ada:
             clock=lambda: time.time() + self.offset_s,
             on_charged=self._charged,
             on_lost=self._lost,
+            decision_files=self.decision_files,
         )
 
     def _charged(self) -> None:

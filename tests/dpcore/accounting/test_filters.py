@@ -200,7 +200,7 @@ def test_what_the_earlier_rule_admitted_still_fits_and_nothing_is_admitted_twice
         assert LIMIT.admits(earlier)
         assert LIMIT.spent(earlier) <= 10 * (1 + 1e-9)
     # Of the shares of delta of later versions it has only those that it had: one order.
-    assert len(LIMIT._orders_for(earlier)) <= 1
+    assert len(LIMIT.orders_for(earlier)) <= 1
 
 
 @given(losses)

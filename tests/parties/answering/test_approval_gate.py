@@ -1,12 +1,18 @@
 """A query that waits for a person: nothing exists for it before the approval, and the approval is looked at again."""
 
+import time
+from decimal import Decimal
+
 import pytest
 
 from parties.answering.attempts import AttemptState
 from parties.approval.decisions import Decision, Decisions, Person
+from parties.approval.reasons import largest_epsilon
 from parties.history.history import What
+from parties.ledger.charges import charge_for
 from parties.policy import ApprovalRules
 from tests.parties.party_world import Ada, limits, ready
+from tests.parties.report.report_world import ROWS, ada_at, statistic
 from wire.errors import Code
 from wire.status import PartyState, Phase
 
@@ -120,3 +126,54 @@ def test_each_attempt_may_wait(asking):
     asking.go(envelope, attempt=2)
     assert asking.hub.accepted == [True]
     assert [each.query_id for each in asking.history.waiting(0.0)] == [envelope.payload_hash]
+
+
+@pytest.fixture
+def by_cost(world, tmp_path):
+    """A party that asks people from a sum of a given multiple of one query's epsilon on, and that epsilon."""
+
+    def made(times):
+        ada = ada_at(world, tmp_path)
+        each = largest_epsilon(charge_for(statistic(world, max_attempts=1), ROWS))
+        rules = ApprovalRules(epsilon_at_least=str(Decimal(float(each)) * times))
+        ada.lifecycle.follow(ada.lifecycle.policy.model_copy(update={"approval": rules}))
+        return ada
+
+    return made
+
+
+def test_many_small_queries_wait_once_their_sum_is_large(world, by_cost):
+    """Otherwise a learner spends all of a limit in pieces that no person sees."""
+    ada = by_cost(Decimal("2.5"))
+    asked = []
+    for _ in range(4):
+        envelope = world.ask(statistic(world, max_attempts=1))
+        ada.go(envelope)
+        asked.append((envelope, len(ada.hub.accepted)))
+    assert [accepted for _, accepted in asked] == [1, 2, 2, 2]
+    (third, _), (fourth, _) = asked[2:]
+    waits = ada.history.events([third.payload_hash])[third.payload_hash][-1].details["reasons"]
+    assert "spent since its last approval" in waits[0]
+    # After an approval it begins anew, and what was approved does not count again.
+    Decisions(ada.history.database).decide(
+        third.payload_hash,
+        "lea",
+        ada.lifecycle.policy,
+        Decision(Person("officer"), approves=True, reason="", at_unix_s=time.time() + 1),
+        still_waits=True,
+    )
+    ada.offset_s = 2.0
+    ada.go(third, state=PartyState.PENDING)
+    ada.go(fourth, state=PartyState.PENDING)
+    assert len(ada.hub.accepted) == 4
+    ada.go(world.ask(statistic(world, max_attempts=2)))
+    assert len(ada.hub.accepted) == 4
+    assert len(ada.history.waiting(0.0)) == 1
+
+
+def test_a_query_that_may_be_asked_again_counts_each_attempt(world, by_cost):
+    ada = by_cost(2)
+    ada.go(world.ask(statistic(world, max_attempts=3)))
+    assert (ada.hub.accepted, len(ada.history.waiting(0.0))) == ([], 1)
+    ada.go(world.ask(statistic(world, max_attempts=1)))
+    assert ada.hub.accepted == [True]

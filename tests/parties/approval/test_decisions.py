@@ -1,5 +1,7 @@
 """People's decisions: whose counts, how many are needed, what comes too late."""
 
+import os
+import pwd
 import threading
 
 import pytest
@@ -29,7 +31,7 @@ def decide(decisions, person, *, approves=True, under=None, still_waits=True, re
     return decisions.decide(QUERY, "lea", under or policy(), decision, still_waits=still_waits)
 
 
-ANN, BOB, CAT = (Person("officer", name) for name in ("Ann", "Bob", "Cat"))
+ANN, BOB, CAT = (Person(user, name) for user, name in (("officer", "Ann"), ("second", "Bob"), ("third", "Cat")))
 
 
 def test_one_approval_approves(decisions):
@@ -41,11 +43,11 @@ def test_one_approval_approves(decisions):
     assert decisions.decided(b"r" * 32, "lea", policy()).verdict is Verdict.UNDECIDED
 
 
-def test_two_people_are_told_apart_by_name_where_names_are_asked_for(decisions):
+def test_two_names_of_one_user_are_one_person_also_where_names_are_asked_for(decisions):
+    """Anybody can type a name."""
     two = policy(approvers=2, names=True)
     assert decide(decisions, ANN, under=two).verdict is Verdict.UNDECIDED
-    # Again by the same person, in another spelling.
-    assert decide(decisions, Person("officer", "ANN"), under=two).counted == 1
+    assert decide(decisions, Person("officer", "Bob"), under=two).counted == 1
     found = decide(decisions, BOB, under=two)
     assert (found.verdict, found.counted, found.needed) == (Verdict.APPROVED, 2, 2)
 
@@ -53,7 +55,7 @@ def test_two_people_are_told_apart_by_name_where_names_are_asked_for(decisions):
 def test_two_names_of_one_user_are_one_person_where_no_names_are_asked_for(decisions):
     two = policy(approvers=2)
     decide(decisions, ANN, under=two)
-    assert decide(decisions, BOB, under=two).verdict is Verdict.UNDECIDED
+    assert decide(decisions, Person("officer", "Bob"), under=two).verdict is Verdict.UNDECIDED
     assert decide(decisions, Person("second"), under=two).verdict is Verdict.APPROVED
 
 
@@ -61,7 +63,7 @@ def test_one_refusal_refuses(decisions):
     two = policy(approvers=2, names=True)
     decide(decisions, ANN, under=two)
     assert decide(decisions, BOB, approves=False, under=two).verdict is Verdict.REFUSED
-    with pytest.raises(DecisionError, match=r"already refused, by Ann \(officer\), Bob \(officer\)"):
+    with pytest.raises(DecisionError, match=r"already refused, by Ann \(officer\), Bob \(second\)"):
         decide(decisions, CAT, under=two)
 
 
@@ -111,7 +113,7 @@ def test_the_policy_of_the_moment_counts(decisions):
 
 
 def test_people_who_decide_at_once_are_all_counted(decisions):
-    people, rules = [Person("officer", f"person {n}") for n in range(8)], policy(approvers=8, names=True)
+    people, rules = [Person(f"user {n}", f"person {n}") for n in range(8)], policy(approvers=8, names=True)
     start = threading.Barrier(len(people))
 
     def one(person):
@@ -130,3 +132,18 @@ def test_people_who_decide_at_once_are_all_counted(decisions):
 def test_a_name_that_cannot_be_shown_is_refused(name):
     with pytest.raises(DecisionError, match="printable"):
         Person.present(name)
+
+
+def test_a_person_is_the_real_user_whatever_the_environment_says(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "alice")
+    assert Person.present("Ann Lee") == Person(pwd.getpwuid(os.getuid()).pw_name, "Ann Lee")
+
+
+def test_only_the_users_that_the_policy_names_decide(decisions):
+    named = policy(users=("second", "Third"))
+    with pytest.raises(DecisionError, match="not among the users who decide"):
+        decide(decisions, ANN, under=named)
+    assert decide(decisions, CAT, under=named).verdict is Verdict.APPROVED
+    # Of a time when anybody could decide.
+    assert decisions.decided(QUERY, "lea", policy(users=("second",))).verdict is Verdict.UNDECIDED

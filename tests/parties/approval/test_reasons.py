@@ -43,7 +43,7 @@ def test_without_a_rule_nothing_waits(why):
         ({"everything": True}, "every query"),
         ({"designs": ("dp-feat",)}, "kind 'dp-feat'"),
         ({"learners": ("lea",)}, "learner 'lea'"),
-        ({"epsilon_at_least": "0.5"}, "costs epsilon 0.5"),
+        ({"epsilon_at_least": "1.5"}, "epsilon 0.5 in each of 3 attempts"),
     ],
 )
 def test_each_rule(why, rules, reason):
@@ -53,10 +53,21 @@ def test_each_rule(why, rules, reason):
 
 
 @pytest.mark.parametrize(
-    "rules", [{"designs": ("moments",)}, {"learners": ("leo",)}, {"epsilon_at_least": "0.51"}, {"everything": False}]
+    "rules", [{"designs": ("moments",)}, {"learners": ("leo",)}, {"epsilon_at_least": "1.51"}, {"everything": False}]
 )
 def test_other_queries_do_not_wait(why, rules):
     assert why(**rules) == []
+
+
+def test_all_attempts_and_what_was_spent_since_the_last_approval_count(world):
+    rules = ApprovalRules(epsilon_at_least="1")
+    query = world.query(max_attempts=1)
+    assert reasons(rules, query, COST) == []
+    assert reasons(rules, query, COST, Fraction(49, 100)) == []
+    (found,) = reasons(rules, query, COST, Fraction(1, 2))
+    assert "in its one attempt, after 0.5 that 'lea' spent since its last approval" in found
+    assert reasons(rules, world.query(max_attempts=2), COST) != []
+    assert reasons(rules, query, COST, float("inf")) != []
 
 
 def test_no_bound_for_records_is_the_highest_cost(why):
