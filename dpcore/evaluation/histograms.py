@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle
 from dpcore.estimators.private_histograms import Cells
-from dpcore.evaluation.evaluation import Proportion
 from dpcore.evaluation.intervals import CellNoise, Count, Interval, interval_on_distribution, interval_on_rows
+from dpcore.evaluation.proportions import Proportion
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import Affine, And, NonNegative, Not, Predicate
 from dpcore.records.feature_map import in_units_of, stored

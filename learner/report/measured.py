@@ -147,7 +147,8 @@ def measure(model: Model, table: Any) -> Measured:
     is usable. Warns if some are not, or many cells were changed.
     """
     rows = OwnRows(model.schema, table)
-    found = evaluate(model.theta, rows, bins=OWN_BINS, unseen=True, feature_map=model.feature_map)
+    options: dict[str, Any] = {"bins": OWN_BINS, "edges_part": Fraction(0), "feature_map": model.feature_map}
+    found = evaluate(model.theta, rows, unseen=True, **options)
     return Measured(figures=Figures.model_validate(found.to_dict()), own=True, privacy=None, changes=rows.changes)
 
 

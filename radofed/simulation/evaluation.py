@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
-from dpcore.evaluation.evaluation import Proportion
+from dpcore.evaluation.proportions import Proportion
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import nearest
 from dpcore.statistics.moments import Moments

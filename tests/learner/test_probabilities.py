@@ -105,7 +105,7 @@ def test_a_calibrated_model_is_calibrated(federation, tmp_path):
     # Decisions stay those of the scores.
     assert np.array_equal(predict(again, table).labels, predict(wrong, table).labels)
     assert "calibrated on an evaluation over about " in in_words(again)
-    assert " rows that it may have been trained on: the shares of positive rows in 20 bins" in in_words(again)
+    assert " rows that it may have been trained on: the shares of positive rows in 9 bins" in in_words(again)
     exported = again.to_original_units()["probability"]
     assert exported["kind"] == "calibrated"
     scores = predict(again, table).scores

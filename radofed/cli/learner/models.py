@@ -21,7 +21,7 @@ from radofed.cli.arguments import (
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, within
 from radofed.cli.output import Output, Result
-from radofed.common.options import named_options
+from radofed.common.options import exact, named_options
 from radofed.common.printing import in_lines, listed
 
 if TYPE_CHECKING:
@@ -223,10 +223,17 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
     config: Config = None,
     epsilon: Epsilon = None,
-    delta: Delta = "1e-6",
+    delta: Delta = "0",
     confidence: Annotated[float, typer.Option(help="Confidence of all intervals together.")] = 0.95,
-    bins: Annotated[int, typer.Option(help="Number of bins of scores, for calibration and ROC.")] = 20,
-    scale: Annotated[float, typer.Option(help="Scale of the bins, for scores that are not log odds.")] = 1.0,
+    bins: Annotated[
+        int | None,
+        typer.Option(help="Number of bins of scores, for calibration and ROC. Default: 8, or 20 at even steps."),
+    ] = None,
+    scale: Annotated[float, typer.Option(help="Scale of the scores, for scores that are not log odds.")] = 1.0,
+    edges_part: Annotated[
+        str,
+        typer.Option(help="Part of epsilon that finds where scores are; exact. 0: bins at even steps of probability."),
+    ] = "1/8",
     calibrated: Annotated[
         Path | None,
         typer.Option(help="Write the model with probabilities, calibrated on this evaluation, to this new file."),
@@ -244,8 +251,9 @@ def evaluate(
 
     Prints error, rates, calibration and ROC, with intervals. A model that was trained with --hold-back is measured on
     the rows that were held back, also with intervals for new rows. Any other is measured on all rows, and nothing is
-    claimed about new ones. This is one batch of statistics. The parties charge it like every query. For the noise alone
-    the interval of the error is about 40 / (rows x epsilon) wide.
+    claimed about new ones. These are two batches of statistics, with Laplace noise unless --delta is given: where the
+    scores are, then how many rows of each label are in each bin of scores. The parties charge both like every query.
+    For the noise alone the interval of the error is about 40 / (rows x epsilon) wide.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
@@ -263,7 +271,9 @@ def evaluate(
         output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
     ) as federation:
         oracle = within(federation, "evaluate", epsilon, delta)
-        options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale}
+        # Whether parties would accept is asked about one batch that costs as much as both.
+        part = exact("0" if would_accept else edges_part, "edges-part")
+        options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale, "edges_part": part}
         try:
             found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
         except QuestionAnsweredError as answered:

@@ -27,7 +27,7 @@ from tests.dpcore.estimators import oracle_world as world
 from tests.dpcore.records.test_feature_map import by_definition
 
 # THETA is chosen here and not learned: it saw no row.
-evaluate = partial(evaluate_rows, unseen=True)
+evaluate = partial(evaluate_rows, unseen=True, edges_part=Fraction(0))
 
 THETA = np.array([2.0, -1.0, 0.5, -0.3])
 SCHEMA = world.schema_of(*(world.real(f"r{i}") for i in range(3)))
@@ -86,7 +86,7 @@ def test_without_noise_calibration_is_exact():
     predicted = 1 / (1 + np.exp(-x @ THETA))
     for place, part in enumerate(found.calibration):
         inside = (predicted > place / 8) & (predicted <= (place + 1) / 8)
-        assert (part.predicted.lower, part.predicted.upper) == (place / 8, (place + 1) / 8)
+        assert (part.predicted.lower, part.predicted.upper) == pytest.approx((place / 8, (place + 1) / 8))
         assert part.rows == inside.sum()
         assert part.observed.estimate == pytest.approx((labels[inside] == 1).mean(), abs=1e-12)
         assert not part.is_off
@@ -296,7 +296,7 @@ def test_an_evaluation_is_frozen():
 
 def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
     x, labels = rows_of(2000)
-    found = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6)
+    found = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, edges_part=Fraction(0))
     told, said = json.loads(json.dumps(found.to_dict(), allow_nan=False)), found.sentences()
     proportions = [told[name] for name in PROPORTIONS]
     proportions += [part["observed"] for part in told["calibration"]]
@@ -309,7 +309,7 @@ def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
     assert sum("new rows" in sentence for sentence in said) == 1
     assert "Nothing is claimed about new rows" in said[-1]
     # What holds on the rows is the same, whatever is claimed beyond them.
-    claimed = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, unseen=True)
+    claimed = evaluate(THETA, world.divided(SCHEMA, x, labels), bins=6)
     assert [getattr(found, name).on_rows for name in PROPORTIONS] == [
         getattr(claimed, name).on_rows for name in PROPORTIONS
     ]
