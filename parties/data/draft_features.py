@@ -141,7 +141,7 @@ def _near_number(seen: Seen) -> str | None:
         return f"its {forms[Form.UUID]} texts are UUIDs, which are ids"
     # A text such as 1,250 is of both forms.
     if commas + seen.numbers >= most and commas > _FEW * cells:
-        return f"it has {amount(commas, 'number')} of {cells} with a comma; write them with a decimal point"
+        return f"it has {amount(commas, 'number')} of {cells} with a comma; write them with a decimal point only"
     if max(commas, grouped) > _FEW * cells and commas + grouped + seen.numbers >= most:
         return f"it has {amount(grouped, 'number')} of {cells} with separators of thousands; write them without"
     if forms[Form.UNIT] + seen.numbers >= most and forms[Form.UNIT] > _FEW * cells and len(seen.units) == 1:
@@ -202,6 +202,11 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
             f"{seen.name!r} has {amount(forms[Form.POINT], 'number')} of {seen.numbers} with a point before three "
             "digits: it is read as a decimal point. If it separates thousands, write the numbers without it."
         )
+    if forms[Form.POWER]:
+        notes.append(
+            f"{seen.name!r} has {amount(forms[Form.POWER], 'cell')} of {seen.numbers} written as 1E5 is, read as "
+            "powers of ten. If they are codes, put another character into each."
+        )
     if seen.whole and _all_differ(seen) and seen.numbers >= _MANY:
         notes.append(
             f"The {seen.numbers} whole numbers of {seen.name!r} all differ: if it is an id, remove the feature."
@@ -249,9 +254,10 @@ def _of_texts(seen: Seen, notes: list[str], place: str) -> Feature | str:
     words = [text for text in seen.marks if not marks_no_value(text)]
     groups = spellings(sorted(set(seen.counts) - set(seen.marks)))
     if seen.forms[Form.CODE]:
+        codes = f"{amount(seen.forms[Form.CODE], 'number')} of {seen.numbers + seen.others}"
         notes.append(
-            f"{seen.name!r} has {amount(seen.forms[Form.CODE], 'number')} of {seen.numbers} with a leading zero, a "
-            "plus or over 15 digits, as codes have: the draft takes the column for texts."
+            f"{seen.name!r} has {codes} with a leading zero, a plus or over 15 digits, as codes have: the draft takes "
+            "the column for texts."
         )
     elif seen.numbers and seen.others:
         notes.append(
