@@ -184,13 +184,18 @@ def _imputes_marks(seen: Seen) -> bool:
     return bool(seen.marks) and not (seen.numbers and seen.others)
 
 
+def _empty(seen: Seen) -> int:
+    """How many cells are empty, or imputed like empty ones."""
+    return seen.missing + (seen.marks.total() if _imputes_marks(seen) else 0)
+
+
 def _real(seen: Seen, notes: list[str]) -> RealFeature:
     lower, upper = map(float, np.quantile(seen.sample, [LOWEST_QUANTILE, HIGHEST_QUANTILE]))
     if not lower < upper:  # nearly constant
         lower, upper = outward(seen.lowest, seen.highest)
     median: float | None = None
     missing: Missing = "zero-vector"
-    empty = seen.missing + (seen.marks.total() if _imputes_marks(seen) else 0)
+    empty = _empty(seen)
     if empty:
         median, missing = min(max(float(np.median(seen.sample)), lower), upper), "impute"
         notes.append(
@@ -227,12 +232,11 @@ def _boolean(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]) -> B
     """A column with two values, each in one or several spellings."""
     true = true_of(seen, groups, notes)
     false = next(group for group in groups if group is not true)
-    marks = list(seen.marks)
     is_missing = bool(seen.missing) or _imputes_marks(seen)
     size = [sum(seen.counts[text] for text in group) for group in (true, false)]
     impute = size[0] >= size[1] if is_missing else None
     if impute is not None:
-        notes.append(_imputes(seen, (true if impute else false)[0], marks))
+        notes.append(_imputes(seen, (true if impute else false)[0], _empty(seen)))
     _say_spellings(seen, groups, notes, "the draft takes them for one value")
     return BooleanFeature(
         name=_name(seen),
@@ -264,6 +268,11 @@ def _of_texts(seen: Seen, notes: list[str], place: str) -> Feature | str:
             f"{seen.name!r} has {texts}{f' (the first in {place})' if place else ''}: the draft takes all for texts."
         )
     if len(groups) == 2 and not words:
+        if seen.marks:
+            marks = counted(seen.marks, seen.marks)
+            notes.append(
+                f"{seen.name!r} is {marks}, a mark for a missing value: such cells are imputed like empty ones."
+            )
         return _boolean(seen, list(groups.values()), notes)
     return _category(seen, groups, notes)
 
@@ -306,7 +315,7 @@ def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str])
             f"of its own, also for empty cells ({seen.missing})."
         )
     elif impute is not None:
-        notes.append(_imputes(seen, impute, ()))
+        notes.append(_imputes(seen, impute, seen.missing))
     what = 'each is a value of its own; write them alike, or keep one and add "case" to texts if only case differs'
     _say_spellings(seen, list(groups.values()), notes, what)
     return CategoryFeature(
@@ -324,10 +333,9 @@ def _say_spellings(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]
     notes += [f"{seen.name!r} has spellings of one text, {group}: {what}." for group in said]
 
 
-def _imputes(seen: Seen, text: str, marks: Sequence[str]) -> str:
-    said = f" empty, {counted(marks, seen.counts)}" if marks else ""
+def _imputes(seen: Seen, text: str, empty: int) -> str:
     return (
-        f"{seen.name!r} has missing cells ({seen.missing}{said}): the draft imputes the most frequent text, {text!r}; "
+        f"{seen.name!r} has missing cells ({empty}): the draft imputes the most frequent text, {text!r}; "
         "choose a constant."
     )
 

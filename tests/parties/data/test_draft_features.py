@@ -38,6 +38,7 @@ def turn(*texts):
         (turn("12 mg", "15 mg", "9.5 mg"), "300 numbers of 300 with the unit 'mg'"),
         (turn("2024-01-31", "2023-12-01", "2024-02-02"), "300 dates or times"),
         (turn("31.1.2024", "1.12.2023", "02.02.2024"), "300 dates or times"),
+        (turn("31-OCT-2023", "1 Jan 2024", "Feb 3, 2024"), "300 dates or times"),
         (turn("20240131", "20231201", "20240202"), "300 dates or times"),
         (
             [f"+4930{place * 7919 % 99991:06d}" for place in range(ROWS)],
@@ -134,6 +135,15 @@ def test_the_index_of_a_frame_or_of_a_parquet_file_is_no_feature(tmp_path):
             schema, notes = infer(source, "y", ["1"])
             assert [feature.column for feature in schema.features] == ["age"]
             assert any(repr(name) in note for note in notes)
+
+
+def test_texts_of_a_polars_frame_are_drafted_as_others_are():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"x": ["NA", *NUMBERS[1:]], "c": turn("a", "b", "?", "c"), "y": turn("yes", "no", "NA")})
+    schema, notes = infer(as_source(frame), "y", ["yes"])
+    assert [type(feature) for feature in schema.features] == [RealFeature, CategoryFeature]
+    assert schema.label.negative == ("no",)
+    assert any("'x' has 299 numbers and 'NA' (1)" in note for note in notes)
 
 
 def test_typed_columns_are_drafted_by_their_types(tmp_path):

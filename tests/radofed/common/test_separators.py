@@ -86,7 +86,7 @@ def test_a_header_of_any_length_is_read_once(tmp_path):
     assert (len(table.columns), table.columns[-1]) == (120_001, "b")
 
 
-@pytest.mark.parametrize("begin", ["sep=;\r\n", "\ufeffsep=;\n", "sep=;\n\n"])
+@pytest.mark.parametrize("begin", ["sep=;\r\n", '"sep=;"\n', "\ufeffsep=;\n", "sep=;\n\n"])
 @pytest.mark.parametrize("name", ["data.csv", "data.tsv", "data.csv.gz"])
 def test_a_first_line_that_states_the_separator_is_read_as_spreadsheets_read_it(tmp_path, begin, name):
     path = tmp_path / name
@@ -105,7 +105,8 @@ def test_a_first_line_that_states_the_separator_is_read_as_spreadsheets_read_it(
     ("text", "says"),
     [
         ("sep=:\na:b\n1:2\n", "states a separator that is none of commas, semicolons"),
-        ("# export of 2026\na,b\n1,2\n", "the header seems to be a comment; delete the lines before"),
+        ("# export of 2026\na,b\n1,2\n", "the header has 1 cells, and the first row 2; delete the lines before"),
+        ("UTF-8\na,b\n1,2\n", "the header has 1 cells, and the first row 2; delete the lines before"),
     ],
 )
 def test_another_first_line_is_said_to_be_the_trouble(tmp_path, text, says):
