@@ -157,6 +157,8 @@ def _without(array: pa.Array, cells: Texts, is_left_out: NDArray[np.bool_]) -> p
     """The cells of an array but those of some texts."""
     if not is_left_out.any():
         return array
+    if pa.types.is_string_view(array.type):  # as polars hands over, and Arrow cannot filter
+        array = array.cast(pa.large_string())
     return pc.filter(array, pa.array(~np.append(is_left_out, False)[cells.codes]))
 
 

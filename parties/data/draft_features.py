@@ -141,7 +141,7 @@ def _near_number(seen: Seen) -> str | None:
         return f"its {forms[Form.UUID]} texts are UUIDs, which are ids"
     # A text such as 1,250 is of both forms.
     if commas + seen.numbers >= most and commas > _FEW * cells:
-        return f"it has {amount(commas, 'number')} of {cells} with a comma; write them with a decimal point"
+        return f"it has {amount(commas, 'number')} of {cells} with a comma; write them with a decimal point only"
     if max(commas, grouped) > _FEW * cells and commas + grouped + seen.numbers >= most:
         return f"it has {amount(grouped, 'number')} of {cells} with separators of thousands; write them without"
     if forms[Form.UNIT] + seen.numbers >= most and forms[Form.UNIT] > _FEW * cells and len(seen.units) == 1:
@@ -184,13 +184,18 @@ def _imputes_marks(seen: Seen) -> bool:
     return bool(seen.marks) and not (seen.numbers and seen.others)
 
 
+def _empty(seen: Seen) -> int:
+    """How many cells are empty, or imputed like empty ones."""
+    return seen.missing + (seen.marks.total() if _imputes_marks(seen) else 0)
+
+
 def _real(seen: Seen, notes: list[str]) -> RealFeature:
     lower, upper = map(float, np.quantile(seen.sample, [LOWEST_QUANTILE, HIGHEST_QUANTILE]))
     if not lower < upper:  # nearly constant
         lower, upper = outward(seen.lowest, seen.highest)
     median: float | None = None
     missing: Missing = "zero-vector"
-    empty = seen.missing + (seen.marks.total() if _imputes_marks(seen) else 0)
+    empty = _empty(seen)
     if empty:
         median, missing = min(max(float(np.median(seen.sample)), lower), upper), "impute"
         notes.append(
@@ -201,6 +206,11 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
         notes.append(
             f"{seen.name!r} has {amount(forms[Form.POINT], 'number')} of {seen.numbers} with a point before three "
             "digits: it is read as a decimal point. If it separates thousands, write the numbers without it."
+        )
+    if forms[Form.POWER]:
+        notes.append(
+            f"{seen.name!r} has {amount(forms[Form.POWER], 'cell')} of {seen.numbers} written as 1E5 is, read as "
+            "powers of ten. If they are codes, put another character into each."
         )
     if seen.whole and _all_differ(seen) and seen.numbers >= _MANY:
         notes.append(
@@ -222,12 +232,11 @@ def _boolean(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]) -> B
     """A column with two values, each in one or several spellings."""
     true = true_of(seen, groups, notes)
     false = next(group for group in groups if group is not true)
-    marks = list(seen.marks)
     is_missing = bool(seen.missing) or _imputes_marks(seen)
     size = [sum(seen.counts[text] for text in group) for group in (true, false)]
     impute = size[0] >= size[1] if is_missing else None
     if impute is not None:
-        notes.append(_imputes(seen, (true if impute else false)[0], marks))
+        notes.append(_imputes(seen, (true if impute else false)[0], _empty(seen)))
     _say_spellings(seen, groups, notes, "the draft takes them for one value")
     return BooleanFeature(
         name=_name(seen),
@@ -249,15 +258,21 @@ def _of_texts(seen: Seen, notes: list[str], place: str) -> Feature | str:
     words = [text for text in seen.marks if not marks_no_value(text)]
     groups = spellings(sorted(set(seen.counts) - set(seen.marks)))
     if seen.forms[Form.CODE]:
+        codes = f"{amount(seen.forms[Form.CODE], 'number')} of {seen.numbers + seen.others}"
         notes.append(
-            f"{seen.name!r} has {amount(seen.forms[Form.CODE], 'number')} of {seen.numbers} with a leading zero, a "
-            "plus or over 15 digits, as codes have: the draft takes the column for texts."
+            f"{seen.name!r} has {codes} with a leading zero, a plus or over 15 digits, as codes have: the draft takes "
+            "the column for texts."
         )
     elif seen.numbers and seen.others:
         notes.append(
             f"{seen.name!r} has {texts}{f' (the first in {place})' if place else ''}: the draft takes all for texts."
         )
     if len(groups) == 2 and not words:
+        if seen.marks:
+            marks = counted(seen.marks, seen.marks)
+            notes.append(
+                f"{seen.name!r} is {marks}, a mark for a missing value: such cells are imputed like empty ones."
+            )
         return _boolean(seen, list(groups.values()), notes)
     return _category(seen, groups, notes)
 
@@ -300,7 +315,7 @@ def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str])
             f"of its own, also for empty cells ({seen.missing})."
         )
     elif impute is not None:
-        notes.append(_imputes(seen, impute, ()))
+        notes.append(_imputes(seen, impute, seen.missing))
     what = 'each is a value of its own; write them alike, or keep one and add "case" to texts if only case differs'
     _say_spellings(seen, list(groups.values()), notes, what)
     return CategoryFeature(
@@ -318,10 +333,9 @@ def _say_spellings(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]
     notes += [f"{seen.name!r} has spellings of one text, {group}: {what}." for group in said]
 
 
-def _imputes(seen: Seen, text: str, marks: Sequence[str]) -> str:
-    said = f" empty, {counted(marks, seen.counts)}" if marks else ""
+def _imputes(seen: Seen, text: str, empty: int) -> str:
     return (
-        f"{seen.name!r} has missing cells ({seen.missing}{said}): the draft imputes the most frequent text, {text!r}; "
+        f"{seen.name!r} has missing cells ({empty}): the draft imputes the most frequent text, {text!r}; "
         "choose a constant."
     )
 

@@ -82,7 +82,10 @@ def _marks(seen: Seen, texts: Collection[str]) -> list[str]:
 
 
 def _not_understood(seen: Seen, positive: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The texts that are probably not the other class: numbers among words, or rare beside two classes."""
+    """The texts that are probably not the other class: numbers among words, 01 beside 1, or rare beside two classes."""
+    equal = {float(text) for text in positive if is_number(text)}
+    nearly = {text for text in others if is_number(text) and float(text) in equal}
+    others = [text for text in others if text not in nearly]
     numeric = set(filter(is_number, others))
     is_of_kind = {text for text in others if (text in numeric) == all(map(is_number, positive))}
     kept = is_of_kind or set(others)
@@ -98,7 +101,7 @@ def _not_understood(seen: Seen, positive: Sequence[str], others: Sequence[str]) 
         if labelled - sum(size.values()) + size[largest] >= _TWO_CLASSES * labelled:
             found = [largest]
     classes = {text for key in found or groups for text in groups[key]}
-    return [text for text in others if text not in classes]
+    return [*nearly, *(text for text in others if text not in classes)]
 
 
 def _say(
@@ -119,12 +122,12 @@ def _say_left_out(seen: Seen, marks: Sequence[str], unclear: Sequence[str], note
         rows = "1 row has" if seen.missing == 1 else f"{seen.missing} rows have"
         notes.append(f"{rows} no label in {seen.name!r}: a zero vector each.")
     for texts, what in (
-        (marks, "which marks a missing value"),
-        (unclear, "which is in neither class as far as a draft can tell"),
+        (marks, "a mark for a missing value"),
+        (unclear, "in neither class as far as a draft can tell"),
     ):
         if texts:
             notes.append(
-                f"{seen.name!r} is {counted(texts, seen.counts, 'row')}, {what}: these rows become zero vectors. "
+                f"{seen.name!r} is {counted(texts, seen.counts, 'row')}: {what}. These rows become zero vectors. "
                 "If such a text is a class, add it to the label's positive or negative."
             )
 
@@ -136,8 +139,9 @@ def _never(seen: Seen, text: str) -> ConfigurationError:
 
 
 def _no_negative(seen: Seen, rest: Sequence[str]) -> ConfigurationError:
-    found = f"only {counted(rest, seen.counts, 'row')} beside the positive values, which mark a missing value"
-    why = found if rest else "no other value than the positive ones"
+    why = "no other value than the positive ones"
+    if rest:
+        why = f"only {counted(rest, seen.counts, 'row')} beside the positive values, which mark missing values"
     return ConfigurationError(
         f"the label's column {seen.name!r} has {why}, so that no row is negative; write the other class as a text of "
         "its own, such as no, or choose other positive values"

@@ -56,6 +56,8 @@ class Form(Enum):
     #: The same with a last zero, which no program writes that drops zeros.
     LAST_ZERO = r"^[+-]?[1-9][0-9]{0,2}\.[0-9]{2}0$"
     POINT = r"\."
+    #: Read as a number, but perhaps a code.
+    POWER = r"^[0-9]+[eE][0-9]+$"
     SMALL_WHOLE = r"^[+-]?[0-9]{1,3}$"
     #: Read as a number, but a day: year, month and day without separators.
     PLAIN_DAY = r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$"
@@ -67,12 +69,13 @@ class Form(Enum):
     UNIT = r"^[+-]?[0-9]+([.,][0-9]+)?[ \x{a0}]?(%|‰|[A-Za-zµμ°€$£][^0-9]{0,9})$"
     DATE = (
         r"^[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([ T].*)?$|^[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?$"
+        r"|^[0-9]{1,2}[-. ]+[A-Za-z]{3,9}[-., ]+[0-9]{2,4}$|^[A-Za-z]{3,9}[. ]+[0-9]{1,2},? +[0-9]{4}$"
         r"|^[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?$"
     )
     UUID = r"^\{?[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}?$"
 
 
-OF_NUMBERS = (Form.CODE, Form.THREE_DECIMALS, Form.LAST_ZERO, Form.POINT, Form.SMALL_WHOLE, Form.PLAIN_DAY)
+OF_NUMBERS = (Form.CODE, Form.THREE_DECIMALS, Form.LAST_ZERO, Form.POINT, Form.POWER, Form.SMALL_WHOLE, Form.PLAIN_DAY)
 OF_TEXTS = (Form.COMMA, Form.GROUPED, Form.UNIT, Form.DATE, Form.UUID)
 
 

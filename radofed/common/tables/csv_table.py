@@ -26,7 +26,7 @@ from radofed.common.tables.opening import opened
 _BLOCK_BYTES = 1 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
 # The first line by which spreadsheets are told the separator; they do not show it.
-_TOLD = re.compile(r"\ufeff?sep=(.)\r?\n?")
+_TOLD = re.compile(r"\ufeff?(\"?)sep=(.)\1\r?\n?", re.IGNORECASE)
 _LONG_ROW = "a row is longer than 1 MiB; check for a missing quotation mark"
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """The separators that are detected, in words."""
@@ -72,8 +72,12 @@ class CsvTable:
             used = " or ".join(SEPARATORS[mark] for mark in sorted(others))
             expected = SEPARATORS[self.delimiter]
             raise self.error(f"the header seems to be separated by {used}, not {expected}; name the file .csv")
-        if fields[0].startswith("#") and first is not None and len(first[1]) != len(fields):
-            raise self.error("the header seems to be a comment; delete the lines before the line of the columns' names")
+        cells = len(fields) if first is None else len(first[1]) or len(fields)
+        if cells != len(fields) and (len(fields) == 1 or fields[0].startswith("#")):
+            raise self.error(
+                f"the header has {len(fields)} cells, and the first row {cells}; delete the lines before that of the "
+                "columns' names, such as a comment"
+            )
 
     rows = None
     index: tuple[str, ...] = ()
@@ -138,10 +142,10 @@ class CsvTable:
                 found = _TOLD.fullmatch(stream.readline(_BLOCK_BYTES + 1))
         except _UNREADABLE as error:
             raise self._unreadable(error) from None
-        if found is not None and found[1] not in SEPARATORS:
+        if found is not None and found[2] not in SEPARATORS:
             words = ", ".join(SEPARATORS.values())
             raise self.error(f"its first line states a separator that is none of {words}; save it with one of them")
-        return None if found is None else found[1]
+        return None if found is None else found[2]
 
     def _detected(self) -> str:
         """The only separator of the header; a comma if it has none. Raises DataError if it has several."""

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError
+from dpcore.records.encoding import WantedColumn
 from parties.data.dataset import load
 from radofed.common.tables.csv_table import SEPARATORS
-from radofed.common.tables.tables import open_table
+from radofed.common.tables.tables import open_table, read_blocks
 from tests.schemas import STAYS
 
 ROWS = "age,smoker,stayed\n41,yes,no\n20.5,no,yes\n"
@@ -83,3 +84,39 @@ def test_a_header_of_any_length_is_read_once(tmp_path):
     # Quadratic work would take hours here.
     table = opened(tmp_path, ",".join(['"\n\n\n\n"'] * 120_000) + ",b\n1\n")
     assert (len(table.columns), table.columns[-1]) == (120_001, "b")
+
+
+@pytest.mark.parametrize("begin", ["sep=;\r\n", '"sep=;"\n', "\ufeffsep=;\n", "sep=;\n\n"])
+@pytest.mark.parametrize("name", ["data.csv", "data.tsv", "data.csv.gz"])
+def test_a_first_line_that_states_the_separator_is_read_as_spreadsheets_read_it(tmp_path, begin, name):
+    path = tmp_path / name
+    text = f"{begin}age;city\n30;Bern, old\n60;\n"
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    table = open_table(path)
+    assert table.columns == ("age", "city")
+    (block,) = read_blocks(table, [WantedColumn("age", "numbers"), WantedColumn("city", "texts")])
+    assert block.cells[WantedColumn("age", "numbers")].values.tolist() == [30, 60]
+    assert block.cells[WantedColumn("city", "texts")].texts[0] == "Bern, old"
+    # Lines are counted from the first of the file.
+    assert table.error("", row=1).line == begin.count("\n") + 3
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sep=:\na:b\n1:2\n", "states a separator that is none of commas, semicolons"),
+        ("# export of 2026\na,b\n1,2\n", "the header has 1 cells, and the first row 2; delete the lines before"),
+        ("UTF-8\na,b\n1,2\n", "the header has 1 cells, and the first row 2; delete the lines before"),
+    ],
+)
+def test_another_first_line_is_said_to_be_the_trouble(tmp_path, text, says):
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=says):
+        open_table(path)
+
+
+def test_a_header_may_begin_with_a_number_sign(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("#id,a\n1,2\n")
+    assert open_table(path).columns == ("#id", "a")
