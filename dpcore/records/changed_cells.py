@@ -14,16 +14,20 @@ from dpcore.records.schema import Schema
 MANY = 0.1
 """The share of a column's cells from which on a change is warned of."""
 
+NO_ID = "no id"
+"""The choice of the one policy that no schema states: rows have ids, and one without is left out."""
+
 EMPTY, UNREADABLE = "empty", "unreadable (no finite number)"
 # What each choice does to one cell, and to several.
 _EFFECTS = {
     "zero-vector": ("leaves its row out", "leaves their rows out"),
+    NO_ID: ("its row is left out", "their rows are left out"),
     "zero": ("sets all its indicators to 0", "sets all their indicators to 0"),
     "impute": ("replaces it by {impute}", "replaces them by {impute}"),
     "clip": ("moves it to the nearest bound", "moves them to the nearest bound"),
 }
 # A row that is left out loses every cell, a clipped cell only its distance from the bound.
-_LOSSES = {"zero-vector": 0, "zero": 1, "impute": 1, "clip": 2}
+_LOSSES = {"zero-vector": 0, NO_ID: 0, "zero": 1, "impute": 1, "clip": 2}
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Change:
     @property
     def leaves_out(self) -> bool:
         """Whether the rows of these cells are not usable."""
-        return self.choice == "zero-vector"
+        return self.choice in ("zero-vector", NO_ID)
 
     @property
     def is_many(self) -> bool:
@@ -62,7 +66,8 @@ class Change:
         counted = "the cell" if self.rows == 1 else f"{self.cells} of {self.rows} cells"
         words = f"{counted} {'is' if self.cells == 1 else 'are'} {self.found}"
         alike = "" if not self.alike else f"; {self.alike} of them would match without case, blanks and Unicode form"
-        return f'in column {self.column!r} {words}, and {self.policy} = "{self.choice}" {effect}{alike}'
+        rule = "" if self.choice == NO_ID else f'{self.policy} = "{self.choice}" '
+        return f"in column {self.column!r} {words}, and {rule}{effect}{alike}"
 
     def to_dict(self) -> dict[str, Any]:
         """In JSON types."""
@@ -76,14 +81,19 @@ def summed(blocks: Iterable[Sequence[Tally]]) -> tuple[Tally, ...]:
     return tuple(sum(of_one[1:], of_one[0]) for of_one in zip(*blocks, strict=True))
 
 
-def changes(schema: Schema, tallies: Sequence[Tally], rows: int) -> tuple[Change, ...]:
+def changes(
+    schema: Schema, tallies: Sequence[Tally], rows: int, *, id_column: str = "", without_id: int = 0
+) -> tuple[Change, ...]:
     """All that the schema's policies changed in a table of this many rows, what lost most first.
 
     Rows that are left out come before cells whose value is lost, and these before clipped ones; the most cells first.
-    tallies: one per feature, in the schema's order, then that of the label if there is one.
+    tallies: one per feature, in the schema's order, then that of the label if there is one. without_id: the number of
+    rows without an id in `id_column`.
     """
     parts: list[Feature | Label] = [*schema.features, schema.label]
     found = [each for part, tally in zip(parts, tallies, strict=False) for each in _changes(part, tally, rows)]
+    if without_id:
+        found.append(Change(id_column, without_id, rows, EMPTY, "id_column", NO_ID))
     return tuple(sorted(found, key=lambda change: (_LOSSES[change.choice], -change.cells)))
 
 

@@ -135,6 +135,10 @@ class StoredRows:
     usable: Mask
     tallies: tuple[Tally, ...]
 
+    def leave_out(self, rows: Mask) -> None:
+        """Make these rows (m,) unusable."""
+        self.features[rows], self.labels[rows], self.usable[rows] = 0, 1, False
+
 
 @dataclass(frozen=True)
 class _Column:

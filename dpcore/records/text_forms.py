@@ -4,7 +4,9 @@
     trim   without the characters of BLANKS at both ends
     case   full case folding (toCasefold of section 3.13 of the Unicode Standard), composed again if `nfc` is a step
 
-They are applied in this order. Of two texts that are in the same form, one matches where the other is listed.
+They are applied in this order. Of two texts that are in the same form, one matches where the other is listed. A text of
+more than LONGEST code points is left as it is: composing one takes time quadratic in a run of combining marks, and a
+text may come from a peer's schema or from one record.
 """
 
 import unicodedata
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 Form = Callable[[str], str]
 """Brings a text into the form in which it is compared."""
 
+LONGEST = 256
 TEXT_STEPS = ("nfc", "trim", "case")
 DRAFTED_TEXTS = ("nfc", "trim")
 """The steps that a draft states."""
@@ -30,6 +33,8 @@ def form_of(steps: Sequence[str]) -> Form:
     composes, trims, folds = (step in steps for step in TEXT_STEPS)
 
     def form(text: str) -> str:
+        if len(text) > LONGEST:
+            return text
         if composes and not text.isascii():
             text = unicodedata.normalize("NFC", text)
         if trims:

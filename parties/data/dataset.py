@@ -103,12 +103,12 @@ def load(
     progress: called with the number of rows read so far. row_key: to number the rows, by `id_column` if it is given,
     else by their places. Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be
     read, has no rows or lacks a column, and for every cell that is not a number, not finite, or refused by the schema's
-    policy, and for a missing id; also if the records do not fit into memory. Raises ConfigurationError if the ids are a
+    policy; also if the records do not fit into memory. Raises ConfigurationError if the ids are a
     column of the schema.
     """
     _check_id_column(schema, id_column)
     table = open_table(source)
-    counted = _Counted(table.path, schema)
+    counted = _Counted(table.path, schema, id_column)
     try:
         joined = _Joined(schema.d, table.rows)
         by_id: list[NDArray[np.uint64]] = []
@@ -141,7 +141,7 @@ def check(
     """Read a whole table as `load` does and report, without keeping records. Raises DataError as `load` does."""
     _check_id_column(schema, id_column)
     table = open_table(source)
-    counted = _Counted(table.path, schema)
+    counted = _Counted(table.path, schema, id_column)
     for rows, ids in identified_blocks(table, schema, id_column, progress):
         counted.add(rows, ids)
     return counted.report()
@@ -181,9 +181,9 @@ class _Joined:
 class _Counted:
     """Builds a report block by block."""
 
-    def __init__(self, file: str, schema: Schema) -> None:
-        self._file = file
-        self._rows = self._usable = self._positive = 0
+    def __init__(self, file: str, schema: Schema, id_column: str | None) -> None:
+        self._file, self._id_column = file, id_column or ""
+        self._without_id = self._rows = self._usable = self._positive = 0
         self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
         self._schema = schema
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
@@ -198,6 +198,7 @@ class _Counted:
         of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
         of_labels.update(np.ascontiguousarray(rows.labels).data)
         of_usable.update(np.ascontiguousarray(rows.usable).data)
+        self._without_id += ids.count("")
         for text in ids:
             encoded = text.encode()
             of_ids.update(len(encoded).to_bytes(8, "big") + encoded)
@@ -206,5 +207,5 @@ class _Counted:
         dropped, negative = self._rows - self._usable, self._usable - self._positive
         parts = (self._schema.digest, *(each.digest() for each in self._hashes))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
-        found = changes(self._schema, self._tallies, self._rows)
+        found = changes(self._schema, self._tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
         return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies, digest, found)

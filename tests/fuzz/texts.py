@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from fractions import Fraction
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.notation import parse, to_text
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema, differences
+from dpcore.records.text_forms import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from radofed.common.addresses import split_target
 from radofed.common.log_tail import TAIL_BYTES, newest
@@ -147,7 +149,10 @@ def read_log(data: bytes) -> None:
 
 
 def targets() -> list[Target]:
-    schemas = [SCHEMA, STAYS]
+    stated = replace(
+        STAYS, texts=TEXT_STEPS, features=(replace(STAYS.features[0], unreadable="zero-vector"), *STAYS.features[1:])
+    )
+    schemas = [SCHEMA, STAYS, stated]
     tomls = [schema.to_toml(["A comment."]) for schema in schemas]
     options = ["\0epsilon=1/2", "\1max_iter=10", "\2learning_rate=0.5", "\3penalty=1e999", "\4bias=True", "\5x=[1]"]
     statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",)).to_dict()
@@ -163,7 +168,19 @@ def targets() -> list[Target]:
         Target(
             "schema-toml",
             read_schema,
-            texts_near(tomls, ['"zero-vector"', '"impute"', "impute = 1", "threshold = 1", '"clip"', "[[features]]"]),
+            texts_near(
+                tomls,
+                [
+                    '"zero-vector"',
+                    '"impute"',
+                    "impute = 1",
+                    "threshold = 1",
+                    '"clip"',
+                    "[[features]]",
+                    '"\u0301"',
+                    "texts = []",
+                ],
+            ),
             1 << 20,
             ("dpcore.records.schema.Schema.from_toml", "radofed.common.files.schemas._SCHEMA"),
             allowed=(SchemaError,),

@@ -49,7 +49,7 @@ def test_files_that_cannot_be_read_leave_the_digest_and_the_reason_of_the_last_r
     data = offline.directory("ada") / "data.csv"
     with PartyNode(config) as node:
         digest = node.data.status()["digest"][:16]
-        data.write_text(f"{ROWS}old,yes,no\n")
+        data.write_text(f"{ROWS}50,perhaps,no\n")
         found = run(offline)
         assert (found["data"].status, found["held-data"].status) == ("failed", "ok")
         assert f"digest {digest}; the files could not be compared" in found["held-data"].detail

@@ -22,6 +22,7 @@ from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.text_forms import form_of
 from rado.v1 import query_pb2
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import (
@@ -70,10 +71,17 @@ def test_files_are_what_their_script_writes():
         assert (VECTORS / name).read_text() == script.text(make())
 
 
-def test_schema():
-    schema = Schema.from_canonical(GOOD["schema"]["canonical"].encode())
-    assert schema.digest.hex() == GOOD["schema"]["digest"]
-    assert schema.canonical_bytes().decode() == GOOD["schema"]["canonical"]
+@pytest.mark.parametrize(("vector", "version"), [("schema", 1), ("schema_of_version_2", 2)])
+def test_schema(vector, version):
+    schema = Schema.from_canonical(GOOD[vector]["canonical"].encode())
+    assert schema.version == version
+    assert schema.digest.hex() == GOOD[vector]["digest"]
+    assert schema.canonical_bytes().decode() == GOOD[vector]["canonical"]
+
+
+@pytest.mark.parametrize("vector", GOOD["forms_of_texts"])
+def test_forms_of_texts(vector):
+    assert form_of(vector["texts"])(vector["cell"]) == vector["form"]
 
 
 def test_roster_serialises_to_the_same_payload(roster):

@@ -46,6 +46,27 @@ SCHEMA = (
     b',"type":"threshold"}],"label":{"column":"y","missing":"refuse","negative":["0"],"positive":["1"]},"name":"vector",'
     b'"schema_version":1}'
 )
+# Version 2: with steps for texts, whose own texts are in their form, and a policy for unreadable numbers.
+SCHEMA_2 = (
+    '{"bias":false,"features":[{"column":"stage","impute":null,"missing":"zero-vector","name":"stage","type":"category",'
+    '"unknown":"zero","values":["Gen\u00e8ve","X"]},{"column":"v","impute":null,"lower":"0000000000000000",'
+    '"missing":"zero-vector","name":"v","out_of_bounds":"clip","type":"real","unreadable":"zero-vector",'
+    '"upper":"3ff0000000000000"}],"label":{"column":"y","missing":"refuse","negative":["0"],"positive":["1"]},'
+    '"name":"vector","schema_version":2,"texts":["nfc","trim","case"]}'
+).encode()
+# Steps, the text of a cell, and the text in the form of the steps.
+FORMS = (
+    ([], "Gene\u0300ve\u00a0", "Gene\u0300ve\u00a0"),
+    (["nfc"], "Gene\u0300ve\u00a0", "Gen\u00e8ve\u00a0"),
+    (["trim"], "\ufeff\u00a0a\u00a0b\u2009\u200b", "a\u00a0b"),
+    (["trim"], "\u001ca\u200c", "\u001ca\u200c"),
+    (["case"], "STRA\u1e9eE \u00c9", "strasse \u00e9"),
+    (["case"], "E\u0301", "e\u0301"),
+    (["nfc", "trim", "case"], "\u00a0GENE\u0300VE\u3000", "gen\u00e8ve"),
+    (["nfc", "case"], "\u1e9b\u0323", "\u1e69"),
+    (["nfc", "trim", "case"], "\u00a0" + "A" * 255, "a" * 255),
+    (["nfc", "trim", "case"], "\u00a0" + "A" * 256, "\u00a0" + "A" * 256),
+)
 
 
 def sha(*parts):
@@ -550,6 +571,8 @@ def good():
         "now_unix_s": NOW,
         "keys": {name: public(name).hex() for name in ("federation", "learner", "a", "b", "c")},
         "schema": {"canonical": SCHEMA.decode(), "digest": sha(b"rado.v1/schema\0", SCHEMA).hex()},
+        "schema_of_version_2": {"canonical": SCHEMA_2.decode(), "digest": sha(b"rado.v1/schema\0", SCHEMA_2).hex()},
+        "forms_of_texts": [{"texts": steps, "cell": cell, "form": form} for steps, cell, form in FORMS],
         "roster": describe("Roster", signed("Roster", "federation", payload(roster())), version=3),
         "query": describe("Query", asked, query_id=query_id),
         "other_queries": {

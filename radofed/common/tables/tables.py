@@ -296,26 +296,24 @@ def identified_blocks(
 ) -> Iterator[tuple[StoredRows, list[str]]]:
     """stored_blocks with the ids of each block's rows: no ids without `id_column`, which is no column of the schema.
 
-    One pass reads both, so that they are of one snapshot. Raises as encoded_blocks does, and for a missing id.
+    A row without an id has the id "" and is not usable. One pass reads both, so that they are of one snapshot. Raises
+    as encoded_blocks does.
     """
     wanted = sources(schema, label=True)
     ids = None if id_column is None else WantedColumn(id_column, "texts")
 
     def identified(block: TableBlock) -> tuple[StoredRows, list[str]]:
         stored = encode_stored(schema, block.cells, block.rows)
-        return stored, [] if ids is None else _present(block.cells[ids], ids.column)
+        if ids is None:
+            return stored, []
+        found = block.cells[ids]
+        assert isinstance(found, Texts), "the column is wanted as texts"
+        stored.leave_out(found.codes < 0)
+        texts = (*found.texts, "")
+        return stored, [texts[code] for code in found.codes.tolist()]
 
     yield from _each_block(table, wanted if ids is None else [*wanted, ids], identified, progress)
     _check_unchanged(table)
-
-
-def _present(found: Cells, column: str) -> list[str]:
-    """The texts of a column of ids."""
-    assert isinstance(found, Texts), "the column is wanted as texts"
-    missing = np.flatnonzero(found.codes < 0)
-    if missing.size:
-        raise CellError(int(missing[0]), column, "is empty; give every row an id, or leave id_column out")
-    return [found.texts[code] for code in found.codes]
 
 
 def read_rows(source: TableSource, schema: Schema) -> EncodedRows:

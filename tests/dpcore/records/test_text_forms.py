@@ -1,6 +1,7 @@
 """The form in which texts are compared: its steps, texts of the same form, and schemas that state it."""
 
 import hashlib
+import time
 import unicodedata
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from dpcore.errors import SchemaError
 from dpcore.records.encoding import Texts, WantedColumn, encode
 from dpcore.records.schema import Schema, SchemaFieldError
-from dpcore.records.text_forms import BLANKS, form_of, same_form
+from dpcore.records.text_forms import BLANKS, LONGEST, form_of, same_form
 
 TOML = """
 schema_version = 2
@@ -80,6 +81,30 @@ def test_blanks_are_those_of_unicode_and_three_without_width():
     spaces = {chr(point) for point in range(0x110000) if chr(point).isspace()} - set("\x1c\x1d\x1e\x1f")
     assert set(BLANKS) == spaces | {"\u200b", "\u2060", "\ufeff"}
     assert len(BLANKS) == len(set(BLANKS))
+
+
+MARKS = "\u0300\u0316" * 100_000
+
+
+def test_a_long_text_is_left_as_it_is_and_takes_no_time():
+    """Composing takes time quadratic in combining marks: this text would take minutes, in a schema or in one cell."""
+    form, begun = form_of(("nfc", "trim", "case")), time.process_time()
+    assert form(f"\u00a0A{MARKS}") == f"\u00a0A{MARKS}"
+    longest = "\u00a0" + "A" * (LONGEST - 1)
+    assert form(longest) == "a" * (LONGEST - 1)
+    assert form(longest + "A") == longest + "A"
+    schema = Schema.from_toml(TOML.replace('"Orléans"', f'"Orléans", "a{MARKS}"'))
+    assert Schema.from_canonical(schema.canonical_bytes()) == schema
+    assert encoded(schema, f"a{MARKS}").x[0].tolist() == [0, 0, 1, -1]
+    assert time.process_time() - begun < 2
+
+
+def test_many_texts_of_marks_are_read_quickly():
+    """As many texts of the longest kind as a query's schema may have."""
+    values = ", ".join(f'"{number:04}{MARKS[: LONGEST - 4]}"' for number in range(1000))
+    begun = time.process_time()
+    Schema.from_toml(TOML.replace('"Orléans"', values))
+    assert time.process_time() - begun < 10
 
 
 def test_the_first_two_texts_of_the_same_form_are_found():

@@ -64,24 +64,26 @@ def test_ids_change_no_record(csv_file):
     assert dataclasses.replace(plain.report, digest=with_ids.report.digest) == with_ids.report
 
 
-@pytest.mark.parametrize(
-    ("rows", "name", "says", "line"),
-    [
-        ([*ROWS, ("", "1,yes,clerk,1,no")], "patient", "give every row an id", 6),
-        ([*ROWS, (" ", "1,yes,clerk,1,no")], "patient", "give every row an id", 6),
-        (ROWS, "patients", "no such column; did you mean 'patients'", None),
-    ],
-    ids=["empty", "blank", "absent"],
-)
-def test_rows_without_an_id_are_refused_by_the_node_and_by_the_check(csv_file, rows, name, says, line):
-    path = csv_file(text(rows, name))
+def test_a_column_of_ids_that_is_absent_is_refused_by_the_node_and_by_the_check(csv_file):
+    path = csv_file(text(ROWS, "patients"))
     for read in (
         lambda: load(path, STRICT, row_key=KEY, id_column="patient"),
         lambda: check(STRICT, path, id_column="patient"),
     ):
-        with pytest.raises(DataError, match=says) as caught:
+        with pytest.raises(DataError, match="no such column; did you mean 'patients'") as caught:
             read()
-        assert (caught.value.line, caught.value.column) == (line, "patient")
+        assert (caught.value.line, caught.value.column) == (None, "patient")
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_row_without_an_id_is_left_out_by_the_node_and_by_the_check(csv_file, blank):
+    path = csv_file(text([*ROWS, (blank, "1,yes,clerk,1,no")]))
+    found = load(path, STRICT, row_key=KEY, id_column="patient")
+    assert found.records.usable.tolist() == [True] * len(ROWS) + [False]
+    sentence = f"in column 'patient' 1 of {len(ROWS) + 1} cells is empty, and its row is left out"
+    for report in (found.report, check(STRICT, path, id_column="patient")):
+        assert [change.sentence for change in report.changes] == [sentence]
+        assert (report.rows, report.zero_vectors) == (len(ROWS) + 1, 1)
 
 
 @pytest.mark.parametrize("column", ["age", "pixel", "ill"])

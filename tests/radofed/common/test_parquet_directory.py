@@ -10,8 +10,9 @@ import pytest
 
 from dpcore.errors import DataError
 from dpcore.records.encoding import WantedColumn
+from dpcore.records.schema import Label, RealFeature, Schema
 from radofed.common.tables.parquet_directory import ParquetDirectory
-from radofed.common.tables.tables import open_table, read_blocks
+from radofed.common.tables.tables import encoded_blocks, open_table, read_blocks
 from tests.schemas import SMALL
 
 
@@ -114,8 +115,11 @@ def test_a_damaged_file_is_named(tmp_path):
 def test_an_error_names_the_file_and_its_row(tmp_path):
     write(tmp_path / "a.parquet", x=["1", "2"])
     write(tmp_path / "b.parquet", x=["3", "secret"])
-    with pytest.raises(DataError, match="is not a number") as caught:
-        list(read_blocks(open_table(tmp_path), [WantedColumn("x", "numbers")]))
+    schema = Schema(
+        name="s", label=Label(column="y", positive=("1",)), features=(RealFeature(name="x", lower=0, upper=9),)
+    )
+    with pytest.raises(DataError, match="is not a finite number") as caught:
+        list(encoded_blocks(tmp_path, schema, label=False))
     assert (caught.value.file, caught.value.row) == (str(tmp_path / "b.parquet"), 2)
     assert "secret" not in str(caught.value)
 

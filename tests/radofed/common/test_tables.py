@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
 from dpcore.records.encoding import CellError, WantedColumn
+from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
 from radofed.common.tables import csv_table, parquet_table
-from radofed.common.tables.tables import numbers, open_table, read_blocks, texts
+from radofed.common.tables.tables import encoded_blocks, numbers, open_table, read_blocks, texts
 
 X, Z = WantedColumn("x", "numbers"), WantedColumn("z", "texts")
 
@@ -155,7 +156,16 @@ def test_a_column_wanted_in_both_ways_is_returned_in_both(tmp_path):
     assert block.cells[WantedColumn("x", "texts")].texts == ("01", "1", "")
 
 
-BAD = {"cell": ("?,t\n", "is not a number"), "row": ("1\n", "the row has 1 cells"), "utf-8": ("1,\xff\n", "not UTF-8")}
+REFUSING = Schema(
+    name="refusing",
+    label=Label(column="y", positive=("1",)),
+    features=(RealFeature(name="x", lower=0, upper=9), CategoryFeature(name="z", values=("t",))),
+)
+BAD = {
+    "cell": ("?,t\n", "is not a finite number"),
+    "row": ("1\n", "the row has 1 cells"),
+    "utf-8": ("1,\xff\n", "not UTF-8"),
+}
 
 
 @pytest.mark.parametrize("first", BAD)
@@ -167,12 +177,10 @@ def test_the_error_is_that_of_the_first_block_that_has_one(tmp_path, monkeypatch
     path = tmp_path / "data.csv"
     text = "x,z\n" + good + BAD[first][0] + good + BAD[second][0] + good
     path.write_bytes(text.encode("latin-1"))
-    blocks = read_blocks(open_table(path), [X, Z])
     rows = 0
     with pytest.raises(DataError, match=BAD[first][1]) as caught:
-        for block in blocks:
-            assert block.first_row == rows
-            rows += block.rows
+        for block in encoded_blocks(path, REFUSING, label=False):
+            rows += len(block.usable)
     if first == "cell":
         assert caught.value.line == 4002
         assert rows <= 4000, "rows after the error were returned first"
