@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from dpcore.records.schema import Schema
 from learner.asked_training import AskedTraining
 from learner.planning import Plan
-from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
+from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
 from radofed.planning.asking import AskRequest, PlannedParties
 
 _Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
@@ -31,7 +31,7 @@ class _Recording(PlannedParties):
         """See `PlannedParties`."""
         plan = super().plan(request)
         name, length = plan.query.kind.name, plan.query.length
-        if isinstance(request, StatisticRequest | MomentsRequest | GradientRequest):
+        if isinstance(request, NoisyTerms):
             self.longest[name] = max(self.longest.get(name, (0, request)), (length, request), key=lambda each: each[0])
         return plan
 
