@@ -7,11 +7,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TextIO
 
+from dpcore.errors import PlanError
 from radofed.common.printing import duration, listed, printable
 from wire.errors import CATALOGUE, Code
+from wire.query import Query, setting_of
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 
 REFRESH_S = 5.0
@@ -224,15 +226,18 @@ def party_words(party: PartyProgress, status: QueryStatus) -> str:
     return f"{words}, {party.rows} rows" if party.rows else words
 
 
-def advice(status: QueryStatus) -> str:
-    """What to do about a query that failed for want of parties, by what each said; empty if nothing else is known."""
+def advice(status: QueryStatus, query: Query | None = None) -> str:
+    """What to do about a query that failed for want of parties, by what each said; empty if nothing else is known.
+
+    query: the one that failed, if it is known: then the true cause of PLAN_INFEASIBLE may be, too.
+    """
     if status.code not in (Code.COHORT_TOO_SMALL, Code.QUERY_EXPIRED):
         return ""
     by_code: dict[Code, list[str]] = {}
     for party in status.parties:
         if party.state is PartyState.REFUSED and party.code in set(Code):
             by_code.setdefault(Code(party.code), []).append(party.party)
-    found = [f"{listed(names)} ({code}): {CATALOGUE[code].hint}" for code, names in by_code.items()]
+    found = [f"{listed(names)} ({code}): {_hint(code, query)}" for code, names in by_code.items()]
     if not status.answering_ended_early:
         undecided, silent = _names(status, PartyState.PENDING), _names(status, PartyState.SILENT)
         if undecided:
@@ -240,6 +245,17 @@ def advice(status: QueryStatus) -> str:
         if silent:
             found.append(f"{listed(silent)}: Ask whether the node runs.")
     return printable(" ".join(found))
+
+
+def _hint(code: Code, query: Query | None) -> str:
+    """What to do about a refusal. A design that is feasible for one row is so for more: then max_rows is too low."""
+    if code is Code.PLAN_INFEASIBLE and query is not None:
+        with suppress(PlanError):
+            query.kind.protection(setting_of(query)).loss(1, query.delta)
+            return (
+                f"It has more rows than the query's max_rows of {query.max_rows} allows: ask with a larger --max-rows."
+            )
+    return CATALOGUE[code].hint
 
 
 def _names(status: QueryStatus, *states: PartyState) -> list[str]:

@@ -40,6 +40,10 @@ class Questions:
         self._requests[plan.query_id] = request
         return plan
 
+    def request_of(self, plan: Plan) -> Request:
+        """The request that a plan of this source is of."""
+        return self._requests[plan.query_id]
+
     def answer(self, plan: Plan) -> Release:
         """Raises QuestionAnsweredError with what parties say, and what `Session.would_accept` raises."""
         raise QuestionAnsweredError(self._session.would_accept(self._requests[plan.query_id], self._timeout_s))

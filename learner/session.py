@@ -415,7 +415,7 @@ class Session:
                 return status
             if status.phase is Phase.FAILED:
                 self._state.note_end(query_id, status.code, status.detail)
-                raise failure(status)
+                raise failure(status, self._query(query_id) if query_id in self._state.query_ids() else None)
             if status.phase is Phase.LOST:
                 if not retries:
                     raise AttemptLostError(status, self.cost_of_retry(status))
@@ -586,10 +586,10 @@ class AttemptLostError(RadofedError):
         )
 
 
-def failure(status: QueryStatus) -> QueryEndedError:
-    """The error of a failed query."""
+def failure(status: QueryStatus, query: Query | None = None) -> QueryEndedError:
+    """The error of a failed query. query: if it is known, see `advice`."""
     code = Code(status.code) if status.code in set(Code) else Code.INTERNAL
-    return QueryEndedError(code, status.detail, advice(status))
+    return QueryEndedError(code, status.detail, advice(status, query))
 
 
 def _statement(query: Query, result: OpenedTotal, attempts: int) -> PrivacyStatement:

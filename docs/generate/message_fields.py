@@ -112,7 +112,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "Retry": {"attempt": "query_id learner attempt"},
     "Cancel": {"cancel": "query_id learner"},
     "Total": {"cohort": "cohort", "receipt": "receipts", "total": "chunks ciphertexts"},
-    "PartyProgress": {"status": "party state code chunks rows"},
+    "PartyProgress": {"status": "party state code chunks rows", "acceptance": "acceptance"},
     "QueryStatus": {
         "status": "query_id attempt phase parties code detail remaining_s chunks_expected submitted_at_unix_s "
         "answering_ended_early"

@@ -9,10 +9,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from dpcore.errors import PlanError
 from dpcore.records.schema import Schema
 from learner.asked_training import AskedTraining
 from learner.planning import Plan
-from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
+from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
+from learner.session import Session
+from learner.would_accept import WouldAccept
+from radofed.common.printing import listed
 from radofed.planning.asking import AskRequest, PlannedParties
 
 _Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
@@ -31,7 +35,7 @@ class _Recording(PlannedParties):
         """See `PlannedParties`."""
         plan = super().plan(request)
         name, length = plan.query.kind.name, plan.query.length
-        if isinstance(request, StatisticRequest | MomentsRequest | GradientRequest):
+        if isinstance(request, NoisyTerms):
             self.longest[name] = max(self.longest.get(name, (0, request)), (length, request), key=lambda each: each[0])
         return plan
 
@@ -60,3 +64,28 @@ def whole_training(
         request if request.part == 1 else replace(request, part=whole) for _, request in parties.longest.values()
     ]
     return requests, getattr(trained.estimator, "warning_", None) or ""
+
+
+def ask_whole(
+    session: Session, name: str, given: Mapping[str, Any], schema: Schema, timeout_s: float | None = None
+) -> tuple[list[WouldAccept], str]:
+    """What parties say to each kind of query of a training, and the estimator's warning. Nothing is charged.
+
+    What parties say of their rows may change what the estimator asks: then it is looked at again. Raises PlanError if
+    the rows of a party are not known, and what `whole_training` and `Session.would_accept` raise.
+    """
+    found: dict[type, WouldAccept] = {}
+    while True:
+        roster = session.fetch_roster()
+        asked = session.selection(roster).asked
+        rows = session.rows_of(asked, roster)
+        if unknown := [party for party, count in rows.items() if count is None]:
+            raise PlanError(
+                f"the rows of {listed(unknown)} are not known: ask about a statistic first, which tells them"
+            )
+        requests, warning = whole_training(name, given, schema, [count or 0 for count in rows.values()])
+        new = [request for request in requests if type(request) not in found]
+        for request in new:
+            found[type(request)] = session.would_accept(request, timeout_s)
+        if not new or session.rows_of(asked, roster) == rows:
+            return list(found.values()), warning

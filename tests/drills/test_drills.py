@@ -87,7 +87,9 @@ class Drill(Home):
 
     def ask(self, column: str, *more: str, code: int = 0) -> dict:
         config = ("--config", str(self.config("lab")), "--schema", str(self.root / "schema.toml"))
-        asked = rado("learner", "statistic", f'x["{column}"] >= 0.5', *config, "--epsilon", "1", *more, code=code)
+        asked = rado(
+            "learner", "statistic", f'x["{column}"] >= 0.5', *config, "--epsilon", "1", "--ask-again", *more, code=code
+        )
         return asked.get("data", asked)
 
     def parties_of_the_newest(self) -> set[str]:

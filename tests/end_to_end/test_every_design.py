@@ -50,7 +50,7 @@ def edges(federation):
 
 def ask(federation, *options: str) -> Release:
     config, schema = str(federation.learner.config), str(federation.root / "schema.toml")
-    answer = rado("learner", "query", "--config", config, "--schema", schema, *options)["data"]
+    answer = rado("learner", "query", "--config", config, "--schema", schema, *options, "--ask-again")["data"]
     release = Release.load(Path(answer["release"]))
     release.verify(load_public_key(federation.learner.directory / "federation.pub"))
     assert answer["privacy"] == release.statement.to_dict()

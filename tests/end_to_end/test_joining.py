@@ -112,7 +112,7 @@ class Home:
             "300",
             *options,
         )
-        return rado("learner", "query", *config, *asked, code=code)
+        return rado("learner", "query", *config, *asked, "--ask-again", code=code)
 
 
 @pytest.fixture(scope="module")

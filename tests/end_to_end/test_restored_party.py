@@ -30,7 +30,7 @@ def federation(tmp_path):
 
 def ask(federation, column: str, *, code: int = 0, more: tuple[str, ...] = ()) -> None:
     where = ("--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml"))
-    rado("learner", "statistic", f'x["{column}"] >= 0.5', *where, "--epsilon", "1", *more, code=code)
+    rado("learner", "statistic", f'x["{column}"] >= 0.5', *where, "--epsilon", "1", "--ask-again", *more, code=code)
 
 
 def ledger(federation, *arguments: str, code: int = 0) -> dict:

@@ -84,3 +84,14 @@ def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation)
     assert [question["would_refuse"] for question in found["questions"]] == [{}, {"c": "POLICY_DESIGN"}]
     histogram = ("learner", "histogram", "age", *asking(federation), "--epsilon", "1/10", "--would-accept")
     assert rado(*histogram)["data"]["enough"]
+
+
+def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation, capsys):
+    words = ("learner", "statistic", 'x["smoker"]', *asking(federation), "--epsilon", "1/10")
+    before = spent(federation)
+    assert run([*words, "--max-rows", "2000"]) == 6
+    said = capsys.readouterr().err
+    assert "more rows than the query's max_rows of 2000 allows: ask with a larger --max-rows" in said
+    assert "truncation" not in said
+    assert spent(federation) == before
+    assert rado(*words, "--max-rows", "10000")["data"]["rows"] == sum(ROWS.values())

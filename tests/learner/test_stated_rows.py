@@ -53,7 +53,16 @@ def test_the_newest_answer_counts_and_another_key_is_another_party(setting):
         assert session.rows_of(other.parties, other) == {"ada": ROWS["ada"], "bo": 300, "cy": ROWS["cy"]}
 
 
-@pytest.mark.parametrize("content", ["[]", '{"ada": 3}', '{"ada": {"rows": -1, "at_unix_s": 1, "key": ""}}', "{"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        '{"ada": 3}',
+        '{"ada": {"rows": -1, "at_unix_s": 1, "key": ""}}',
+        '{"ada": {"rows": 1, "at_unix_s": 1}}',
+        "{",
+    ],
+)
 def test_a_damaged_file_is_a_sentence_with_what_to_do(setting, content):
     path = setting.config.state_directory / "rows"
     with setting.session() as session:

@@ -22,13 +22,12 @@ from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, within
 from radofed.cli.output import Output, Result
 from radofed.common.options import exact, named_options
-from radofed.common.printing import in_lines, listed
+from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from dpcore.records.schema import Schema
     from learner.model import Model
-    from learner.would_accept import WouldAccept as WouldAcceptAnswers
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -160,24 +159,11 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
 
 
 def _would_accept(output: Output, name: str, given: dict[str, Any], schema: "Schema") -> Result:
-    """Ask about each kind of query of a training at its whole budget. What parties say of their rows may change it."""
-    from dpcore.errors import PlanError
-    from radofed.planning.whole_training import whole_training
+    """Ask about each kind of query of a training at its whole budget."""
+    from radofed.planning.whole_training import ask_whole
 
-    found: dict[type, WouldAcceptAnswers] = {}
     with asked_source(output, given["config"], given["timeout_s"], None) as source:
-        session = source.session
-        while True:
-            roster = session.fetch_roster()
-            rows = session.rows_of(session.selection(roster).asked, roster)
-            if unknown := [party for party, count in rows.items() if count is None]:
-                raise PlanError(f"the rows of {listed(unknown)} are not known: ask them with statistic --would-accept")
-            requests, warning = whole_training(name, given, schema, [count or 0 for count in rows.values()])
-            new = [request for request in requests if type(request) not in found]
-            for request in new:
-                found[type(request)] = session.would_accept(request, given["timeout_s"])
-            if not new or session.rows_of(session.selection(roster).asked, roster) == rows:
-                return question_result(list(found.values()), warning)
+        return question_result(*ask_whole(source.session, name, given, schema, given["timeout_s"]))
 
 
 def _but_held_back(model: "Model") -> str:

@@ -21,9 +21,10 @@ from learner.config import LearnerConfig
 from learner.estimators import class_of
 from learner.federation import Federation
 from learner.history import LearnerHistory
-from learner.journal import SessionSource
 from learner.planning import Plan, cohort_sizes
+from learner.questions import Questions
 from learner.request_options import request_of as query_request
+from learner.requests import Request
 from learner.session import Session
 from radofed.common.files.schemas import load_schema
 from radofed.console.forms import CommandForm
@@ -48,13 +49,16 @@ MOST_KEPT = 32
 class Prepared:
     """A plan that may be asked. parties: those that it asks. notes: what a command would note.
 
-    earlier: a query that asked the same, and has an answer or may get one.
+    request: what it is the plan of. earlier: a query that asked the same, and has an answer or may get one. answers:
+    what parties said when they were asked whether they would accept it.
     """
 
     plan: Plan
     parties: tuple[Member, ...]
     notes: list[str]
+    request: Request
     earlier: AskedBefore | None = None
+    answers: tuple[str, ...] = ()
     asked: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -116,6 +120,13 @@ class Planning:
                 prepared.asked = True
                 self._following.start(prepared.plan.query_id)
         return Goto(f"queries/{prepared.plan.query_id.hex()}")
+
+    def would_accept(self, visit: Visit) -> Answer:
+        """As `rado learner query --would-accept`: ask the parties, and show what they say on the page."""
+        prepared = self._find(visit)
+        with prepared.lock, self._following.session(prepared.notes) as session:
+            prepared.answers = tuple(session.would_accept(prepared.request).sentences())
+        return Goto(f"asking/{visit.path['plan']}")
 
     def _find(self, visit: Visit) -> Prepared:
         found = self._prepared.get(visit.path["plan"])
@@ -188,14 +199,15 @@ class Planning:
         notes: list[str] = []
         with self._following.session(notes) as session:
             if fields.is_design:
-                plan = session.plan(query_request(self._asked(fields, values) | {"schema": schema}))
+                request: Request = query_request(self._asked(fields, values) | {"schema": schema})
+                plan = session.plan(request)
             else:
-                plan = self._statistic(session, schema, values)
+                plan, request = self._statistic(session, schema, values)
             parties = tuple(each for each in session.fetch_roster().parties if plan.query.asks(each.name))
             earlier = session.asked_before(plan)
         name = secrets.token_urlsafe(16)
         with self._lock:
-            self._prepared[name] = Prepared(plan, parties, notes, earlier)
+            self._prepared[name] = Prepared(plan, parties, notes, request, earlier)
             while len(self._prepared) > MOST_KEPT:
                 self._prepared.pop(next(iter(self._prepared)))
         return name
@@ -207,7 +219,7 @@ class Planning:
         given = parsed(self._query, texts, config=str(self._file), schema=str(self._file))
         return {name: given[name] for name in own}
 
-    def _statistic(self, session: Session, schema: Schema, values: Mapping[str, str]) -> Plan:
+    def _statistic(self, session: Session, schema: Schema, values: Mapping[str, str]) -> tuple[Plan, Request]:
         """The plan of a batch of statistics, as `rado learner statistic` asks it."""
         texts = {name: text for name, text in values.items() if name != "worth"}
         given = parsed(self._plan, texts, schema=str(self._file))
@@ -217,9 +229,11 @@ class Planning:
         check(predicates, schema)
         if given["noise_rate"]:
             raise ConfigurationError("--noise-rate is for the command that the plan prints: leave it out to ask here")
-        federation = Federation(SessionSource(session), schema, **terms_of(self._terms(values)))
+        source = Questions(session)
+        federation = Federation(source, schema, **terms_of(self._terms(values)))
         oracle = federation.within(*budget_of("a statistic", given["epsilon"], given["delta"]))
-        return oracle.planned(predicates, tolerance=given["tolerance"], confidence=given["confidence"])
+        plan = oracle.planned(predicates, tolerance=given["tolerance"], confidence=given["confidence"])
+        return plan, source.request_of(plan)
 
     def _prepare_training(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """Plan what an estimator asks of the accepted parties of the newest roster, and keep it to be confirmed."""

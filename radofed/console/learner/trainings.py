@@ -35,6 +35,7 @@ from radofed.console.learner.fields import parsed
 from radofed.console.learner.following import Following
 from radofed.console.learner.training_file import TrainingFile
 from radofed.console.pages import Answer, Goto, Shown, Visit
+from radofed.planning.whole_training import ask_whole
 from wire.roster import Member
 from wire.status import QueryStatus
 
@@ -50,7 +51,10 @@ class _StoppedError(Exception):
 
 @dataclass
 class PreparedTraining:
-    """A training that may be started. given: texts of the options of `rado learner train`. started: its name then."""
+    """A training that may be started. given: texts of the options of `rado learner train`. started: its name then.
+
+    answers: what parties said when they were asked whether they would accept all of it.
+    """
 
     estimator: str
     given: Mapping[str, str]
@@ -60,6 +64,7 @@ class PreparedTraining:
     parties: Sequence[Member]
     notes: Sequence[str]
     started: str = ""
+    answers: Sequence[str] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -167,6 +172,16 @@ class Trainings:
                 prepared.started = self._created(prepared)
                 self._begin(prepared.started)
         return Goto(f"trainings/{prepared.started}")
+
+    def would_accept(self, visit: Visit) -> Answer:
+        """As `rado learner train --would-accept`: ask the parties, and show what they say on the page."""
+        prepared = self._waiting(visit)
+        _, given = self.options(prepared.estimator, prepared.given)
+        with prepared.lock, self._following.session() as session:
+            found, warning = ask_whole(session, prepared.estimator, given, prepared.schema)
+        said = [sentence for each in found for sentence in each.sentences()]
+        prepared.answers = [*said, *filter(None, [warning])]
+        return Goto(f"training/{visit.path['plan']}")
 
     def training(self, visit: Visit, template: str = "learner/training.html") -> Answer:
         """A training while it runs, and afterwards. query: seen, the state that the page shows."""

@@ -56,7 +56,9 @@ def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
         actions=(
             Action("plan", planning.act),
             Action("asking/{plan}", planning.ask),
+            Action("asking/{plan}/would-accept", planning.would_accept),
             Action("training/{plan}", trainings.start),
+            Action("training/{plan}/would-accept", trainings.would_accept),
             Action("trainings/{training}/stop", trainings.stop),
             Action("trainings/{training}/continue", trainings.go_on),
             Action("trainings/{training}/ask-again", trainings.ask_again),

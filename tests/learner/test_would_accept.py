@@ -1,0 +1,123 @@
+"""What a learner believes of the answers to a question: what parties signed, and nothing that a coordinator claims."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from learner.session import Session
+from tests.learner.setting import Setting
+from tests.learner.totals import REQUEST
+from wire.cohort import Acceptance, open_statement
+from wire.errors import Code, TimedOutError, WireError
+from wire.features import Feature
+from wire.query import open_query
+from wire.status import PartyProgress, PartyState, Phase
+
+NOW = {"ada": 10_000, "bo": 777}
+
+
+@pytest.fixture
+def setting(tmp_path, learner_key):
+    made = Setting(tmp_path, learner_key)
+    made.stub.phases, made.stub.code = [Phase.ANSWERING, Phase.FAILED], Code.ONLY_ASKED.value
+    made.stub.on_submit = lambda envelope: answer(made, envelope)
+    yield made
+    made.stub.stop()
+
+
+def answer(setting, envelope, *, signer=None, other=None):
+    """ada and bo would accept, and cy has not answered. signer: who signs ada's answer. other: the query of it."""
+    world = setting.world
+    opened = open_query(envelope, world.roster, now_unix_s=world_now())
+    about = opened if other is None else other
+    key = None if signer is None else world.party_keys[signer]
+    first = world.acceptance(about, "ada", NOW["ada"], key=key)
+    # Its row counts are what the coordinator claims: others than those that are signed.
+    setting.stub.parties = (
+        PartyProgress("ada", PartyState.ACCEPTED, rows=5, acceptance=first),
+        PartyProgress("bo", PartyState.ACCEPTED, rows=5, acceptance=world.acceptance(opened, "bo", NOW["bo"])),
+        PartyProgress("cy", PartyState.SILENT),
+    )
+
+
+def world_now() -> float:
+    return time.time()
+
+
+def ask(session: Session):
+    return session.would_accept(replace(REQUEST, max_rows=None), timeout_s=10)
+
+
+def test_the_signed_rows_count_and_later_plans_use_them(setting):
+    with setting.session() as session:
+        found = ask(session)
+        assert (found.rows, found.refusals, found.silent) == (NOW, {}, ("cy",))
+        assert "no answer yet: cy" in " ".join(found.sentences())
+        assert found.enough == (len(NOW) >= found.cohort_min)
+        assert session.asked() == (), "a question is no query of this learner"
+        assert session.plan(REQUEST).party_rows == (10_000, 777, 300)
+    (envelope,) = setting.stub.submitted
+    query = open_query(envelope, setting.world.roster, now_unix_s=world_now()).query
+    assert query.is_question
+    assert Feature.QUESTION in query.features
+    assert query.answer_within_s <= 30
+
+
+def test_an_answer_that_another_signed_is_refused(setting):
+    setting.stub.on_submit = lambda envelope: answer(setting, envelope, signer="bo")
+    with setting.session() as session, pytest.raises(WireError) as refused:
+        ask(session)
+    assert refused.value.code is Code.SIGNATURE_INVALID
+
+
+def test_an_answer_to_another_question_is_refused(setting):
+    world = setting.world
+    with setting.session() as session:
+        earlier = []
+
+        def twice(envelope):
+            opened = open_query(envelope, world.roster, now_unix_s=world_now())
+            answer(setting, envelope, other=earlier[0] if earlier else None)
+            earlier.append(opened)
+
+        setting.stub.on_submit = twice
+        ask(session)
+        with pytest.raises(WireError, match="not to this question") as refused:
+            ask(session)
+    assert refused.value.code is Code.SENDER_MISMATCH
+
+
+def test_a_coordinator_that_lacks_questions_is_named(setting):
+    setting.stub.own_features = tuple(name for name in setting.stub.own_features if name != Feature.QUESTION)
+    with setting.session() as session, pytest.raises(WireError, match="The coordinator lacks: question") as refused:
+        ask(session)
+    assert refused.value.code is Code.FEATURE_MISSING
+    assert setting.stub.submitted == []
+
+
+def test_a_status_travels_with_its_acceptance(setting):
+    with setting.session() as session:
+        ask(session)
+    first = setting.stub.parties[0]
+    assert PartyProgress.from_proto(first.to_proto()) == first
+    said, _ = open_statement(Acceptance, first.acceptance, setting.world.roster)
+    assert said.rows == NOW["ada"]
+
+
+def test_a_question_that_ends_otherwise_is_no_answer(setting):
+    setting.stub.code = Code.CANCELLED.value
+    with setting.session() as session, pytest.raises(WireError) as ended:
+        ask(session)
+    assert ended.value.code is Code.CANCELLED
+
+
+def test_a_coordinator_that_never_ends_a_question_is_not_waited_for(setting):
+    setting.stub.phases = [Phase.ANSWERING]
+    with setting.session() as session:
+        with pytest.raises(TimedOutError, match="nothing is charged"):
+            session.would_accept(REQUEST, timeout_s=0.3)
+        with pytest.raises(ConfigurationError, match="positive number of seconds"):
+            session.would_accept(REQUEST, timeout_s=-1)
+    assert len(setting.stub.submitted) == 1
