@@ -203,6 +203,19 @@ def test_a_directory_in_the_place_of_a_decision_stops_nothing(asking):
     assert decision.person.user == f"user {SECOND}"
 
 
+@as_root
+def test_a_pipe_that_somebody_holds_open_is_not_read(asking):
+    envelope = waits(asking)
+    path = asking.decision_files.directory / f"decision-{envelope.payload_hash.hex()}-{FIRST}.json"
+    act_as(FIRST, lambda: os.mkfifo(path))
+    held = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        (left,) = asking.decision_files.left()
+    finally:
+        os.close(held)
+    assert "no file of its own" in left.cause
+
+
 def test_a_file_that_shows_another_query_than_its_name_says_is_refused(asking):
     envelope = waits(asking)
     (path,) = asking.decision_files.directory.glob("waiting-*.json")
