@@ -14,6 +14,7 @@ import base64
 import binascii
 import json
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -130,7 +131,10 @@ class DecisionFiles:
         """Remove a decision, and tell whoever left it what became of it. Raises OSError."""
         name = f"{_OUTCOME}-{one.query_id.hex()}-{one.uid}.json"
         self._write(name, {**self._owner, "counted": counted, "outcome": outcome, "at_unix_s": time.time()})
-        one.path.unlink(missing_ok=True)
+        try:
+            one.path.unlink(missing_ok=True)
+        except IsADirectoryError:
+            shutil.rmtree(one.path, ignore_errors=True)
 
     def keep_only(self, waiting: set[bytes]) -> None:
         """Show no other queries than these any more. Raises OSError."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from dpcore.accounting.dp_feat import dp_feat_range
 from dpcore.errors import PlanError
 from dpcore.records.schema import differences
+from parties.approval.files import DecisionFiles
 from parties.checks.run import CheckFailedError, Run
 from parties.data.dataset import check as check_data
 from parties.data.refusing import advice as advice_on_refusing
@@ -32,6 +33,7 @@ _UNBOUNDED_DESIGNS = frozenset({"plain", "dp-feat", "dp-feat-joint"})
 def check_files(run: Run) -> None:
     """All of these, in order."""
     run.step("policy", lambda: _policy(run))
+    run.step("decisions", lambda: _decisions(run), needs=("policy",))
     run.step("schema", lambda: _schema(run))
     run.step("data", lambda: _data(run), needs=("schema",))
     run.step("dp-feat", lambda: _dp_feat(run), needs=("policy", "data"))
@@ -54,6 +56,22 @@ def _policy(run: Run) -> None:
         f"{len(policy.accepted_members)} accepted member(s); cohorts of at least {policy.members_needed(1)}",
         advice,
     )
+
+
+def _decisions(run: Run) -> None:
+    """Where people decide, and whether there can be as many as the policy asks for."""
+    files, approval = DecisionFiles.of(run.config), run.policy.approval
+    if files is not None:
+        files.check()
+        who = ", ".join(approval.users) or "everybody who may write there"
+        run.add("decisions", f"other users of this machine decide in {files.directory}: {who}")
+    elif approval.asks:
+        alone = approval.approvers > 1
+        advice = (
+            f"approvers = {approval.approvers} needs as many users of this machine: name a directory by decisions in "
+            "party.toml, in which they decide without access to this party's state."
+        )
+        run.add("decisions", "people decide as this node's user or as root", advice if alone else "")
 
 
 def _schema(run: Run) -> None:

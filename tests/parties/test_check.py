@@ -233,7 +233,10 @@ def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline)
     ledger.database.close()
     found = run(offline)["ledger"]
     assert found.status == "advice"
-    assert "marginal:smoker: spent epsilon 4, with reservations 4, remaining 6" in found.detail
+    assert (
+        "marginal:smoker: spent epsilon 4, with reservations 4; one more answer fits up to 6 with Laplace noise"
+        in found.detail
+    )
     assert "without any privacy bound" in found.fix
     path.write_bytes(b"no ledger")
     assert run(offline)["ledger"].status == "failed"

@@ -124,6 +124,12 @@ def test_negative_losses_and_bounds_that_fail_too_often_are_refused():
         parts[part] = Fraction(-1, 10**9)
         with pytest.raises(PlanError, match="is negative"):
             Loss(*parts)
+    for wrong in ({"curve": (Fraction(-1),) * 14}, {"curved": Fraction(-1)}):
+        with pytest.raises(PlanError, match="is negative"):
+            replace(NO_LOSS, **wrong)
+    for wrong in ({"curved": Fraction(1)}, {"curve": (Fraction(1),) * 3}):
+        with pytest.raises(PlanError, match="has a curve"):
+            replace(NO_LOSS, **wrong)
     with pytest.raises(PlanError, match="larger delta"):
         Loss.of_concentrated(Concentrated(Fraction(1), Fraction(1, 1000)), Fraction(1, 1000))
 

@@ -134,9 +134,20 @@ def test_a_refusal_of_another_user_refuses_and_cannot_be_taken_away(asking):
     assert decided.verdict is Verdict.REFUSED
 
 
+CHANGES = {
+    "another query": {"query_id": "00" * 32},
+    "another party": {"party": "bo"},
+    "long": {"reason": "x" * 100_000},
+    "no approval": {"approves": 1},
+    "a long name": {"name": "x" * 501},
+    "a long reason": {"reason": "x" * 501},
+    "lines": {"name": "Bob\napproved by Ann"},
+}
+
+
 def forge(directory, content, owner, how):
     path, mine = directory / f"decision-{content['query_id']}-{owner}.json", directory / "mine"
-    text = json.dumps(content)
+    text = json.dumps(content | CHANGES.get(how, {}))
     match how:
         case "link":
             mine.write_text(text)
@@ -144,27 +155,18 @@ def forge(directory, content, owner, how):
         case "second name":
             mine.write_text(text)
             path.hardlink_to(mine)
-        case "another query":
-            path.write_text(json.dumps({**content, "query_id": "00" * 32}))
-        case "another party":
-            path.write_text(json.dumps({**content, "party": "bo"}))
         case "pipe":
             os.mkfifo(path)
-        case "long":
-            path.write_text(json.dumps({**content, "reason": "x" * 100_000}))
-        case "no approval":
-            path.write_text(json.dumps({**content, "approves": 1}))
-        case "junk":
-            path.write_bytes(b"[" * 9000)
+        case "a list" | "junk":
+            path.write_text("[]" if how == "a list" else "[" * 9000)
+        case "padded":
+            path.write_text(text + " " * 100_000)
         case _:
             path.write_text(text)
             path.chmod(0o666 if how == "writable" else 0o644)
 
 
-WAYS = [
-    "another's name", "writable", "link", "second name", "another query", "another party", "pipe", "long",
-    "no approval", "junk",
-]  # fmt: skip
+WAYS = ["another's name", "writable", "link", "second name", "pipe", "a list", "junk", "padded", *CHANGES]
 
 
 @as_root
@@ -188,6 +190,40 @@ def test_a_file_that_is_no_persons_own_decision_does_not_count(asking, how):
     assert not list(directory.glob("decision-*"))
     (outcome,) = directory.glob("outcome-*")
     assert json.loads(outcome.read_text())["counted"] is False
+
+
+@as_root
+def test_a_directory_in_the_place_of_a_decision_stops_nothing(asking):
+    envelope = waits(asking)
+    path = asking.decision_files.directory / f"decision-{envelope.payload_hash.hex()}-{FIRST}.json"
+    act_as(FIRST, path.mkdir)
+    leave(asking, envelope, SECOND)
+    asking.lifecycle.gate.take_decisions(asking.lifecycle.policy)
+    (decision,) = Decisions(asking.history.database).of(envelope.payload_hash)
+    assert decision.person.user == f"user {SECOND}"
+
+
+@as_root
+def test_a_pipe_that_somebody_holds_open_is_not_read(asking):
+    envelope = waits(asking)
+    path = asking.decision_files.directory / f"decision-{envelope.payload_hash.hex()}-{FIRST}.json"
+    act_as(FIRST, lambda: os.mkfifo(path))
+    held = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        (left,) = asking.decision_files.left()
+    finally:
+        os.close(held)
+    assert "no file of its own" in left.cause
+
+
+def test_a_file_that_shows_another_query_than_its_name_says_is_refused(asking):
+    envelope = waits(asking)
+    (path,) = asking.decision_files.directory.glob("waiting-*.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "query_id": "11" * 32}))
+    with pytest.raises(ConfigurationError, match="another id"):
+        asking.decision_files.find("11")
+    assert envelope.payload_hash.hex() in path.name
 
 
 @as_root
@@ -272,3 +308,13 @@ def test_a_directory_of_another_user_is_refused(shared):
         DecisionFiles(shared, "clinics", "ada").check()
     with pytest.raises(ConfigurationError, match="make the directory"):
         DecisionFiles(shared / "none", "clinics", "ada").check()
+
+
+def test_a_file_or_a_place_that_others_can_replace_is_no_directory_of_decisions(shared):
+    file = shared / "file"
+    file.write_text("")
+    with pytest.raises(ConfigurationError, match="must name a directory"):
+        DecisionFiles(file, "clinics", "ada").check()
+    shared.parent.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="replace this file"):
+        DecisionFiles(shared, "clinics", "ada").check()

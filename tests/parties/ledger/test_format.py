@@ -1,5 +1,6 @@
 """Ledgers of the first format: converted completely, counted as strictly, and unchanged by a reader."""
 
+import json
 import sqlite3
 from dataclasses import replace
 from fractions import Fraction
@@ -7,10 +8,19 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.filters import Loss
+from dpcore.accounting.renyi import laplace_curve
 from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
 from parties.ledger.anchor import head_path
+from parties.ledger.chain import append_all
 from parties.ledger.charges import Charge, joint, marginal
-from parties.ledger.format import FORMAT_VERSION, UnreadableEntryError, bounds_text, read_charge, update_format
+from parties.ledger.format import (
+    AWAITS_HEAD,
+    FORMAT_VERSION,
+    UnreadableEntryError,
+    bounds_text,
+    read_charge,
+    update_format,
+)
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.parties.party_world import SMOKER, limits
@@ -230,3 +240,59 @@ def test_verify_names_impossible_entries(tmp_path):
     assert len(faults) == 4
     said = ("otherwise than the chain says", "not readable", "bound to no cohort", "is not charged")
     assert [words in fault for words, fault in zip(said, faults, strict=True)] == [True] * 4
+
+
+def test_a_ledger_of_format_4_opens_and_goes_on_under_its_own_rule(tmp_path):
+    """Its charges have no curve: they are of an earlier version, whose rule used all of delta."""
+    path, allowed = tmp_path / "ledger.sqlite", limits("10", "1e-5")
+    ledger = Ledger.open(path, OWNER, allowed)
+    gaussian = Loss(Fraction(1), Fraction(1, 10**6), Fraction(1, 100), Fraction(0))
+    pure = Loss.of_epsilon(Fraction(1, 2), Fraction(0))
+    for number, loss in enumerate((gaussian, pure)):
+        charge = Charge(((SMOKER, loss),), "lea")
+        ledger.reserve(bytes([number]) * 32, 1, charge, lapses_at_unix_s=1e12, now_unix_s=4.0)
+    new = ledger.reserved(SMOKER)
+    assert not new.is_earlier
+    ledger.database.close()
+    with sqlite3.connect(path) as file:
+        for row, text in file.execute("SELECT rowid, bounds FROM events").fetchall():
+            (entry,) = json.loads(text)
+            file.execute("UPDATE events SET bounds = ? WHERE rowid = ?", (json.dumps([entry[:7]]), row))
+        file.execute("DELETE FROM chain")
+        append_all(file)
+        file.execute("INSERT INTO identity VALUES (?, '1')", (AWAITS_HEAD,))
+        file.execute("PRAGMA user_version = 4")
+    file.close()
+    head_path(path).unlink()
+    ledger = Ledger.open(path, OWNER, allowed)
+    assert version(path) == FORMAT_VERSION
+    held, limit = ledger.reserved(SMOKER), allowed.lifetime
+    assert held == replace(new, is_earlier=True)
+    assert limit.admits(held)
+    # As before: nothing that the rule of that version would have refused for the sum of deltas and rho is admitted.
+    many = gaussian.times(int((limit.largest_rho - held.rho) / gaussian.rho))
+    assert limit.admits(held + many)
+    assert not limit.admits(held + gaussian.times(int(limit.largest_rho / gaussian.rho)))
+    one = Charge(((SMOKER, gaussian),), "lea")
+    ledger.reserve(b"n" * 32, 1, one, lapses_at_unix_s=1e12, now_unix_s=4.0)
+    assert ledger.reserved(SMOKER).is_earlier
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_curves_are_stored_exactly_and_charges_of_earlier_versions_stay_such(earlier):
+    curve, rho = laplace_curve(Fraction(40), 40, 1)
+    for loss in (
+        Loss(Fraction(1), Fraction(0), rho, Fraction(0), curve, rho),
+        Loss.of_epsilon(Fraction(1, 3), Fraction(0)),
+        Loss(Fraction(1), Fraction(1, 10**6), Fraction(1, 7), Fraction(1, 10**9)),
+        Loss.of_epsilon(Fraction(0), Fraction(0)),
+    ):
+        charge = Charge(((SMOKER, replace(loss, is_earlier=earlier)),), "lea")
+        ((_, read),) = read_charge(bounds_text(charge), "lea", None).bounds
+        assert read.is_earlier is earlier
+        # What an earlier version would have written says less: never less loss.
+        s = Fraction(4)
+        assert read == loss if not earlier else read.divergence(s) >= loss.divergence(s)
+    damaged = bounds_text(charge).replace("]]]", ']]], ["x"]') if not earlier else '[["record", "", "", "1/1"]]'
+    with pytest.raises(UnreadableEntryError):
+        read_charge(damaged, "lea", None)

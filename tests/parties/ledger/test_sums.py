@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 import zlib
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpcore.accounting.filters import NO_LOSS, Loss
+from dpcore.accounting.renyi import laplace_curve
 from parties.ledger.charges import RECORD, Charge, joint, marginal
 from parties.ledger.limits import Event
 from parties.ledger.sums import Account, Sums, SumsKey
@@ -162,3 +164,45 @@ def test_the_label_of_sealed_sums_never_changes():
     assert SumsKey("ada", signing).open(LedgerHead(7, digest, sealed)) == Account(A, ())
     with pytest.raises(InvalidTag):
         cipher.decrypt(nonce, sealed[12:], bound[:-1])
+
+
+def with_curve(values=40):
+    curve, rho = laplace_curve(Fraction(values), values, 1)
+    return Loss(Fraction(1), Fraction(0), rho, Fraction(0), curve, rho) + loss("1/2", "1e-6", "1/300", 0)
+
+
+def test_curves_travel_rounded_up_and_an_account_of_an_earlier_version_is_one():
+    held = with_curve()
+    ((_, read),) = Account.unpacked(Account(Sums(((RECORD, held),), 0), ()).packed()).sums.scopes
+    assert not read.is_earlier
+    assert all(0 <= more - exact < exact / 10**6 for more, exact in zip(read.curve, held.curve, strict=True))
+    for s in (Fraction(1), Fraction(3), Fraction(100)):
+        assert held.divergence(s) <= read.divergence(s) <= held.divergence(s) * Fraction(10**6 + 1, 10**6)
+    # Without curves, where they do not fit: the rhos count alone.
+    ((_, plain),) = Account.unpacked(Account(Sums(((RECORD, held),), 0), ()).packed(curves=False)).sums.scopes
+    assert (plain.curve, plain.is_earlier) == ((), False)
+    assert plain.divergence(Fraction(100)) > held.divergence(Fraction(100))
+    earlier = replace(held, is_earlier=True)
+    ((_, read),) = Account.unpacked(Account(Sums(((RECORD, earlier),), 0), ()).packed()).sums.scopes
+    assert (read.is_earlier, read.curve) == (True, ())
+    with pytest.raises(ValueError, match="not know"):
+        Account.unpacked(zlib.compress(bytes(9) + bytes([0x30, 0, 0]) + bytes(32)))
+
+
+def test_what_is_missing_and_what_is_largest_keep_the_curve():
+    more, less = with_curve(), Loss.of_epsilon(Fraction(1, 4), Fraction(0))
+    missing = more.less(less)
+    for s in (Fraction(1), Fraction(8)):
+        assert (less + missing).divergence(s) >= more.divergence(s)
+        assert more.largest(less).divergence(s) >= max(more.divergence(s), less.divergence(s))
+    assert more.less(more) == replace(NO_LOSS, curve=more.less(more).curve)
+    assert set(more.less(more).curve) == {Fraction(0)}
+
+
+def test_seals_leave_out_curves_where_they_do_not_fit():
+    key = SumsKey("ada", SigningKey.generate("clinics"))
+    scopes = tuple((joint(f"column {number}"), with_curve(40 + number)) for number in range(8))
+    account = Account(Sums(scopes, 0), ())
+    assert len(account.packed()) > MAX_SEALED_BYTES > len(account.packed(curves=False))
+    sealed = key.seal(account, 3, b"d" * 32)
+    assert 0 < len(sealed) <= MAX_SEALED_BYTES

@@ -129,7 +129,7 @@ def ledger_nearly_spent(nodes):
 
     spend(1, Fraction(4, 5))
     before = page(nodes.watch)
-    assert before("rado_ledger_remaining_ratio", scope="record") == pytest.approx(0.2)
+    assert before("rado_ledger_remaining_ratio", scope="record") == pytest.approx(0.2, rel=1e-4)
     spend(2, Fraction(3, 20))
     yield Moment(before), Moment(page(nodes.watch))
 
