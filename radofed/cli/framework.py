@@ -84,14 +84,14 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
         # typer reads the options from the function's signature and annotations.
         invoke.__signature__ = signature  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
-        app.command(name, cls=_OnceCommand, help=inspect.getdoc(function))(invoke)
+        app.command(name, cls=_NotingCommand, help=inspect.getdoc(function))(invoke)
         return function
 
     return register
 
 
-class _OnceCommand(typer.core.TyperCommand):
-    """A command that refuses an option that is given twice and takes one value: the first would be dropped."""
+class _NotingCommand(typer.core.TyperCommand):
+    """A command that says so if an option that takes one value is given twice: the last one holds."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See TyperCommand."""
@@ -102,7 +102,10 @@ class _OnceCommand(typer.core.TyperCommand):
             flags = tuple(f"{flag}=" for flag in parameter.opts)
             given = [word for word in options if word in parameter.opts or word.startswith(flags)]
             if len(given) > 1:
-                raise typer.BadParameter("is given more than once: give it once", ctx=ctx, param=parameter)
+                flag = max(parameter.opts, key=len)
+                typer.echo(
+                    f"note: {flag} is given {len(given)} times and takes one value: the last one holds", err=True
+                )
         return list(super().parse_args(ctx, args))
 
 
