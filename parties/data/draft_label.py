@@ -138,8 +138,9 @@ def _never(seen: Seen, text: str) -> ConfigurationError:
 
 
 def _no_negative(seen: Seen, rest: Sequence[str]) -> ConfigurationError:
-    found = f"only {counted(rest, seen.counts, 'row')} beside the positive values, which mark a missing value"
-    why = found if rest else "no other value than the positive ones"
+    why = "no other value than the positive ones"
+    if rest:
+        why = f"only {counted(rest, seen.counts, 'row')} beside the positive values, which mark a missing value"
     return ConfigurationError(
         f"the label's column {seen.name!r} has {why}, so that no row is negative; write the other class as a text of "
         "its own, such as no, or choose other positive values"

@@ -319,9 +319,9 @@ def test_an_option_with_one_value_is_not_given_twice_in_silence(capsys):
 def test_positive_has_one_grammar(table, capsys):
     """A value may have a comma, so each is given on its own, as of `schema infer`."""
     command = ["simulate", "--data", str(table), "--label", "y", "--parties", "3", "--folds", "2", "--workers", "0"]
-    assert run([*command, "--positive", "in", "--positive", "out"]) == 4
-    assert "all usable rows have one label" in capsys.readouterr().err
     for start in (command, ["schema", "infer", str(table), "--label", "y"]):
+        assert run([*start, "--positive", "in", "--positive", "out"]) == 4
+        assert "no other value than the positive ones, so that no row is negative" in capsys.readouterr().err
         assert run([*start, "--positive", "in,out"]) == 4
         assert "give each value on its own: --positive A --positive B" in capsys.readouterr().err
 
