@@ -19,6 +19,8 @@ from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 REFRESH_S = 5.0
 """How often what is shown live is brought up to date."""
 REPEAT_AFTER_S = 60.0
+CHANGE_AFTER_S = 15.0
+"""In a log, changes before this are not worth a line: rounds of a training take seconds."""
 """Lines of a file repeat an unchanged state after this time."""
 
 _PAST_READY = (PartyState.READY, PartyState.LEFT_OUT, PartyState.UPLOADING, PartyState.UPLOADED)
@@ -45,19 +47,23 @@ class Display(Protocol):
 
 
 class Lines:
-    """A line for each change, such as in a log, and one now and then while nothing changes."""
+    """A line for the end of a query, such as in a log; while it lasts, one for a change now and then, and for none."""
 
     refresh_s: float | None = None
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """stream: by default standard error. clock: monotonic seconds."""
         self._stream, self._clock = stream, clock
-        self._state, self._shown_at = "", 0.0
+        self._state = ""
+        self._shown_at: float | None = None
 
-    def show(self, state: str, times: str, *, last: bool) -> None:  # noqa: ARG002 - of a line, the end is the same
+    def show(self, state: str, times: str, *, last: bool) -> None:
         """See `Display`."""
         now = self._clock()
-        if state != self._state or now - self._shown_at >= REPEAT_AFTER_S:
+        if self._shown_at is None:
+            self._shown_at = now
+        quiet = REPEAT_AFTER_S if state == self._state else CHANGE_AFTER_S
+        if last or now - self._shown_at >= quiet:
             self._state, self._shown_at = state, now
             stream = self._stream or sys.stderr
             stream.write(f"{state}{times}\n")
@@ -65,7 +71,7 @@ class Lines:
 
     def end(self) -> None:
         """See `Display`."""
-        self._state = ""
+        self._state, self._shown_at = "", None
 
 
 class TerminalLine:

@@ -22,6 +22,7 @@ from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
 from radofed import templates
 from radofed.certificates import Authority, make_request, private_pem
+from radofed.common.addresses import check_end
 from radofed.common.files.writing import create_durably
 from radofed.provision_roster import ROSTER_DAYS, expiry_unix_s
 from radofed.templates import PolicyChoices
@@ -241,8 +242,10 @@ def join_address(host: str, port: int) -> str:
 def check_host(host: str) -> None:
     """Raise ConfigurationError if a certificate cannot name this host, or members cannot dial it."""
     try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
+        address = ipaddress.ip_address(check_end(host))
+    except ValueError as error:
+        if host.endswith("."):
+            raise ConfigurationError(str(error)) from None
         if not _HOST_NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
             raise ConfigurationError(
                 f"{host!r} is neither a host name nor an IP address; write an international name in its xn-- form"

@@ -140,6 +140,19 @@ class PrivacyStatement:
 
     def sentences(self) -> list[str]:
         """The statement in words: the bound, its assumptions, then the warnings."""
+        assumed = (f"Assumed: {text}" for text in self.assumptions)
+        return [*self._bound(), *assumed, *(f"Warning: {text}" for text in self.warnings)]
+
+    def short_sentences(self) -> list[str]:
+        """The bound and the warnings, and where the assumptions are, for output that repeats those of a plan."""
+        where = (
+            f"It holds under {len(self.assumptions)} assumptions: `rado plan` states them before a query, --format "
+            "json lists them, and docs/threat-model.md, section 5, explains them."
+        )
+        return [*self._bound(), *([where] if self.assumptions else []), *(f"Warning: {text}" for text in self.warnings)]
+
+    def _bound(self) -> list[str]:
+        """What epsilon is, and against whom."""
         if self.epsilon is None or self.delta is None or self.epsilon_if_others_collude is None:
             bound = [f"No differential privacy is claimed: nothing bounds what this release reveals about {self.unit}."]
         else:
@@ -158,11 +171,7 @@ class PrivacyStatement:
             ]
             if self.theorem_epsilon is not None:
                 bound.append(f"Theorem 6 of Nock, Patrini and Friedman (2015) would say {self.theorem_epsilon:.6g}.")
-        return [
-            *bound,
-            *(f"Assumed: {text}" for text in self.assumptions),
-            *(f"Warning: {text}" for text in self.warnings),
-        ]
+        return bound
 
 
 def rounded_up(figure: float) -> str:

@@ -135,6 +135,8 @@ def _say_left_out(seen: Seen, marks: Sequence[str], unclear: Sequence[str], note
 def _never(seen: Seen, text: str) -> ConfigurationError:
     near = next((other for other in seen.counts if alike(other) == alike(text)), None) or close_match(text, seen.counts)
     hint = "check the values of the column" if near is None else f"did you mean {near!r}?"
+    if "," in text and all(part.strip() in seen.counts for part in text.split(",")):
+        hint = "give each value on its own: --positive A --positive B"
     return ConfigurationError(f"column {seen.name!r} never has the positive value {text!r}; {hint}")
 
 

@@ -104,6 +104,13 @@ WouldAccept = Annotated[
 Reuse = Annotated[
     bool, typer.Option("--reuse", help="Use the answer to the same question that is on disk; nothing is asked.")
 ]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option("--label", help="The label's column. `schema infer` takes the last one if it is left out."),
+]
+Positive = Annotated[
+    list[str] | None, typer.Option(help="A positive value of the label; repeatable, one value a time.")
+]
 
 LISTED = 20
 """How many queries a table has, unless --limit says otherwise."""

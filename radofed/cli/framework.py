@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+import typer.core
 
 from dpcore.errors import ConfigurationError
 from radofed.cli.output import Output, Result
@@ -83,10 +84,29 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
         # typer reads the options from the function's signature and annotations.
         invoke.__signature__ = signature  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
-        app.command(name, help=inspect.getdoc(function))(invoke)
+        app.command(name, cls=_NotingCommand, help=inspect.getdoc(function))(invoke)
         return function
 
     return register
+
+
+class _NotingCommand(typer.core.TyperCommand):
+    """A command that says so if an option that takes one value is given twice: the last one holds."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See TyperCommand."""
+        options = args[: args.index("--")] if "--" in args else args
+        for parameter in self.params:
+            if not isinstance(parameter, typer.core.TyperOption) or parameter.multiple or parameter.is_flag:
+                continue
+            flags = tuple(f"{flag}=" for flag in parameter.opts)
+            given = [word for word in options if word in parameter.opts or word.startswith(flags)]
+            if len(given) > 1:
+                flag = max(parameter.opts, key=len)
+                typer.echo(
+                    f"note: {flag} is given {len(given)} times and takes one value: the last one holds", err=True
+                )
+        return list(super().parse_args(ctx, args))
 
 
 def _strict(hint: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.errors import ConfigurationError
+from radofed.cli.arguments import LabelColumn, Positive
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
 from radofed.common.printing import in_lines
@@ -28,8 +29,8 @@ def infer(
         Path | None,
         typer.Option(help="A party.toml, instead of a file: read the table that it names, such as a database's."),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="The label's column. Default: the last one.")] = None,
-    positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; repeatable.")] = None,
+    label: LabelColumn = None,
+    positive: Positive = None,
     bounds: Annotated[
         list[str] | None,
         typer.Option(help="The domain's bounds of a number, COLUMN=LOWER:UPPER; repeatable. Default: quantiles."),

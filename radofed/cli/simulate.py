@@ -11,8 +11,10 @@ import typer
 from radofed.cli.arguments import (
     EpsilonPerRado,
     KeyBits,
+    LabelColumn,
     MapFile,
     OldEstimator,
+    Positive,
     Rounded,
     Support,
     estimator_option,
@@ -25,8 +27,6 @@ from radofed.common.printing import in_lines
 if TYPE_CHECKING:
     from radofed.simulation.results import SimulationResult
 
-DEFAULT_ESTIMATOR = "mean-variance"
-
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
@@ -38,10 +38,6 @@ def add_to(app: typer.Typer) -> None:
 # The options of `simulate`.
 _Data = Annotated[Path, typer.Option(help="A CSV (also gzipped) or Parquet file.", show_default=False)]
 _Parties = Annotated[int, typer.Option(help="Number of parties, 2 to 1,000.", show_default=False)]
-_Label = Annotated[str | None, typer.Option(help="The label's column. Required without --schema.")]
-_Positive = Annotated[
-    str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...]. Required without --schema.")
-]
 _Schema = Annotated[Path | None, typer.Option(help="A schema file. Default: inferred from the table, not privately.")]
 _Partition = Annotated[
     str, typer.Option(help="How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
@@ -61,8 +57,11 @@ _Delta = Annotated[str, typer.Option(help="The delta of epsilon, exact; may be 0
 _Split = Annotated[str, typer.Option(help="local: each party draws; exact: one draw over the pool.")]
 _NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
 _Estimator = Annotated[
-    str | None,
-    typer.Option(help="NAME[,NAME...]: those of `rado learner train`, and adaboost.", show_default=DEFAULT_ESTIMATOR),
+    list[str] | None,
+    typer.Option(
+        help="A name of `rado learner train`, or adaboost; repeatable, or several with commas. Default: newton at "
+        "--epsilon 1; mean-variance if options describe a release."
+    ),
 ]
 _Rounds = Annotated[
     int | None, typer.Option(help="Rounds of estimators that query in rounds. Default: the estimator's.")
@@ -103,8 +102,8 @@ def simulate(
     output: Output,
     data: _Data,
     parties: _Parties,
-    label: _Label = None,
-    positive: _Positive = None,
+    label: LabelColumn = None,
+    positive: Positive = None,
     schema: _Schema = None,
     partition: _Partition = "iid",
     design: _Design = None,
@@ -152,7 +151,7 @@ def simulate(
         run_simulate,
         data,
         label=label,
-        positive=None if positive is None else positive.split(","),
+        positive=positive or None,
         schema=schema,
         parties=parties,
         partition=partition,
@@ -167,7 +166,7 @@ def simulate(
         norm_bound=norm_bound,
         support=support,
         feature_map=map_file,
-        estimators=estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR,
+        estimators=estimator_option(output, ",".join(estimator or ()) or None, learner),
         rounds=rounds,
         options=named_options(option or ()),
         folds=folds,

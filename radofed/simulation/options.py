@@ -75,6 +75,18 @@ class SimulationOptions:
         return None if self.hold_back is None else self.hold_back.training
 
 
+def usual_estimator(
+    shared: Mapping[str, Any], epsilon: Fraction | float | str | None, *, mapped: bool
+) -> tuple[str, Fraction | float | str | None]:
+    """The estimator to try if none is named, and its epsilon: one that protects records, unless a release is described.
+
+    shared: options of `DesignOptions`. mapped: whether a feature map is given, which is of a release, too.
+    """
+    if mapped or given_words(shared):
+        return "mean-variance", epsilon
+    return "newton", Fraction(1) if epsilon is None else epsilon
+
+
 def asked_of_a_federation(
     learners: Mapping[str, Any],
     shared: Mapping[str, Any],

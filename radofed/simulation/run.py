@@ -34,7 +34,14 @@ from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import Fold, check_learners, measure, named_learners
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.held_back import Evaluations, HoldBack, notes_if_held_back
-from radofed.simulation.options import KEY_BITS, TIMEOUT_S, SimulationOptions, asked_of_a_federation, exact
+from radofed.simulation.options import (
+    KEY_BITS,
+    TIMEOUT_S,
+    SimulationOptions,
+    asked_of_a_federation,
+    exact,
+    usual_estimator,
+)
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
@@ -75,7 +82,7 @@ def simulate(
     norm_bound: Fraction | float | str | None = None,
     support: Fraction | float | str | None = None,
     feature_map: FeatureMap | str | Path | None = None,
-    estimators: str | Sequence[str] | Mapping[str, Any] = ("mean-variance",),
+    estimators: str | Sequence[str] | Mapping[str, Any] | None = None,
     rounds: int | None = None,
     options: Mapping[str, Any] | None = None,
     folds: int = 10,
@@ -116,8 +123,7 @@ def simulate(
     if learners is not None:
         warnings.warn("learners is now estimators; the next version drops it", DeprecationWarning, stacklevel=2)
         estimators = learners
-    chosen = named_learners(estimators, rounds, options)
-    shared = {
+    shared: dict[str, Any] = {
         "name": design,
         "rados": rados,
         "sensitive": (sensitive,) if isinstance(sensitive, str) else tuple(sensitive),
@@ -128,6 +134,12 @@ def simulate(
         "norm_bound": exact("the norm bound", norm_bound),
         "support": exact("the support", support),
     }
+    defaults = None
+    if estimators is None:
+        estimators, epsilon = usual_estimator(shared, epsilon, mapped=feature_map is not None)
+        if estimators == "newton":
+            defaults = f"estimator {estimators}, epsilon {epsilon}"
+    chosen = named_learners(estimators, rounds, options)
     design_options, budget = asked_of_a_federation(chosen, shared, epsilon, delta)
     if feature_map is not None and design_options is None:
         raise ConfigurationError(
@@ -163,6 +175,8 @@ def simulate(
     if design_options is not None and feature_map is not None:
         found = _map(feature_map, table.schema)
         settings = replace(settings, design=replace(design_options, feature_map=found))
+    if note is not None and defaults is not None:
+        note(defaults)
     return run_simulation(table, settings, chosen, note or (lambda _: None))
 
 

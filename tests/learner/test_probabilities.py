@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
 import pytest

@@ -108,15 +108,29 @@ def test_an_error_from_a_peer_has_the_catalogue_s_advice():
 def test_lines_say_each_thing_once_and_again_after_a_while():
     now, stream = [0.0], io.StringIO()
     progress = QueryProgress(Lines(stream, lambda: now[0]), lambda: now[0])
-    for _ in range(3):
+    for _ in range(4):
         progress(status(Phase.ANSWERING, S.SILENT))
         now[0] += 5.0
     assert len(stream.getvalue().splitlines()) == 1
-    now[0] += REPEAT_AFTER_S
+    now[0] += REPEAT_AFTER_S - 5.0
     progress(status(Phase.ANSWERING, S.SILENT, remaining_s=490))
     assert stream.getvalue().splitlines()[1].endswith("waiting for north (for 1 min 15 s, 8 min 10 s left)")
     progress(status(Phase.COMPLETE, S.UPLOADED))
     assert stream.getvalue().splitlines()[2].endswith("1 ready")
+
+
+def test_a_short_round_is_one_line_of_a_log():
+    """Nine changes within seconds, as in each round of a training."""
+    now, stream = [0.0], io.StringIO()
+    lines = Lines(stream, lambda: now[0])
+    for _ in range(8):
+        with shown_on(lines) as show:
+            for ready in range(4):
+                show(status(Phase.ANSWERING, *[S.ACCEPTED] * ready, *[S.SILENT] * (4 - ready)))
+                show(status(Phase.PREPARING, *[S.UPLOADED] * ready, *[S.ACCEPTED] * (4 - ready)))
+                now[0] += 1.0
+            show(status(Phase.COMPLETE, *[S.UPLOADED] * 4))
+    assert len(stream.getvalue().splitlines()) == 8
 
 
 def test_the_time_of_a_wait_begins_with_each_phase():
@@ -125,7 +139,7 @@ def test_the_time_of_a_wait_begins_with_each_phase():
     progress(status(Phase.ANSWERING, S.SILENT))
     now[0] = 100.0
     progress(status(Phase.PREPARING, S.ACCEPTED))
-    assert stream.getvalue().splitlines()[1].endswith("(9 min 25 s left)")
+    assert stream.getvalue().splitlines()[0].endswith("(9 min 25 s left)")
 
 
 def test_names_of_a_hostile_coordinator_do_not_control_the_terminal():

@@ -300,7 +300,54 @@ def test_the_command_and_the_function_are_the_same(table, capsys):
     found = radofed.simulate(table, label="y", positive="in", parties=3, folds=2, workers=0, seed=2).to_dict()
     for name, summary in found["results"].items():
         assert data["results"][name]["test_error_mean"] == summary["test_error_mean"]
-    assert data["privacy"]["epsilon"] == found["privacy"]["epsilon"]
+    assert data.keys() == {*found, "per_fold"}
+    # Without options the estimator is the one to try first, with records protected.
+    assert data["privacy"] is found["privacy"] is None
+    assert 0.9 < data["asked"]["newton"]["epsilon_if_others_collude"] <= 1.0
+    with_rados = radofed.simulate(table, label="y", positive="in", parties=3, folds=2, workers=0, rados=5)
+    assert {row.learner for row in with_rados.rows} >= {"mean-variance"}
+
+
+def test_an_option_with_one_value_is_not_given_twice_in_silence(capsys):
+    noise = ("plan", "--design", "moments", "--rows", "4000", "--parties", "4", "--coordinates", "3", "--epsilon=1")
+    assert run([*noise]) == 0
+    assert "note: --epsilon" not in capsys.readouterr().err
+    assert run([*noise, "--epsilon", "0.5"]) == 0
+    assert "note: --epsilon is given 2 times and takes one value: the last one holds" in capsys.readouterr().err
+
+
+def test_positive_has_one_grammar(table, capsys):
+    """A value may have a comma, so each is given on its own, as of `schema infer`."""
+    command = ["simulate", "--data", str(table), "--label", "y", "--parties", "3", "--folds", "2", "--workers", "0"]
+    for start in (command, ["schema", "infer", str(table), "--label", "y"]):
+        assert run([*start, "--positive", "in", "--positive", "out"]) == 4
+        assert "no other value than the positive ones, so that no row is negative" in capsys.readouterr().err
+        assert run([*start, "--positive", "in,out"]) == 4
+        assert "give each value on its own: --positive A --positive B" in capsys.readouterr().err
+
+
+def test_one_row_of_a_class_is_not_cross_validated(tmp_path, capsys):
+    file = tmp_path / "rare.csv"
+    file.write_text("age,city,y\n" + "".join(f"{20 + n % 40},{'ab'[n % 2]},{int(n == 7)}\n" for n in range(100)))
+    for folds in ("2", "3"):
+        asked = ["--label", "y", "--positive", "1", "--parties", "3", "--folds", folds, "--workers", "0"]
+        assert run(["simulate", "--data", str(file), *asked]) == 4
+        assert "the rarer class has 1 usable row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", ["40.000", "40,000", "1_000", "4e4", "\u0664", " 40", ""])
+def test_integers_are_digits(rows, capsys):
+    options = ["--design", "moments", "--parties", "4", "--coordinates", "20", "--epsilon", "1"]
+    assert run(["plan", *options, f"--rows={rows}"]) == 4
+    assert "is not a whole number: write digits only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--epsilon", "--delta"])
+def test_numbers_are_within_doubles(option, capsys):
+    options = {"--rows": "40000", "--parties": "4", "--coordinates": "20", "--design": "moments", "--epsilon": "1"}
+    given = [word for pair in {**options, option: "1e-400"}.items() for word in pair]
+    assert run(["plan", *given]) == 4
+    assert "too large or too small" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -315,7 +362,8 @@ def test_the_command_refuses_with_an_exit_code(table, capsys, options, code):
 def test_the_text_is_for_people(table, capsys):
     assert run(["simulate", "--data", str(table), *COMMAND]) == 0
     captured = capsys.readouterr()
-    assert "mean-variance  rados" in captured.out
+    assert "newton" in captured.out
+    assert "estimator newton, epsilon 1" in captured.err
     assert "not private" in captured.out
 
 

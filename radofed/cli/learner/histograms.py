@@ -255,7 +255,13 @@ def _result(
     release, directory = where
     advice = [words for column in found.columns if (words := column.advice()) is not None]
     kept = f"The answer is in {directory}; --release prints it again, and asks nothing."
-    text = [*lines, *(f"{words}." for words in advice), *found.meaning(what), *release.statement.sentences(), kept]
+    text = [
+        *lines,
+        *(f"{words}." for words in advice),
+        *found.meaning(what),
+        *release.statement.short_sentences(),
+        kept,
+    ]
     return Result({**data, "release": directory, "privacy": release.statement.to_dict()}, in_lines(text))
 
 

@@ -155,7 +155,7 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     rows = max(sum(answer.party_rows.values()) for answer in found)
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
     words = f"{to}: {name} over {rows} rows{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
-    return Result(data, in_lines([words, *model.statement.sentences()]))
+    return Result(data, in_lines([words, *model.statement.short_sentences()]))
 
 
 def _would_accept(output: Output, name: str, given: dict[str, Any], schema: "Schema") -> Result:
@@ -266,7 +266,7 @@ def evaluate(
             return question_result([answered.found])
     statement = oracle.statement()
     data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    lines = [*found.sentences(), *statement.sentences()]
+    lines = [*found.sentences(), *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
     return Result(data, in_lines(lines))
@@ -355,7 +355,7 @@ def statistic(
         f"{found.sampling:.5f}, quantisation {found.quantisation:.5f}, noise {found.noise:.5f}"
     )
     lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
-    return Result({**data, "privacy": statement.to_dict()}, in_lines([*lines, *statement.sentences()]))
+    return Result({**data, "privacy": statement.to_dict()}, in_lines([*lines, *statement.short_sentences()]))
 
 
 def predict(

@@ -414,7 +414,7 @@ def _fetched(release: "Release", directory: Path) -> Result:
     part = "" if release.query.held_back is None else f"; {release.query.held_back.words()}"
     lines = [
         f"{directory}: {release.contents} over {release.cohort_rows} rows of {len(release.party_rows)} parties{part}",
-        *release.statement.sentences(),
+        *release.statement.short_sentences(),
         f"train on it with: rado learner train {directory} --output model.json",
     ]
     return Result(data, in_lines(lines))

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.features import TRIMMED
+from radofed.common.tables.opening import invalid
 
 _BATCH_ROWS = 1 << 14
 _NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, NotImplementedError)
@@ -67,7 +68,7 @@ class ArrowTable:
                 try:
                     column.validate(full=True)
                 except pa.ArrowInvalid:
-                    sentence = "holds a text that is not UTF-8, or a code without a value; make the table again"
+                    sentence = invalid(column.type, "make the table again")
                     raise self.error(sentence, column=name) from None
             yield pa.RecordBatch.from_arrays([_nan_as_null(column) for column in batch.columns], list(columns))
 

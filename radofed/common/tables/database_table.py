@@ -13,6 +13,7 @@ from radofed.common.tables.databases.postgresql import PostgreSql
 from radofed.common.tables.databases.sessions import Column, Database, Session
 from radofed.common.tables.databases.source import DatabaseSource
 from radofed.common.tables.databases.sqlite import Sqlite
+from radofed.common.tables.opening import invalid
 
 Result = TypeVar("Result")
 
@@ -81,7 +82,7 @@ class DatabaseTable:
             try:
                 column.validate(full=True)
             except pa.ArrowInvalid:
-                raise self.error("holds a text that is not UTF-8; correct the table", column=name) from None
+                raise self.error(invalid(column.type, "correct the table"), column=name) from None
 
     def _read(self, work: Callable[[Session], Iterable[Result]]) -> Iterator[Result]:
         """What `work` gives, in a session of its own."""

@@ -10,7 +10,7 @@ from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
 from radofed.common.files.faults import may_pass
 from radofed.common.tables.arrow_table import index_of
-from radofed.common.tables.opening import opened
+from radofed.common.tables.opening import invalid, opened
 
 _BATCH_ROWS = 1 << 14
 # Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
@@ -63,7 +63,7 @@ class ParquetTable:
             try:
                 column.validate(full=True)
             except pa.ArrowInvalid:
-                sentence = "holds a text that is not UTF-8, or a code without a value; write the file again"
+                sentence = invalid(column.type, "write the file again")
                 raise self.error(sentence, column=name) from None
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:

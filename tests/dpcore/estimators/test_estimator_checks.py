@@ -165,3 +165,13 @@ def test_a_sample_is_a_frozen_copy():
     assert sample.rados[0, 0] == 1.0
     with pytest.raises(ValueError, match="read-only"):
         sample.rados[0, 0] = 2.0
+
+
+@pytest.mark.parametrize("estimator", [RadoBoost, MeanVariance])
+def test_values_whose_powers_overflow_are_refused(estimator):
+    """As large as 1e49 they are fitted; beyond, eigenvalues would not converge."""
+    rows = np.random.default_rng(0).normal(size=(400, 4))
+    labels = rows[:, 0] > 0
+    assert estimator(random_state=0).fit(rows * 1e49, labels).score(rows * 1e49, labels) > 0.9
+    with pytest.raises(ValueError, match="whose powers overflow: scale the columns"):
+        estimator(random_state=0).fit(rows * 1e200, labels)

@@ -276,3 +276,12 @@ def test_a_missing_field_is_named():
 def test_what_is_bounded_needs_a_delta(kind):
     with pytest.raises(PlanError, match="delta"):
         state(kind, delta=None)
+
+
+def test_short_sentences_keep_the_bound_and_the_warnings():
+    made = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("A.", "B."), ("Careful.",))
+    whole, short = made.sentences(), made.short_sentences()
+    assert [line for line in whole if line not in short] == ["Assumed: A.", "Assumed: B."]
+    (pointer,) = [line for line in short if line not in whole]
+    assert pointer.startswith("It holds under 2 assumptions: `rado plan` states them")
+    assert replace(made, assumptions=()).short_sentences() == replace(made, assumptions=()).sentences()

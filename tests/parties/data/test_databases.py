@@ -186,3 +186,15 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, kind, module, extra):
         (tmp_path / f"a b%.{kind}").touch()
     with pytest.raises(ConfigurationError, match=rf"{module} is not installed: install radofed\[{extra}\]"):
         open_table(source)
+
+
+def test_integers_of_128_bits_are_read_and_larger_ones_are_named(tmp_path):
+    """DuckDB's HUGEINT arrives as a decimal of 38 digits, and has up to 39."""
+    wide = "SELECT id, (20 + rowid)::HUGEINT AS age, dose, ill::UHUGEINT AS ill FROM patients"
+    found = load(filled(tmp_path, "duckdb", ROWS, wide), CLINIC)
+    assert found.report.rows == 4
+    beyond = "SELECT id, 170141183460469231731687303715884105727::HUGEINT AS age, dose, ill FROM patients"
+    with pytest.raises(
+        DataError, match=r"'age': holds a number beyond its type decimal.* such as by CAST\(\.\.\. AS DOUBLE"
+    ):
+        load(found_source(tmp_path, "duckdb", beyond), CLINIC)

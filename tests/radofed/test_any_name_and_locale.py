@@ -1,0 +1,48 @@
+"""Files of any name, and output of any locale."""
+
+import gzip
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from radofed.cli.entry_point import run
+
+TEXT = "age,city,ill\n" + "".join(f"{30 + n % 9},{('Genève', 'Zürich')[n % 2]},{n % 3 % 2}\n" for n in range(90))
+
+
+@pytest.mark.parametrize("ending", [b".csv", b".csv.gz", b".parquet", b""])
+def test_a_file_name_may_be_any_bytes(tmp_path, ending, capsys):
+    path = os.fsencode(tmp_path) + b"/d\xe9j\xe0" + ending
+    table = pa.table({"age": [30, 31, 32] * 30, "ill": [0, 1, 1] * 30})
+    if ending in (b".parquet", b""):
+        if not ending:
+            os.mkdir(path)  # noqa: PTH102  (a name of bytes)
+        with open(path if ending else path + b"/part\xe9.parquet", "wb") as file:  # noqa: PTH123
+            pq.write_table(table, file)
+    else:
+        content = TEXT.encode()
+        with open(path, "wb") as file:  # noqa: PTH123
+            file.write(gzip.compress(content) if ending.endswith(b".gz") else content)
+    name, schema = os.fsdecode(path), str(tmp_path / "schema.toml")
+    assert run(["schema", "infer", name, "--label", "ill", "--positive", "1", "--output", schema]) == 0
+    assert run(["schema", "check", schema, name, "--format", "yaml"]) == 0
+    assert "rows: 90" in capsys.readouterr().out
+    assert run(["schema", "infer", name + "x.csv", "--label", "ill", "--positive", "1"]) == 4
+    assert "\\udce9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
+def test_what_is_printed_into_a_file_is_utf_8(tmp_path, encoding):
+    table, schema = tmp_path / "table.csv", tmp_path / "schema.toml"
+    table.write_text(TEXT, encoding="utf-8")
+    command = [sys.executable, "-m", "radofed", "schema"]
+    own = {**os.environ, "PYTHONIOENCODING": encoding}
+    with schema.open("wb") as file:
+        asked = [*command, "infer", str(table), "--label", "ill", "--positive", "1"]
+        subprocess.run(asked, stdout=file, stderr=subprocess.DEVNULL, env=own, check=True)
+    assert '"Genève"' in schema.read_text(encoding="utf-8")
+    subprocess.run([*command, "check", str(schema), str(table)], capture_output=True, check=True)
