@@ -10,7 +10,7 @@ from parties.secret import FILE as SECRET_FILE
 from parties.secret import load
 from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
 from radofed.common.printing import DIGEST_DIGITS, local_time
-from radofed.common.watching.readiness import reason_lines
+from radofed.common.watching.readiness import Reason, reason_lines
 
 _RELOAD = "The node answers from other rows, or through another schema, than the files have: run `rado party reload`."
 
@@ -48,6 +48,10 @@ def _node(run: Run) -> None:
     if settings is not None and (other := _differences(run, settings)):
         words = f"process {found['pid']} runs with another {', '.join(other)} than the file has"
         raise CheckFailedError(words, _RESTART)
+    if found["not_ready"] == [Reason.WAITING_FOR_WITNESSES.value]:
+        # Nothing to correct here: it ends when the others run.
+        run.add("node", f"process {found['pid']} runs, and {Reason.WAITING_FOR_WITNESSES.sentence}", _NOT_READY)
+        return
     if found["not_ready"]:
         reasons = "; ".join([*reason_lines(found["not_ready"]), *found.get("rows_not_accepted", {}).values()])
         raise CheckFailedError(f"process {found['pid']} runs and is not ready: {reasons}", _NOT_READY)

@@ -7,6 +7,7 @@ import pytest
 
 from parties.config import PartyConfig, settings_of
 from parties.node import PartyNode
+from radofed.common.watching.readiness import Reason
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import ROWS
 from tests.waiting import wait_until
@@ -77,6 +78,8 @@ def test_the_running_node_is_asked_whether_it_is_ready_and_with_which_configurat
         assert "WAITING_FOR_WITNESSES: too few accepted members" in found.detail
         node._contact_unix_s = time.time()
         node._rosters.offer(Envelope.from_bytes((offline.made.directory / "federation/roster.signed").read_bytes()))
+        found = run(offline)["node"]
+        assert (found.status, Reason.WAITING_FOR_WITNESSES.sentence in found.detail) == ("advice", True)
         node._guard._challenged["bo"] = time.monotonic(), time.time()
         found = run(offline)["node"]
         assert found.status == "ok"
