@@ -238,6 +238,7 @@ class PartyNode:
             may_answer=lambda: self._may_answer,
             on_charged=self._note_charged,
             on_lost=self._watch.note_lost,
+            on_conflict=self._guard.doubt,
             on_worked=self._pace.worked,
             decision_files=_decision_files(config),
         )
