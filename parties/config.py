@@ -151,3 +151,15 @@ class PartyConfig(Configuration):
     def source(self) -> str:
         """Name of the data source whose budget the ledger tracks."""
         return self.table.name if self.data_source is None else self.data_source
+
+
+def settings_of(config: PartyConfig) -> dict[str, str]:
+    """Each setting as text, so that a running node can be compared with its file. No setting is secret."""
+    return {name: str(_plain(value)) for name, value in config.model_dump(by_alias=True).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Paths as they are from anywhere: the node may have been started in another directory."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return str(value.absolute()) if isinstance(value, Path) else value

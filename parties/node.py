@@ -32,9 +32,10 @@ from parties.answering.witnesses import LedgerGuard
 from parties.approval.files import DecisionFiles
 from parties.approval.pause import Pauses
 from parties.client import CoordinatorClient
-from parties.config import PartyConfig
+from parties.config import PartyConfig, settings_of
 from parties.data.cluster import ClusterRowSums
 from parties.data.held_data import HeldData
+from parties.data.row_guard import RowCounts, RowGuard
 from parties.ledger.limits import DAY_S
 from parties.locks import lock_party
 from parties.opening import open_history, open_ledger
@@ -48,6 +49,7 @@ from parties.stated_rows import StatedRows
 from parties.watching import Loaded, PartyWatch
 from radofed.common.local_status import StatusServer
 from radofed.common.logs import Daily, Log, start_logging
+from radofed.common.watching.readiness import Reason
 from radofed.common.watching.server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import Code, WireError
@@ -138,8 +140,15 @@ class PartyNode:
 
     @property
     def _may_answer(self) -> bool:
-        """Whether the ledger is confirmed and no person has paused this party."""
-        return self._guard.may_answer and not self._is_paused()
+        """Whether the ledger is confirmed, the rows are within the policy's [data], and no person paused this party."""
+        return self._guard.may_answer and not self._row_faults() and not self._is_paused()
+
+    def _row_faults(self) -> dict[Reason, str]:
+        try:
+            return self._row_guard.faults()
+        except RadofedError as error:
+            # Whether the rows were accepted cannot be known.
+            return {Reason.STATE_UNREADABLE: str(error)}
 
     def _is_paused(self) -> bool:
         try:
@@ -183,6 +192,8 @@ class PartyNode:
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
         seed = load_or_create(config.state_directory / SECRET_FILE, random_source)
         held = HeldData.load(config, seed, self._log)
+        counts = RowCounts.of(held.dataset.report)
+        self._row_guard = RowGuard(config.state_directory, counts, policy.data, self._log)
         self._ledger = open_ledger(config, policy, self._log, has_run=self._rosters.known is not None)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
@@ -225,8 +236,9 @@ class PartyNode:
             log=self._log,
             obfuscators=obfuscators,
             may_answer=lambda: self._may_answer,
-            on_charged=self._pace.charged,
+            on_charged=self._note_charged,
             on_lost=self._watch.note_lost,
+            on_conflict=self._guard.doubt,
             on_worked=self._pace.worked,
             decision_files=_decision_files(config),
         )
@@ -234,7 +246,13 @@ class PartyNode:
         self.data = DataReloads(
             lambda progress: HeldData.load(config, seed, self._log, progress), self._follow_data, self._log, held
         )
-        self._watch.loaded = Loaded(self._ledger, spools, self._guard, self._pauses, self._history)
+        self._watch.loaded = Loaded(
+            self._ledger, spools, self._guard, self._pauses, self._history, self._row_guard.counts_now, self._row_faults
+        )
+
+    def _note_charged(self) -> None:
+        self._pace.charged()
+        self._row_guard.note_charged()
 
     def _watched(self, opened: ExitStack) -> PartyWatch:
         """What machines that watch this node read, from before it loads its data."""
@@ -261,6 +279,7 @@ class PartyNode:
     def _follow_data(self, held: HeldData) -> None:
         """Answer later queries from these data."""
         dataset = held.dataset
+        self._row_guard.hold(RowCounts.of(dataset.report))
         self._lifecycle.follow_data(
             replace(
                 self._lifecycle.party,
@@ -281,6 +300,7 @@ class PartyNode:
         self._ledger.limits = policy.limits.of_ledger
         self._lifecycle.follow(policy)
         self._guard.follow(policy)
+        self._row_guard.follow(policy.data)
 
     def status(self) -> dict[str, Any]:
         """This node's state, in JSON types."""
@@ -298,8 +318,11 @@ class PartyNode:
             "waiting_for_people": self._history.count_waiting(time.time()),
             "unverified": self._shown.unverified.status(),
             "rows": self._lifecycle.party.records.rows,
+            "usable_rows": self._row_guard.counts.usable,
+            "rows_not_accepted": {reason.value: sentence for reason, sentence in self._row_faults().items()},
             "data": self.data.status(),
-            "policy": self.policy.reloads.status(),
+            "configuration": settings_of(self._config),
+            "policy": {**self.policy.reloads.status(), "digest": self._lifecycle.policy.digest},
             "roster_version": None if roster is None else roster.version,
             "certificate": self._own.certificate.status(dt.datetime.now(dt.UTC)),
             "not_ready": [reason.value for reason in self._watch.reasons()],

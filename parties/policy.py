@@ -123,6 +123,16 @@ def _predicate(text: str) -> str:
     return text
 
 
+class DataLimits(Configuration):
+    """How much the party's rows may change before a person has to accept them (`rado party accept-rows`)."""
+
+    most_unusable_rows: Annotated[Exact, Field(le=1)] = Fraction(1, 2)
+    """Largest share of rows that may become zero vectors, by the schema's policies for missing and unknown values.
+    `"1"` allows any."""
+    largest_drop_in_rows: Annotated[Exact, Field(le=1)] = Fraction(1, 4)
+    """Largest share by which rows, or usable rows, may be fewer than when the party answered last. `"1"` allows any."""
+
+
 class ApprovalRules(Configuration):
     """Which queries wait for people's decisions. A query waits if any rule says so; without a rule, none waits."""
 
@@ -188,6 +198,8 @@ class Policy(Configuration):
     unnoticed."""
     limits: PolicyLimits = PolicyLimits()
     """Privacy budget of the data source and limits of one query."""
+    data: DataLimits = DataLimits()
+    """How much the rows may change before a person has to accept them."""
     approval: ApprovalRules = ApprovalRules()
     """Which queries wait for people's decisions."""
     history: HistoryLimits = HistoryLimits()

@@ -1,6 +1,7 @@
-"""Probes the coordinator's address with plain TLS, to find causes that gRPC does not report."""
+"""Probes the coordinator's address with plain TLS, the way that gRPC goes, to find causes that gRPC does not report."""
 
 import datetime as dt
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -10,9 +11,13 @@ from cryptography import x509
 
 from dpcore.errors import ConfigurationError
 from radofed.common.addresses import split_target
+from radofed.common.printing import printable
 from wire.errors import PROXY_OPENS_TLS, ConnectionLostError
 from wire.identity import TlsFiles, issuer_of
+from wire.proxies import HttpProxy, proxy_of, through_proxy
 from wire.roster import Role
+
+_LONGEST_ANSWER_BYTES = 8192
 
 
 @dataclass(frozen=True)
@@ -89,17 +94,40 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
     except (OSError, ValueError) as error:
         sentence = f"{tls.certificate} or {tls.key}: not usable ({error}); use the pair that the operator issued"
         raise ConfigurationError(sentence) from error
+    proxy = proxy_of(target)
+    dialled = (host, port) if proxy is None else (proxy.host, proxy.port)
+    way = through_proxy(target)
     try:
-        with socket.create_connection((host, port), timeout_s) as plain:
+        with socket.create_connection(dialled, timeout_s) as plain:
+            if proxy is not None:
+                _ask_for_tunnel(plain, proxy, target)
             return _shake_hands(plain, host, target, context, authorities)
     except socket.gaierror as error:
-        raise ConnectionLostError(target, f"the name {host!r} has no address ({error.strerror})") from error
+        sentence = f"the name {dialled[0]!r} has no address ({error.strerror}){way}"
+        raise ConnectionLostError(target, sentence) from error
     except TimeoutError as error:
-        raise ConnectionLostError(target, f"no answer within {timeout_s:g} s; a firewall may block the port") from error
+        sentence = f"no answer within {timeout_s:g} s; a firewall may block the port{way}"
+        raise ConnectionLostError(target, sentence) from error
     except ssl.SSLError as error:
-        raise ConnectionLostError(target, f"the server there does not speak TLS as expected ({error})") from error
+        sentence = f"the server there does not speak TLS as expected ({error}){way}"
+        raise ConnectionLostError(target, sentence) from error
     except OSError as error:
-        raise ConnectionLostError(target, f"{error.strerror or error}; is the coordinator running there?") from error
+        where = "coordinator" if proxy is None else "proxy"
+        raise ConnectionLostError(target, f"{error.strerror or error}; is the {where} running there?{way}") from error
+
+
+def _ask_for_tunnel(plain: socket.socket, proxy: HttpProxy, target: str) -> None:
+    """Raises ConnectionLostError with the proxy's status if it gives none."""
+    plain.sendall(proxy.request(target))
+    answer = b""
+    # A byte at a time: what follows is the coordinator's.
+    while not answer.endswith(b"\r\n\r\n"):
+        if not (more := plain.recv(1)) or len(answer) > _LONGEST_ANSWER_BYTES:
+            raise ConnectionLostError(target, f"the proxy did not answer as one does; {proxy.advice(target)}")
+        answer += more
+    status = printable(answer.partition(b"\r\n")[0].decode(errors="replace"))
+    if not re.match(r"HTTP/1\.[01] 2\d\d\b", status):
+        raise ConnectionLostError(target, f"the proxy answered {status!r}; {proxy.advice(target)}")
 
 
 def _shake_hands(

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ from parties.answering.spool import Spools
 from parties.answering.witnesses import LedgerGuard
 from parties.approval.pause import Pauses
 from parties.config import PartyConfig
+from parties.data.row_guard import RowCounts
 from parties.history.history import History, What
 from parties.ledger.ledger import Ledger
 from parties.ledger.state import ScopeState
@@ -58,7 +59,12 @@ WAITING = Metric(
     "rado_decisions_waiting", Kind.GAUGE,
     "Queries that wait for a person's decision at this party.", "`rado party pending`",
 )  # fmt: skip
-METRICS = (*SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING)
+ROWS = Metric(
+    "rado_rows", Kind.GAUGE,
+    "Rows that the node holds: those that are usable, and those that the schema's policies made zero vectors.",
+    "`rado party status`", ("state",),
+)  # fmt: skip
+METRICS = (*SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING, ROWS)
 """All metrics of a party."""
 
 
@@ -71,6 +77,8 @@ class Loaded:
     guard: LedgerGuard
     pauses: Pauses
     history: History
+    rows: Callable[[], RowCounts]
+    row_faults: Callable[[], Mapping[Reason, str]]
 
 
 class PartyWatch:
@@ -139,6 +147,7 @@ class PartyWatch:
             yield Reason.LEDGER_SET_BACK
         elif not loaded.guard.may_answer:
             yield Reason.WAITING_FOR_WITNESSES
+        yield from loaded.row_faults()
         if loaded.pauses.present() is not None:
             yield Reason.PAUSED
         if self._room(loaded).lacks(CHUNK_BYTES):
@@ -160,6 +169,9 @@ class PartyWatch:
         yield Sample(CONTACT_AGE, max(0.0, self._clock() - (self._contact_unix_s() or self._begun_unix_s)))
         if self.loaded is not None and not self._is_stopping():
             yield from self._room(self.loaded).samples()
+            held = self.loaded.rows()
+            yield Sample(ROWS, held.usable, {"state": "usable"})
+            yield Sample(ROWS, held.rows - held.usable, {"state": "unusable"})
             yield Sample(WAITING, self.loaded.history.count_waiting(self._clock()))
             yield from _remaining(self.loaded.ledger.state().scopes)
 

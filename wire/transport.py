@@ -22,6 +22,7 @@ from wire.errors import (
     WireError,
 )
 from wire.identity import TlsFiles
+from wire.proxies import through_proxy
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """The most bytes of a request. A coordinator receives from every member at once."""
@@ -68,7 +69,7 @@ Response = TypeVar("Response")
 
 
 def open_channel(target: str, tls: TlsFiles) -> grpc.Channel:
-    """A channel to the coordinator at "host:port". It always uses mutual TLS."""
+    """A channel to the coordinator at "host:port". It always uses mutual TLS, also through a proxy (wire.proxies)."""
     return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
 
 
@@ -128,11 +129,14 @@ def translate(failure: grpc.RpcError, target: str) -> tuple[RadofedError, bool]:
         return WireError(code, _detail(details, code)), CATALOGUE[code].retry
     match failure.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return TimedOutError(f"{target} did not answer in time; check its load and the network"), True
+            return TimedOutError(
+                f"{target} did not answer in time; check its load and the network{through_proxy(target)}"
+            ), True
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return WireError(Code.MESSAGE_TOO_LARGE, details), False
         case status:
-            return ConnectionLostError(target, _cause(details) or status.name), status is grpc.StatusCode.UNAVAILABLE
+            cause = f"{_cause(details) or status.name}{through_proxy(target)}"
+            return ConnectionLostError(target, cause), status is grpc.StatusCode.UNAVAILABLE
 
 
 def _cause(details: str) -> str:

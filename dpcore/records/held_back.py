@@ -13,12 +13,22 @@ held back for a larger one. The number does not depend on the row's other values
 
 A row outside the part that is asked about contributes what a row that is not usable does: zero.
 
-Privacy. "Row j if it is in the part, else a row that is not usable" maps a data set row by row: row j of the image
-depends on the key and on row j, or row j and its place, and on no other row. Replacing one record of the data set
-replaces at most one record of the image. The sensitivity of every kind that takes parts covers rows that are not usable
-(they contribute 0, within each clipping norm and range), so a bound for the replacement of one record of the image is
-one for the data set, with the same noise. It holds for every fixed key: privacy does not need the key to be secret. A
-record that is replaced by one with another id may leave one part and enter the other, and the answers about both may
+Privacy, by id. "Row j if it is in the part, else a row that is not usable" maps a data set row by row: row j of the
+image depends on the key and on row j, and on no other row. Replacing one record of the data set replaces at most one
+record of the image. The sensitivity of every kind that takes parts covers rows that are not usable (they contribute 0,
+within each clipping norm and range), so a bound for the replacement of one record of the image is one for the data set,
+with the same noise. It holds for every fixed key: privacy does not need the key to be secret.
+
+Privacy, by place. The same holds if the new record takes the place of the old one. In a table that is sorted by a value
+it does not: others change their places, and with a key that is known any number of them may change sides. The key is
+secret, so the places' numbers are independent and equally distributed to who does not have it (up to the advantage
+against AES): exchanging places changes no distribution of the part's records. So exchange those of the second table
+until all records but one stand where they stand in the first. For each outcome of the numbers the images then differ in
+at most one record, the bound holds given the outcome, and thus for the mixture over outcomes. The sums do not depend on
+the order of rows. This takes one exchange for all answers: it holds for answers from one table. If a table is loaded
+again with other rows, in an order that depends on values, use an id column.
+
+A record that is replaced by one with another id may leave one part and enter the other, and the answers about both may
 move as far as two answers about all rows. So both are charged, and never as disjoint (no parallel composition).
 
 Rows. The party signs its number m of all rows. How many of them are in the part is not sent. An estimator divides by

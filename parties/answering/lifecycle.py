@@ -69,12 +69,14 @@ class QueryLifecycle:
         may_answer: Callable[[], bool] = lambda: True,
         on_charged: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
+        on_conflict: Callable[[], None] = lambda: None,
         on_worked: Callable[[float], None] = lambda _: None,
         decision_files: DecisionFiles | None = None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
 
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
+        on_conflict: called if another answer of this party was there before its first one to an attempt.
         on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
         decision_files: where other users decide; None if only this process's user does.
 
@@ -85,6 +87,7 @@ class QueryLifecycle:
         self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
         self._may_answer, self._on_lost, self._on_worked = may_answer, on_lost, on_worked
+        self._on_conflict = on_conflict
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
         self.gate = Gate(history, attempts.charges_of, clock, decision_files)
@@ -239,7 +242,7 @@ class QueryLifecycle:
             return None
         if (refusal := self._sent_refusals.of(work, self._party)) is not None:
             # The coordinator lost it, or says so. There is one answer for each attempt.
-            self._tell(work, lambda: self._coordinator.answer(refusal, accepts=False))
+            self._tell(work, lambda: self._coordinator.answer(refusal, accepts=False), is_only_answer=True)
             return None
         try:
             return self._accept(work)
@@ -350,7 +353,7 @@ class QueryLifecycle:
         self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail, **facts_of(party.policy))
         refusal = sign(Refusal(work.query_id, work.attempt, party.name, code), party.signing_key)
         self._sent_refusals.add(work, party, refusal)
-        self._tell(work, lambda: self._coordinator.answer(refusal, accepts=False))
+        self._tell(work, lambda: self._coordinator.answer(refusal, accepts=False), is_only_answer=True)
 
     def _withdraw(self, work: Work, held: Attempt, error: Exception, reason: str) -> None:
         """End an attempt that this party accepted and cannot continue, unless it is charged. Store the error."""
@@ -396,7 +399,7 @@ class QueryLifecycle:
         if work.state.awaits_answer:
             if work.phase is not Phase.ANSWERING:
                 return False
-            if not self._tell(work, lambda: self._coordinator.answer(held.answer, accepts=True)):
+            if not self._tell(work, lambda: self._coordinator.answer(held.answer, accepts=True), is_only_answer=True):
                 return False
         self._delivered[key] = work
         return True
@@ -410,8 +413,11 @@ class QueryLifecycle:
         if self._tell(work, lambda: self._coordinator.ready(ready)):
             self._announced[key] = work
 
-    def _tell(self, work: Work, call: Callable[[], None]) -> bool:
-        """Make a call. False if the coordinator refuses permanently: its next work shows the state of the attempt."""
+    def _tell(self, work: Work, call: Callable[[], None], *, is_only_answer: bool = False) -> bool:
+        """Make a call. False if the coordinator refuses permanently: its next work shows the state of the attempt.
+
+        is_only_answer: whether it sends an answer, and this party has sent no other to the attempt.
+        """
         try:
             call()
         except WireError as error:
@@ -424,6 +430,9 @@ class QueryLifecycle:
                 code=error.code,
                 detail=error.public_sentence,
             )
+            # The same answer again is no conflict: a second copy of this party may have given another.
+            if is_only_answer and error.code is Code.ANSWER_CONFLICT:
+                self._on_conflict()
             return False
         return True
 

@@ -125,7 +125,7 @@ class LedgerGuard:
         """The nonce of each party's last challenge that this one answered, and when."""
         self._taken: dict[bytes, tuple[str, bool]] = {}
         """Signatures of answers to the last challenge: of whom, and whether it was accepted then."""
-        self._said_enough = self._is_overdue = False
+        self._said_enough = self._is_overdue = self._is_doubted = False
         self.evidence: Evidence | None = None
         """The statement of this party with the most entries that its ledger lacks."""
         if (evidence := self._witnessed.evidence()) is not None:
@@ -147,7 +147,17 @@ class LedgerGuard:
     @property
     def may_answer(self) -> bool:
         """Whether the ledger is confirmed, and no reservation has been held for too long after its query expired."""
-        return self._is_confirmed and not self._is_overdue
+        return self._is_confirmed and not self._is_overdue and not self._is_doubted
+
+    def doubt(self) -> None:
+        """Answer nothing until accepted members have answered a new challenge. Any thread may call it.
+
+        For a sign that a second copy of this party runs, such as an answer that this one did not give: what members
+        showed before is of no use then. A coordinator can cause it, and only delays answers.
+        """
+        self._is_doubted = True
+        self._log.error("second copy suspected", reason="another answer with this party's key was there before; no "
+                        "query is answered until accepted members have confirmed the ledger again")  # fmt: skip
 
     @property
     def _is_confirmed(self) -> bool:
@@ -189,6 +199,10 @@ class LedgerGuard:
 
     def look(self, coordinator: CoordinatorCalls) -> None:
         """Ask, if it is time to, and evaluate the answers that are there. Raises what the calls raise."""
+        if self._is_doubted:
+            # By this thread, which alone counts answers: those to earlier challenges must not count any more.
+            self._challenged, self._nonce = {}, None
+            self._is_doubted = False
         enough = self._is_confirmed
         if not enough or self._monotonic() - self._looked_at >= LOOK_EVERY_S:
             self._look(coordinator, enough=enough)

@@ -36,7 +36,8 @@ class Explanation:
     reasons: why it waits for people. refusal: why the policy or the ledger would refuse it now, whatever people decide;
     empty otherwise. upload_bytes, numbers: what would leave the party in each attempt, encrypted: only sums over the
     cohort are ever opened. others: the parties that are asked too. costs: in each scope, with what would remain after
-    one attempt. more: how many attempts like it would then still fit, None for any number. signed: every field of the
+    one attempt. attempts: how many may be charged. colluders: how many accepted parties the policy assumes to collude.
+    more: how many attempts like it would then still fit, None for any number. signed: every field of the
     query, so that what people decide on is what its digest binds.
     """
 
@@ -50,9 +51,26 @@ class Explanation:
     numbers: int
     others: tuple[str, ...]
     costs: tuple[ScopeCost, ...]
+    attempts: int
+    colluders: int
     more: int | None
     protects_records: bool
     signed: tuple[SignedPart, ...]
+
+    @property
+    def opened_words(self) -> str:
+        """Who can open what leaves (docs/threat-model.md, P2)."""
+        return (
+            "the learner opens only the sum over all parties that answer together; this party's part alone could be "
+            f"known only if more than {self.colluders} of the parties that it accepts told the learner theirs"
+        )
+
+    @property
+    def attempts_words(self) -> str:
+        """How often the cost of an attempt may be charged."""
+        if self.attempts == 1:
+            return "one attempt is allowed"
+        return f"up to {self.attempts} attempts are allowed, and each that uploads is charged"
 
     def lines(self) -> list[str]:
         """For people, one fact a line: a summary, then everything that was signed."""
@@ -61,7 +79,7 @@ class Explanation:
         lines = [f"query {self.query_id.hex()}", *self.asked.lines()]
         lines.append(
             f"would leave this party in each attempt: {self.numbers} numbers, each a sum over its {rows} rows, "
-            f"encrypted and masked in {self.upload_bytes} bytes; no one can open this party's part alone"
+            f"encrypted and masked in {self.upload_bytes} bytes; {self.opened_words}"
         )
         lines.append(f"asked too: {whom}")
         lines += [f"cost of an attempt, {cost}" for cost in self.costs]
@@ -92,6 +110,7 @@ class Explanation:
             "upload_bytes": self.upload_bytes,
             "others": list(self.others),
             "costs": [vars(cost) for cost in self.costs],
+            "attempts": self.attempts,
             "more_like_it": self.more,
             "protects_records": self.protects_records,
             "signed": [part.to_dict() for part in self.signed],
@@ -125,6 +144,8 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
         numbers=opened.query.length,
         others=tuple(m.name for m in roster.parties if m.name != config.name and opened.query.asks(m.name)),
         costs=tuple(costs(charge or Charge(), state_of(policy.limits.of_ledger, events, now_unix_s=None))),
+        attempts=opened.query.max_attempts,
+        colluders=policy.assumed_colluders,
         more=more_like(policy.limits.of_ledger, events, charge or Charge()),
         protects_records=charge is not None and charge.is_bounded,
         signed=signed_parts(opened.envelope.payload),

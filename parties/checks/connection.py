@@ -14,6 +14,7 @@ from parties.stated_rows import FIX, OUTDATED, OUTDATED_FACTOR, stated_rows
 from radofed.common.logs import Log
 from wire.envelopes import fingerprint, spoken
 from wire.errors import Code, WireError
+from wire.proxies import proxy_of
 from wire.query import open_query
 from wire.roster import Role, open_roster
 
@@ -40,7 +41,9 @@ def check_connection(run: Run) -> None:
 
 def _coordinator(run: Run) -> None:
     run.served = probe(run.config.coordinator, run.config.tls.files, timeout_s=PATIENCE_S)
-    run.add("coordinator", f"{run.config.coordinator} is reachable")
+    proxy = proxy_of(run.config.coordinator)
+    way = "" if proxy is None else f" through the proxy {proxy.host}:{proxy.port} of {proxy.variable}"
+    run.add("coordinator", f"{run.config.coordinator} is reachable{way}")
 
 
 def _tls(run: Run) -> None:

@@ -90,7 +90,7 @@ def compare_schemas(run: Run, other: Path) -> None:
 
 def _data(run: Run) -> None:
     report = check_data(run.schema, run.config.table, id_column=run.config.id_column)
-    run.rows, run.rows_digest = report.rows, report.digest
+    run.rows, run.rows_digest, run.report = report.rows, report.digest, report
     by = f"the column {run.config.id_column!r}" if run.config.id_column else _BY_PLACE
     words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
     # Those of many cells are among the warnings.

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from dpcore.errors import RadofedError
 from parties.checks.connection import check_connection
-from parties.checks.held_data import check_held_data
 from parties.checks.own_files import check_files, compare_schemas
 from parties.checks.run import Finding, Run
+from parties.checks.running_node import check_running_node
 from parties.checks.state import check_state
 from parties.checks.watch import check_watch
 from parties.config import PartyConfig
@@ -28,7 +28,7 @@ def preflight(
         run.findings.append(Finding("configuration", False, str(error), "Correct the file."))
         return tuple(run.findings)
     check_files(run)
-    check_held_data(run)
+    check_running_node(run)
     check_state(run)
     check_watch(run)
     if against is not None:

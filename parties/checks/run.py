@@ -8,6 +8,7 @@ from dpcore.errors import RadofedError
 from dpcore.records.schema import Schema
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
+from parties.data.dataset import LoadReport
 from parties.policy import Policy
 from parties.probe import Served
 from wire.envelopes import SigningKey
@@ -61,6 +62,7 @@ class Run:
     roster: Roster = field(init=False)
     served: Served = field(init=False)
     rows: int = 0
+    report: LoadReport = field(init=False)
     # Of the rows in the configured table; None if it could not be read.
     rows_digest: bytes | None = None
     # Names of failed checks that still produced what later checks need.

@@ -92,6 +92,7 @@ def _write(
 
 def _add_party(contents: Contents, config: "PartyConfig") -> None:
     from parties.copies import history_copy, ledger_copy
+    from parties.data.row_guard import FILE as ROWS_FILE
     from parties.history.database import FILE as HISTORY_FILE
 
     state = config.state_directory
@@ -102,6 +103,8 @@ def _add_party(contents: Contents, config: "PartyConfig") -> None:
     contents.add_key("state_directory", state / "secret", state)
     if (state / ROSTER_FILE).exists():
         contents.add("state_directory", state / ROSTER_FILE, state)
+    if (state / ROWS_FILE).exists():
+        contents.add("state_directory", state / ROWS_FILE, state)
     # The history first: what it lacks is made from the ledger's charges.
     if (history := history_copy(config)) is not None:
         contents.add_database("state_directory", state / HISTORY_FILE, history)

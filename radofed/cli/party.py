@@ -60,12 +60,18 @@ def _status_words(found: dict[str, Any]) -> list[str]:
     ]
     if (pause := found["paused"]) is not None:
         lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])}")
+    lines += _row_words(found)
     refused = {what: found[what]["refused"] for what in ("policy", "data")}
     lines += [f"{what} not reloaded: {why}" for what, why in refused.items() if why]
     if found["waiting_for_people"]:
         lines.append(f"queries that wait for a decision: {found['waiting_for_people']}; see `rado party pending`")
     under_way = [f"query {a['query_id'][:16]}, attempt {a['attempt']}: {a['state']}" for a in found["attempts"]]
     return [*lines, *(under_way or ["no attempt under way"])]
+
+
+def _row_words(found: dict[str, Any]) -> list[str]:
+    """Why no query is answered with these rows. A node that was started before an upgrade does not say it."""
+    return [f"rows not accepted: {sentence}" for sentence in found.get("rows_not_accepted", {}).values()]
 
 
 def _certificate_words(found: dict[str, Any]) -> list[str]:
@@ -86,7 +92,8 @@ def reload(
     """Make the running node read its policy, its schema and its data again.
 
     Until the new rows are loaded whole it answers from the old ones. Queries that it accepted before keep the old rows.
-    What cannot be read changes nothing; the exit code is then 1. SIGHUP reloads the policy alone, SIGUSR1 the schema
+    What cannot be read changes nothing; the exit code is then 1. It is 1, too, if a person has to accept the new rows
+    before a query is answered with them (`rado party accept-rows`). SIGHUP reloads the policy alone, SIGUSR1 the schema
     and the data.
     """
     from parties.config import PartyConfig
@@ -96,9 +103,40 @@ def reload(
     refused = {what: found[what]["refused"] for what in ("policy", "data")}
     done = {"policy": "reloaded", "data": "reloaded" if found["data_changed"] else "unchanged"}
     lines = [f"{what} {f'not reloaded: {why}' if why else done[what]}" for what, why in refused.items()]
-    exit_code = EXIT_FAILED if any(refused.values()) else 0
-    data = {"policy": found["policy"], "data": found["data"], "data_changed": found["data_changed"]}
-    return Result(data, in_lines([*lines, *_data_words(found)]), exit_code=exit_code)
+    held = _row_words(found)
+    exit_code = EXIT_FAILED if any(refused.values()) or held else 0
+    data = {key: found.get(key) for key in ("policy", "data", "data_changed", "usable_rows", "rows_not_accepted")}
+    return Result(data, in_lines([*lines, *_data_words(found), *held]), exit_code=exit_code)
+
+
+@command(app, "accept-rows")
+def accept_rows(
+    _output: Output,
+    config: ConfigOption,
+    usable: Annotated[int, typer.Option(help="How many usable rows the node holds, as a check.", show_default=False)],
+) -> Result:
+    """Let the running node answer with rows that the policy's [data] holds back: too few, or too few usable ones.
+
+    Look at `rado party status` first, and find out why the rows changed. Later rows are compared with these.
+    """
+    from dpcore.errors import ConfigurationError
+    from parties.approval.decisions import Person
+    from parties.config import PartyConfig
+    from parties.data.row_guard import RowCounts, accept
+    from radofed.common.local_status import read_status
+
+    directory = PartyConfig.load(config).state_directory
+    found = read_status(directory)
+    counts = RowCounts(found["rows"], found["usable_rows"])
+    if counts.usable != usable:
+        raise ConfigurationError(
+            f"the node holds {counts.usable} usable rows of {counts.rows}, not {usable}; nothing was accepted"
+        )
+    changed = bool(found["rows_not_accepted"])
+    if changed:
+        accept(directory, counts, str(Person.present()))
+    words = f"{counts.usable} usable rows of {counts.rows}: {'accepted' if changed else 'no one has to accept them'}"
+    return Result({"changed": changed, "rows": counts.rows, "usable": counts.usable}, words)
 
 
 def _data_words(found: dict[str, Any]) -> list[str]:

@@ -5,6 +5,9 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cryptography import x509
+
+from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
 from rado.v1 import join_pb2
@@ -12,6 +15,7 @@ from radofed import templates
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, ReceivedRequest
+from radofed.node_config import load_node_config
 from radofed.provision import default_listen, split_address
 from radofed.provision_roster import ROSTER_FILE
 from wire.envelopes import (
@@ -31,6 +35,7 @@ from wire.roster import Member, Role, Roster, open_roster, read_roster
 # A roster of a thousand members has some 200 KB.
 _FILE = FileKind(with_remedy("ask the operator for the file again"), limit_bytes=8 << 20)
 _FEDERATION_KEY = "federation.pub"
+CERTIFICATE = "certificate.pem"
 
 
 def read_file(path: Path) -> bytes:
@@ -185,9 +190,8 @@ def install(directory: Path, admission: Admission, *, now: dt.datetime | None = 
 
 
 def _check_newer(directory: Path, admission: Admission, request: JoinRequest) -> None:
-    """Refuse an answer from before the roster that is here: it would bring back an older one, and its certificate."""
-    roster = directory / ROSTER_FILE
-    if roster.exists():
+    """Refuse an answer from before what is here: it would bring back an older roster, or an older certificate."""
+    for roster in _known_rosters(directory, request.role):
         installed = read_roster(roster, admission.federation_key, _FILE)[1]
         if installed.version > admission.roster.version:
             raise ConfigurationError(
@@ -195,6 +199,31 @@ def _check_newer(directory: Path, admission: Admission, request: JoinRequest) ->
                 f"{admission.roster.version}: there is nothing to install; if something is missing, ask the operator "
                 "for a new answer"
             )
+    present = directory / CERTIFICATE
+    if present.exists() and is_older(admission.certificate, present.read_bytes()):
+        raise ConfigurationError(
+            f"{present}: was issued after the one in the answer for {request.name}, which is older: nothing is "
+            "installed; delete the file first if the answer is meant"
+        )
+
+
+def _known_rosters(directory: Path, role: Role) -> list[Path]:
+    """The roster that came with the last answer, and the newest that the node has seen since, or that it serves."""
+    found, config = [directory / ROSTER_FILE], directory / f"{role.value}.toml"
+    if config.exists():
+        node = load_node_config(config)
+        found += [node.state_directory / ROSTER_FILE]
+        found += [node.roster] if isinstance(node, CoordinatorConfig) else []
+    return [path for path in dict.fromkeys(found) if path.exists()]
+
+
+def is_older(certificate: bytes, present: bytes) -> bool:
+    """Whether a PEM certificate was issued before another; False if the other cannot be read."""
+    try:
+        other = x509.load_pem_x509_certificate(present)
+    except ValueError:
+        return False
+    return x509.load_pem_x509_certificate(certificate).not_valid_before_utc < other.not_valid_before_utc
 
 
 def _own_request(directory: Path) -> JoinRequest:

@@ -47,6 +47,8 @@ def test_everything_is_in_order(served):
             "key-permissions",
             "certificate",
             "ledger",
+            "row-limits",
+            "node",
             "state-directory",
             "refusals",
             "unverified",

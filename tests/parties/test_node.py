@@ -69,7 +69,11 @@ def test_it_waits_for_a_coordinator_that_is_down_and_drains(federation):
 def test_a_charge_pays_for_polls(federation):
     """Uploads report each charge once (tests/parties/answering/test_uploads.py): here to the node's own pace."""
     with PartyNode(config(federation)) as node:
-        assert node._lifecycle._uploads._on_charged == node._pace.charged
+        charged = []
+        node._pace.charged = lambda: charged.append("pace")
+        node._row_guard.note_charged = lambda: charged.append("rows")
+        node._lifecycle._uploads._on_charged()
+        assert charged == ["pace", "rows"]
         # Nor is a step of a query free.
         assert node._lifecycle._on_worked == node._pace.worked
 

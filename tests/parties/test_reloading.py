@@ -1,6 +1,7 @@
 """`rado party reload`: a running node reads its policy and its data again, and says what became of it."""
 
 import json
+import re
 import signal
 import threading
 from dataclasses import replace
@@ -39,6 +40,7 @@ def config(federation, name="ada") -> str:
 def test_a_running_node_reads_both_again_and_keeps_what_it_has_if_it_cannot(federation):
     data, policy = (federation.directory("ada") / name for name in ("data.csv", "policy.toml"))
     assert "start it" in rado("party", "reload", "--config", config(federation), code=2)["error"]["message"]
+    policy.write_text(f'{policy.read_text()}\n[data]\nlargest_drop_in_rows = "1"\n')
     federation.start("ada")
     wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
     first = rado("party", "status", "--config", config(federation))["data"]["data"]
@@ -111,6 +113,35 @@ def test_what_the_schema_changes_is_said_in_the_log_the_status_and_on_reload(fed
     for cell in ("31415926", "kanarienvogel", "perhaps"):
         assert cell not in federation.log("ada") + shown
     assert federation.stop("ada") == 0
+
+
+def test_rows_that_lost_their_meaning_wait_for_a_person(federation):
+    """An export that leaves a column empty loads, and leaves no usable row."""
+    data, at = federation.directory("ada") / "data.csv", ("--config", config(federation))
+    federation.start("ada")
+    wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
+    assert rado("party", "accept-rows", "--usable", "3", *at)["data"]["changed"] is False
+    data.write_text(re.sub(r"(?m)^\d+,", ",", ROWS))
+    found = rado("party", "reload", *at, code=1)["data"]
+    assert (found["data_changed"], found["usable_rows"], found["data"]["refused"]) == (True, 0, "")
+    assert set(found["rows_not_accepted"]) == {"ROWS_UNUSABLE", "ROWS_DROPPED"}
+    status = rado("party", "status", *at)["data"]
+    assert {"ROWS_UNUSABLE", "ROWS_DROPPED"} <= set(status["not_ready"])
+    assert "3 of 3 rows become zero vectors (100 %)" in status["rows_not_accepted"]["ROWS_UNUSABLE"]
+    # Also over a restart, and in the preflight.
+    assert federation.stop("ada") == 0
+    federation.start("ada")
+    wait_until(lambda: federation.log("ada").count('"started"') == 2, what="the node")
+    checked = {each["name"]: each for each in rado("party", "check", *at, code=1)["data"]["findings"]}
+    assert checked["row-limits"]["status"] == checked["node"]["status"] == "failed"
+    assert "accept-rows" in checked["row-limits"]["mend"]
+    assert "not 3" in rado("party", "accept-rows", "--usable", "3", *at, code=4)["error"]["message"]
+    assert "ROWS_UNUSABLE" in rado("party", "status", *at)["data"]["not_ready"]
+    assert rado("party", "accept-rows", "--usable", "0", *at)["data"] == {"changed": True, "rows": 3, "usable": 0}
+    status = rado("party", "status", *at)["data"]
+    assert not {"ROWS_UNUSABLE", "ROWS_DROPPED"} & set(status["not_ready"])
+    assert federation.stop("ada") == 0
+    assert "start it" in rado("party", "accept-rows", "--usable", "0", *at, code=2)["error"]["message"]
 
 
 def test_equal_rows_of_two_parties_have_digests_that_differ(federation):

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     NO_ROSTER = "NO_ROSTER", "the party has not seen a roster yet"
     ROSTER_EXPIRED = "ROSTER_EXPIRED", "the newest roster that this node knows has expired"
     NOT_IN_ROSTER = "NOT_IN_ROSTER", "the newest roster does not list this party with its signing key"
+    ROWS_UNUSABLE = "ROWS_UNUSABLE", "more rows than the policy allows are not usable; see `rado party status`"
+    ROWS_DROPPED = "ROWS_DROPPED", "more rows than the policy allows are gone; see `rado party status`"
     SPOOL_FULL = "SPOOL_FULL", "the spool's quota or its disk has no room for one more chunk"
     PAUSED = "PAUSED", "a person has paused the party; `rado party resume` ends it"
     NO_NEW_QUERIES = (

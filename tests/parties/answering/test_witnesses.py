@@ -266,6 +266,50 @@ def test_without_required_witnesses_it_answers_at_once_and_still_looks(ada, boar
     assert not waiting.may_answer
 
 
+def test_another_answer_that_was_there_before_stops_it_until_members_answer_anew(ada, board, copy):
+    """The same directory runs twice: the other copy answered first, and a later member saw it."""
+    found = guard(ada, required_witnesses=1)
+    found.look(board)
+    board.say("bo")
+    found.look(board)
+    ada.lifecycle._on_conflict = found.doubt
+    envelope = ada.world.ask()
+    ada.hub.fail["answer"] = [WireError(Code.ANSWER_CONFLICT)]
+    assert found.may_answer
+    ada.lifecycle.advance(ada.work(envelope))
+    assert not found.may_answer, "at once, before it is looked for"
+    # The answers to the challenge before do not count any more.
+    first = board.asked[-1].nonce
+    found.look(board)
+    assert board.asked[-1].nonce != first
+    assert not found.may_answer
+    board.answers.clear()
+    board.say("bo")
+    found.look(board)
+    assert found.may_answer
+
+
+@pytest.mark.parametrize("refused", ["refusal", "acceptance"])
+def test_a_conflict_of_the_only_answer_is_doubt_and_of_a_second_one_is_none(ada, refused, monkeypatch):
+    doubts = []
+    ada.lifecycle._on_conflict = lambda: doubts.append(1)
+    ada.hub.fail["answer"] = [WireError(Code.ANSWER_CONFLICT)]
+    if refused == "refusal":
+        ada.lifecycle.follow(ada.world.policy(designs=()))
+    ada.lifecycle.advance(ada.work(ada.world.ask()))
+    assert doubts == [1]
+    # What it gives up after it accepted is a second answer, which an older coordinator does not take.
+    ada.lifecycle.follow(ada.world.policy())
+    envelope = ada.world.ask()
+    work = ada.work(envelope)
+    assert ada.lifecycle.advance(work)
+    monkeypatch.setattr("parties.answering.lifecycle.integer_vector", Mock(side_effect=WireError(Code.SPOOL_FULL)))
+    ada.lifecycle.compute(work)
+    ada.hub.fail["answer"] = [WireError(Code.ANSWER_CONFLICT)]
+    ada.lifecycle.advance(work)
+    assert doubts == [1]
+
+
 def test_a_coordinator_that_withholds_answers_keeps_it_silent_and_is_asked_again(ada, board):
     clock = Clock()
     waiting = guard(ada, clock)

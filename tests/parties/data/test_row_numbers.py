@@ -1,6 +1,9 @@
 """A party's rows are numbered by an id column, or by their places."""
 
 import dataclasses
+from collections import Counter
+from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.records.held_back import RowKey
+from dpcore.records.held_back import HeldBack, Part, RowKey
 from parties.config import PartyConfig
 from parties.data.dataset import check, load
 from parties.node import PartyNode
@@ -124,3 +127,44 @@ def test_a_node_numbers_its_rows_by_its_own_key(offline):
         by_id = node._lifecycle._party.numbers
     assert by_id.key == by_place.key
     assert by_id.by_id.tolist() == by_id.key.of_ids(str(n) for n in range(len(data) - 1)).tolist()
+
+
+SHARE = HeldBack(Fraction(1, 2), Part.TRAINING)
+
+
+def part(rows, key, id_column=None):
+    """The records of a part as a multiset: sums over rows depend on nothing else."""
+    records = sorted(rows, key=lambda row: float(row[1].split(",")[0]))
+    numbers = key.of_places(len(records)) if id_column is None else key.of_ids([own for own, _ in records])
+    inside = SHARE.contains(numbers)
+    return Counter(rest for (_, rest), is_in in zip(records, inside, strict=True) if is_in)
+
+
+def moved(before, after):
+    """How many records of one multiset are not in the other."""
+    return max((before - after).total(), (after - before).total())
+
+
+def test_a_sorted_table_needs_ids_or_a_secret_key():
+    """One record moves others by their places: for a known key the part may change by many, by ids by one at most."""
+    rows = [(f"p{n}", f"{n / 4},yes,clerk,1,{'yes' if n % 2 else 'no'}") for n in range(200)]
+    other = [*rows[1:], ("p0", "99,yes,clerk,1,no")]
+    assert moved(part(rows, KEY), part(other, KEY)) > 20
+    assert moved(part(rows, KEY, "id"), part(other, KEY, "id")) <= 1
+
+
+def test_with_numbers_that_nobody_knows_the_order_of_a_table_says_nothing():
+    """All outcomes of six places: a part of a sorted table is distributed as if one record had only been replaced."""
+    first, replaced = list("abcdef"), list("bcdefz")
+    aligned = ["z", *"bcdef"]
+
+    def parts(table):
+        outcomes = product((False, True), repeat=len(table))
+        return Counter(
+            frozenset(row for row, inside in zip(table, outcome, strict=True) if inside) for outcome in outcomes
+        )
+
+    assert parts(replaced) == parts(aligned) != parts(first)
+    for outcome in product((False, True), repeat=6):
+        one, other = ({row for row, inside in zip(t, outcome, strict=True) if inside} for t in (first, aligned))
+        assert len(one ^ other) <= 2

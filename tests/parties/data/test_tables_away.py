@@ -109,7 +109,7 @@ def test_a_database_file_that_is_away_or_locked(start, ada):
     assert start()[0] == 4
 
 
-@pytest.mark.parametrize("content", ["", "age,smoker,stayed\n", "age,smoker,stayed\n50,perhaps,yes\n"])
+@pytest.mark.parametrize("content", ["", "age,smoker,stayed\n", "years,smoker,stayed\n50,yes,yes\n"])
 def test_a_table_that_a_person_must_correct(start, ada, content):
     (ada / "data.csv").write_text(content)
     assert start()[0] == 4

@@ -12,6 +12,7 @@ from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from radofed.common.logs import Log
+from radofed.joining.delivery import leave
 from radofed.joining.installing import Admission, install
 from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.renewal import renew
@@ -63,6 +64,16 @@ def test_the_operator_s_newer_certificate_is_installed_when_it_is_time(hub):
     assert Certificate.load(hub.certificate).not_after == done.certificate.not_after > LATER + 300 * DAY
     again = renew(hub.config, LATER, before_due=True)
     assert (again.is_new, again.certificate) == (False, done.certificate)
+
+
+def test_an_older_answer_is_not_left_in_place_of_a_newer_one(hub):
+    first, newer = hub.file.read_bytes(), signed_again(hub)
+    hub.admissions.leave("hub", newer)
+    older = hub.file.with_name("older.admission")
+    older.write_bytes(first)
+    with pytest.raises(ConfigurationError, match="is older than the answer for hub that waits here"):
+        leave(hub.config, [older])
+    assert hub.admissions.of("hub") == newer
 
 
 def test_where_none_was_left_it_is_still_due(hub):

@@ -203,6 +203,27 @@ def test_an_older_answer_does_not_bring_back_an_older_roster(home):
     assert {file.name: file.read_bytes() for file in place.iterdir() if file.is_file()} == before
 
 
+def test_an_older_answer_is_compared_with_the_newest_roster_that_the_node_has_seen(home):
+    """A running party keeps it in its state directory; the file beside the keys stays that of the last answer."""
+    place = installed(home, "north")
+    answer = home.admission("north")
+    admit(home.operator, kept_requests(home.operator, ["north"]), now=NOW + dt.timedelta(days=200))
+    seen = home.admission("north").roster_content
+    (place / "state").mkdir(exist_ok=True)
+    (place / "state" / "roster.signed").write_bytes(seen)
+    with pytest.raises(ConfigurationError, match=r"state/roster.signed: has version 2, and the answer"):
+        install(place, answer, now=NOW)
+
+
+def test_a_certificate_from_before_the_present_one_is_not_installed(home):
+    place = installed(home, "north")
+    first = home.admission("north")
+    admit(home.operator, kept_requests(home.operator, ["north"]), now=NOW + dt.timedelta(days=200))
+    (place / "certificate.pem").write_bytes(home.admission("north").certificate)
+    with pytest.raises(ConfigurationError, match=r"certificate.pem: was issued after the one in the answer for north"):
+        install(place, first, now=NOW + dt.timedelta(days=200))
+
+
 def test_answers_that_are_not_installed(home, tmp_path):
     place = home.root / "north"
     with pytest.raises(ConfigurationError, match="to another request"):

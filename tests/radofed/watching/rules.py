@@ -16,7 +16,7 @@ from tests.radofed.watching.scraping import Scrape
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "deploy/alerts").glob("*.yml"))
 _SELECTOR = re.compile(r"\b(?P<name>up|rado_\w+)(?P<labels>\{[^}]*\})?(?P<range>\[\w+\])?")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_LABEL = re.compile(r'(\w+)(=~?)"([^"]*)"')
 
 
 def rules() -> dict[str, dict]:
@@ -86,8 +86,9 @@ class Moment:
         return found.series
 
     def _series(self, name, labels, of_range):
-        now = self.now.series(name, {key: value for key, value in labels.items() if key != "job"})
-        return (now, self.before.series(name, labels)) if of_range else Vector(now)
+        wanted = {key: value for key, value in labels.items() if key != "job"}
+        now, before = (_matching(scrape.series(name, {}), wanted) for scrape in (self.now, self.before))
+        return (now, before) if of_range else Vector(now)
 
     def _increase(self, both):
         now, before = both
@@ -97,6 +98,16 @@ class Moment:
         return self.unix_s
 
 
+def _matching(series: dict[frozenset, float], wanted: dict[str, str]) -> dict[frozenset, float]:
+    return {
+        labels: value
+        for labels, value in series.items()
+        if all(re.fullmatch(pattern, dict(labels).get(name, "")) for name, pattern in wanted.items())
+    }
+
+
 def _selected(match: re.Match) -> str:
-    labels = dict(_LABEL.findall(match["labels"] or ""))
+    found = _LABEL.findall(match["labels"] or "")
+    # A label that is compared by "=" has itself as its only value.
+    labels = {name: text if by == "=~" else re.escape(text) for name, by, text in found}
     return f"s({match['name']!r}, {labels!r}, {match['range'] is not None})"

@@ -10,6 +10,7 @@ import pytest
 from coordinator.config import CoordinatorConfig
 from dpcore.accounting.filters import Loss
 from parties.config import PartyConfig
+from parties.data.row_guard import RowCounts
 from parties.ledger.charges import RECORD, Charge
 from parties.ledger.witnessed import Evidence
 from parties.node import PartyNode
@@ -84,6 +85,15 @@ def ledger_set_back(nodes):
     guard.evidence = Evidence(Envelope(b"", b"", b""), "bo")
     yield before, Moment(page(nodes.watch))
     guard.evidence = None
+
+
+@contextlib.contextmanager
+def rows_not_accepted(nodes):
+    before, guard = Moment(page(nodes.watch)), nodes.party._row_guard
+    held = guard.counts
+    guard.hold(RowCounts(held.rows, 0))
+    yield before, Moment(page(nodes.watch))
+    guard.hold(held)
 
 
 @contextlib.contextmanager
@@ -165,6 +175,7 @@ FIRED = {
     "RadoNodeDown": node_down,
     "RadoNotReady": not_ready,
     "RadoLedgerSetBack": ledger_set_back,
+    "RadoRowsNotAccepted": rows_not_accepted,
     "RadoCoordinatorOutOfReach": out_of_reach,
     "RadoPartiesAway": parties_away,
     "RadoCertificateExpiresSoon": certificate_expires,

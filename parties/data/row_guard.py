@@ -1,0 +1,196 @@
+"""Keeps a party from answering with rows that lost their meaning: most are not usable, or many are gone.
+
+An export that breaks still loads: a boolean written as 0 and 1 makes zero vectors, a filter in a query leaves 5,000
+rows of 1,000,000. Answers from such rows are charged like others. So the counts that were answered with last are kept
+in the state directory, and counts that are worse than the policy's [data] allows hold the party until a person accepts
+them. Answers say how many rows a party has (wire.cohort.Acceptance), so that it falls silent reveals that they changed.
+"""
+
+import json
+import threading
+import time
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from parties.data.dataset import LoadReport
+from parties.policy import DataLimits
+from radofed.common.files.faults import in_words
+from radofed.common.files.reading import FileKind, read_json, state_of, with_remedy
+from radofed.common.files.writing import write_durably
+from radofed.common.logs import Log
+from radofed.common.watching.readiness import Reason
+
+FILE = "rows.json"
+ADVICE = (
+    "no query is answered until the table is corrected and loaded (`rado party reload`), or a person accepts these "
+    "rows (`rado party accept-rows`)"
+)
+_REMEDY = "remove it: the rows that the node loads then are what later ones are compared with"
+_KIND = FileKind(with_remedy(_REMEDY), limit_bytes=4096, decides=True)
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """rows: of the table. usable: those that are not zero vectors."""
+
+    rows: int
+    usable: int
+
+    @classmethod
+    def of(cls, report: LoadReport) -> "RowCounts":
+        """The counts of a loaded table."""
+        return cls(report.rows, report.rows - report.zero_vectors)
+
+    @property
+    def unusable_share(self) -> Fraction:
+        """Zero vectors among the rows."""
+        return Fraction(self.rows - self.usable, self.rows)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What later rows are compared with.
+
+    counts: with which the party answered last, or that a person accepted, or the first that it loaded.
+    accepted: the last that a person accepted: so large a share of unusable rows is allowed.
+    """
+
+    counts: RowCounts
+    accepted: RowCounts | None = None
+    accepted_by: str = ""
+    accepted_at_unix_s: float = 0.0
+
+
+def faults(counts: RowCounts, known: Known | None, limits: DataLimits) -> dict[Reason, str]:
+    """Why a party must not answer with these rows, in words. known: None before the first load."""
+    found = {}
+    share, most = counts.unusable_share, limits.most_unusable_rows
+    accepted = None if known is None else known.accepted
+    if share > most and (accepted is None or share > accepted.unusable_share):
+        found[Reason.ROWS_UNUSABLE] = (
+            f"{counts.rows - counts.usable} of {counts.rows} rows become zero vectors ({_percent(share)}), and the "
+            f"policy's most_unusable_rows is {_percent(most)}"
+        )
+    if known is not None:
+        for what, now, before in (
+            ("usable rows", counts.usable, known.counts.usable),
+            ("rows", counts.rows, known.counts.rows),
+        ):
+            if now < before * (1 - limits.largest_drop_in_rows):
+                found[Reason.ROWS_DROPPED] = (
+                    f"{now} {what} are left of {before}, and the policy's largest_drop_in_rows is "
+                    f"{_percent(limits.largest_drop_in_rows)}"
+                )
+                break
+    return found
+
+
+def _percent(share: Fraction) -> str:
+    return f"{float(100 * share):.4g} %"
+
+
+def load_known(directory: Path) -> Known | None:
+    """What the state directory remembers; None before the first load. Raises ConfigurationError."""
+    path = directory / FILE
+    if not path.exists():
+        return None
+    content = read_json(path, _KIND)
+    try:
+        accepted = content["accepted"]
+        return Known(
+            RowCounts(**content["counts"]),
+            None if accepted is None else RowCounts(**accepted),
+            str(content["accepted_by"]),
+            float(content["accepted_at_unix_s"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path}: is not what a node wrote ({type(error).__name__}); {_REMEDY}") from error
+
+
+def save_known(directory: Path, known: Known) -> None:
+    """Remember it, durably. Raises ConfigurationError if the directory cannot be written."""
+    try:
+        write_durably(directory / FILE, json.dumps(asdict(known), indent=1).encode())
+    except OSError as error:
+        raise ConfigurationError(f"{directory / FILE}: cannot be written ({in_words(error)})") from error
+
+
+def accept(directory: Path, counts: RowCounts, person: str) -> None:
+    """A person accepts rows. A running node notices it. Raises ConfigurationError."""
+    save_known(directory, Known(counts, counts, person, time.time()))
+
+
+class RowGuard:
+    """Whether a node may answer with the rows that it holds. Thread-safe."""
+
+    def __init__(self, directory: Path, counts: RowCounts, limits: DataLimits, log: Log) -> None:
+        """counts: of the rows that the node holds. Raises ConfigurationError if the file cannot be used."""
+        self._directory, self._log, self._lock = directory, log, threading.RLock()
+        self._counts, self._limits = counts, limits
+        self._known, self._read = load_known(directory), state_of(directory / FILE)
+        self._said: dict[Reason, str] = {}
+        self._settle()
+
+    @property
+    def counts(self) -> RowCounts:
+        """Of the rows that the node holds."""
+        return self._counts
+
+    def counts_now(self) -> RowCounts:
+        """As `counts`, to be passed on."""
+        return self._counts
+
+    def hold(self, counts: RowCounts) -> None:
+        """The node takes other rows: call it before they are answered with."""
+        with self._lock:
+            self._counts = counts
+            self._settle()
+
+    def follow(self, limits: DataLimits) -> None:
+        """Apply another policy."""
+        with self._lock:
+            self._limits = limits
+            self._settle()
+
+    def faults(self) -> dict[Reason, str]:
+        """Why the node must not answer now; empty if it may. Raises ConfigurationError if the file is damaged."""
+        with self._lock:
+            if (present := state_of(self._directory / FILE)) != self._read:
+                self._known, self._read = load_known(self._directory), present
+                self._settle()
+            return faults(self._counts, self._known, self._limits)
+
+    def note_charged(self) -> None:
+        """An answer was charged: later rows are compared with these."""
+        with self._lock:
+            known = self._known
+            if known is None or known.counts == self._counts or self.faults():
+                return
+            self._save(Known(self._counts, known.accepted, known.accepted_by, known.accepted_at_unix_s))
+
+    def _settle(self) -> None:
+        """Say what holds the node, once. The first rows, and more rows than before, are what later ones must match."""
+        found, known = faults(self._counts, self._known, self._limits), self._known
+        if found != self._said:
+            for reason, sentence in found.items():
+                self._log.error("rows not accepted", code=reason.value, reason=f"{sentence}; {ADVICE}")
+            if not found:
+                by = "" if known is None or known.accepted != self._counts else known.accepted_by
+                self._log.info("rows accepted", rows=self._counts.rows, usable=self._counts.usable, by=by)
+            self._said = found
+        if found:
+            return
+        if known is None:
+            self._save(Known(self._counts))
+        elif self._counts.rows >= known.counts.rows and self._counts.usable > known.counts.usable:
+            self._save(Known(self._counts, known.accepted, known.accepted_by, known.accepted_at_unix_s))
+
+    def _save(self, known: Known) -> None:
+        try:
+            save_known(self._directory, known)
+        except ConfigurationError as error:
+            # A disk that is full now: the counts in memory hold until it can be written.
+            self._log.warning("row counts not kept", reason=str(error))
+        self._known, self._read = known, state_of(self._directory / FILE)
