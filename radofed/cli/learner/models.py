@@ -394,8 +394,7 @@ def predict(
     data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
     data["positive_fraction"] = positive / usable if usable else None
     lines = [f"{rows} rows, {rows - usable} of them not usable; {positive} of {usable} predicted positive"]
-    # Changes of many cells, and rows without a prediction, were warned of.
-    lines += [change.sentence for change in found.changes if not (change.is_many or change.leaves_out)]
+    lines += [change.sentence for change in found.changes]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
         errors = count_errors(loaded, file)

@@ -270,7 +270,7 @@ def test_a_party_node_has_one_from_its_start_to_its_stop(tmp_path):
         with PartyNode(config):
             assert blas_threads() == {1}
         assert blas_threads() == {THREADS}
-        (federation.directory("ada") / "data.csv").write_text("age,smoker,stayed\nold,yes,no\n")
+        (federation.directory("ada") / "data.csv").write_text("years,smoker,stayed\n50,yes,no\n")
         with pytest.raises(DataError):
             PartyNode(config)
     assert blas_threads() == {THREADS}
