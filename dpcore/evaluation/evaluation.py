@@ -99,8 +99,9 @@ class Evaluation:
     `cell_half_width`. balanced_accuracy: the mean of the true positive and the true negative rate. calibration: from
     low to high. roc: from high thresholds to low; estimates are made monotone by isotonic regression, intervals are not
     adjusted. auc_half_width: of the noise on the estimate of the area. largest_bin: the share of usable rows in the bin
-    of scores that has most. edges_found: whether the edges of the bins follow the scores. rounding: the scores of the
-    evaluated model differ from theta . x by at most this. deviation: the noise's standard deviation on a cell, in rows.
+    of scores that has most. edges_found: whether the edges of the bins follow the scores; None if no release asked
+    where they are. rounding: the scores of the evaluated model differ from theta . x by at most this. deviation: the noise's
+    standard deviation on a cell, in rows.
     """
 
     rows: int
@@ -119,7 +120,7 @@ class Evaluation:
     auc: Proportion
     auc_half_width: float
     largest_bin: float
-    edges_found: bool
+    edges_found: bool | None
     rounding: float
     deviation: float
     part: HeldBack | None = None
@@ -214,7 +215,10 @@ class Evaluation:
             )
         if self.largest_bin > CROWDED:
             found += f". One bin has {_percent(self.largest_bin)} of the rows, whose scores are not told apart"
-            found += "" if self.edges_found else "; a first release would find where the scores are"
+            if self.edges_found is None:
+                found += "; a first release would find where the scores are"
+        if self.edges_found is False:
+            found += ". The noise of the first release hides where the scores are, so the bins have even steps"
         return f"{found}."
 
     def _calibration(self) -> str:
@@ -335,7 +339,7 @@ def evaluate(
         auc=area.value,
         auc_half_width=area.noise,
         largest_bin=float(rows_of_bins.max() / (rows_of_bins.sum() or 1.0)),
-        edges_found=edges.found,
+        edges_found=edges.found if edges_part else None,
         rounding=scores.rounding,
         deviation=noise.deviation,
         part=about,

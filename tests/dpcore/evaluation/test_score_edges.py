@@ -60,7 +60,7 @@ def test_fixed_edges_say_that_they_cannot_tell():
     """All scores in one bin, as with even steps of probability."""
     x, labels, theta = rare_rows(40_000, 1.2, 0.01)
     found = evaluate(theta, oracle_of(x, labels), edges_part=Fraction(0))
-    assert not found.edges_found
+    assert found.edges_found is None
     assert found.largest_bin > 0.9
     assert found.auc.on_rows.width > 0.6
     said = " ".join(found.sentences())
@@ -84,6 +84,9 @@ def test_noise_that_hides_all_rows_leaves_even_steps():
     assert not edges.found
     assert len(edges.values) == 7
     assert 0.0 in edges.values
+    found = evaluate(theta, oracle_of(x, labels, epsilon=Fraction(1, 100)))
+    assert found.edges_found is False
+    assert any("The noise of the first release hides where the scores are" in said for said in found.sentences())
 
 
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
