@@ -100,8 +100,8 @@ class Evaluation:
     low to high. roc: from high thresholds to low; estimates are made monotone by isotonic regression, intervals are not
     adjusted. auc_half_width: of the noise on the estimate of the area. largest_bin: the share of usable rows in the bin
     of scores that has most. edges_found: whether the edges of the bins follow the scores; None if no release asked
-    where they are. rounding: the scores of the evaluated model differ from theta . x by at most this. deviation: the noise's
-    standard deviation on a cell, in rows.
+    where they are. rounding: the scores of the evaluated model differ from theta . x by at most this. deviation: the
+    noise's standard deviation on a cell, in rows.
     """
 
     rows: int

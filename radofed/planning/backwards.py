@@ -1,7 +1,9 @@
 """Plans backwards: from a wanted accuracy to the smallest epsilon that gives it.
 
 Every epsilon that is tried is planned as if it had been given, so that what holds for a plan holds here. More epsilon
-means less noise, so the search halves a list of epsilons. The one that it returns is enough; the one below it is not.
+means less noise, so the search halves a list of epsilons. For a tolerance the one that it returns is enough, and the
+one below it is not. What an answer is worth is known from above only (`radofed.planning.signal`): for that, every
+epsilon below the one that it returns is too small, and that one may be too.
 """
 
 from collections.abc import Callable
@@ -53,11 +55,12 @@ class Bare(Protocol):
 
 
 def with_smallest_epsilon(request: Request, worth: float | None, bare_cost: Callable[[Request], Bare]) -> Request:
-    """The request with the smallest epsilon, of two digits, that gives the wanted accuracy.
+    """The request with the smallest epsilon, of two digits, that gives the wanted tolerance, or may give the worth.
 
-    worth: what an answer must be worth, in rows (of rados, in rados) without noise (`radofed.planning.signal.Signal`);
-    None if only the request's own tolerance counts. bare_cost: plans a request, without advice. Raises
-    ConfigurationError if the request has no noise, or if not even `MOST` is enough; the error says what that gives.
+    worth: what an answer could be worth at least, in rows (of rados, in rados) without noise
+    (`radofed.planning.signal.Signal`); None if only the request's own tolerance counts. bare_cost: plans a request,
+    without advice. Raises ConfigurationError if the request has no noise, or if not even `MOST` is enough; the error
+    says what that gives.
     """
     if worth is not None and not worth > 0:
         raise ConfigurationError(f"a worth of {worth:g} is no number of rows: give a positive one")
@@ -89,7 +92,7 @@ def _refusal(cost: Bare, worth: float | None) -> str:
     signal = cost.signal
     return (
         f"an answer is not worth {worth:,g} {signal.what} with any epsilon up to {float(MOST):g}: with that one it is "
-        f"worth {signal.worth:,.0f} of {signal.draws:,}; want less, or have more {signal.what}"
+        f"worth at most {signal.worth:,.0f} of {signal.draws:,}; want less, or have more {signal.what}"
     )
 
 
@@ -97,7 +100,7 @@ _SHOWN = tuple(Fraction(text) for text in ("0.1", "0.2", "0.5", "1", "2", "5", "
 
 
 def worth_by_epsilon(request: Request, bare_cost: Callable[[Request], Bare]) -> list[tuple[float, float]]:
-    """Of epsilons from 0.1 to 10 that are possible: each with what an answer is worth, as a share of its draws."""
+    """Of epsilons from 0.1 to 10 that are possible: each with the most that an answer is worth, as a share of draws."""
     found = []
     for epsilon in _SHOWN:
         cost = bare_cost(replace(request, epsilon=epsilon))

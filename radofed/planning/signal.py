@@ -10,7 +10,9 @@ most C / sqrt(d): gradients. A rado takes a row with probability p, so v^2 = p (
 is a lower bound: the noise is never overstated.
 
 Worth. The error has the variance s^2 + v^2 = (1 + r^2) v^2. A mean over draws / (1 + r^2) draws without noise has the
-same variance: so many rows (or rados) are worth as much. T answers to one question with independent noise combine, with
+same variance: so many rows (or rados) are worth as much. As r is a lower bound, an answer is worth at most that. How
+much less it is follows from the rows, which no plan knows: of products of columns that vary little, several times less.
+T answers to one question with independent noise combine, with
 weights 1 / s_t^2, to a noise of 1 / s^2 = sum 1 / s_t^2, the least of all unbiased combinations (Gauss and Markov).
 
 The alarm: r > 1, and an answer about k coordinates is worth at most 2 k draws. Of the labellings of 2 k points in
@@ -45,7 +47,7 @@ class Signal:
 
     @property
     def worth(self) -> float:
-        """The number of draws whose sum, without noise, is as exact."""
+        """The number of draws whose sum, without noise, is as exact; at most."""
         return self.draws / (1.0 + self.noise_over_sampling**2)
 
     @property
@@ -56,8 +58,9 @@ class Signal:
     def sentence(self) -> str:
         """The comparison, in words; for people, not a warning."""
         return (
-            f"The noise is {self.noise_over_sampling:,.3g} times the sampling error: an answer is as exact as one "
-            f"without noise over {_count(self.worth)} of the {self.draws:,} {self.what}."
+            f"The noise is at least {self.noise_over_sampling:,.3g} times the sampling error: an answer is at most as "
+            f"exact as one without noise over {_count(self.worth)} of the {self.draws:,} {self.what}, and less exact "
+            "where values vary less than they could, as products of columns do."
         )
 
     def warning(self, helps: Sequence[str]) -> str:
@@ -65,8 +68,8 @@ class Signal:
         about = f"{self.coordinates:,} coordinates" if self.coordinates > 1 else "even one number"
         advice = f" What would help: {', or '.join(helps)}." if helps else ""
         return (
-            f"the noise exceeds the signal. It is {self.noise_over_sampling:,.3g} times the sampling error: "
-            f"the answer is worth {_count(self.worth)} {self.what} without noise, too few for {about}.{advice}"
+            f"the noise exceeds the signal. It is at least {self.noise_over_sampling:,.3g} times the sampling error: "
+            f"the answer is worth at most {_count(self.worth)} {self.what} without noise, too few for {about}.{advice}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,6 +78,7 @@ class Signal:
             "noise_over_sampling": self.noise_over_sampling,
             "worth": self.worth,
             "worth_of": self.what,
+            "worth_is_at_most": True,
         }
 
 

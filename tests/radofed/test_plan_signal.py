@@ -55,6 +55,21 @@ def test_what_an_answer_is_worth_has_its_error():
     assert noisy.var() / bare.var() != pytest.approx(1.1, abs=0.025)
 
 
+def test_what_an_answer_is_worth_is_an_upper_bound():
+    """Values that vary little, as products of columns do: the same noise weighs far more."""
+    rng = np.random.default_rng(4)
+    rows, deviation = 4000, 0.5
+    signal = Signal(deviation, rows, 1)
+    # 0.9 or 1 in each row, within [-1, 1].
+    values = rng.choice([0.9, 1.0], p=[0.9, 0.1], size=rows)
+    spread = values.std() * math.sqrt(rows)
+    truly = rows / (1.0 + (deviation * math.sqrt(rows) / spread) ** 2)
+    assert truly < signal.worth / 100
+    assert "at most as exact as one without noise over 3,200 of the 4,000 rows" in signal.sentence()
+    assert "worth at most" in signal.warning(())
+    assert signal.to_dict()["worth_is_at_most"] is True
+
+
 def test_answers_to_one_question_combine():
     four = combined([Signal(2.0, 100, 3)] * 4)
     assert four.noise_over_sampling == pytest.approx(1.0)
@@ -113,7 +128,9 @@ def test_noise_that_exceeds_the_signal_raises_an_alarm_whose_advice_works(capsys
     found, _ = planned(capsys, arguments)
     assert found["feasible"]
     assert found["noise_over_sampling"] > 1
-    said = re.search(r"It is ([\d.e+]+) times the sampling error: the answer is worth (\S+) ", found["warning"])
+    said = re.search(
+        r"It is at least ([\d.e+]+) times the sampling error: the answer is worth at most (\S+) ", found["warning"]
+    )
     assert said
     assert float(said[1]) == pytest.approx(found["noise_over_sampling"], rel=0.01)
     assert run(["plan", *arguments]) == 0
