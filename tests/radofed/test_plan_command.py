@@ -359,7 +359,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(capsys, tmp_path, mon
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, found = plan(capsys, *POOL, "--picture", str(tmp_path / "plan.png"))
     assert code == 4
-    assert "radofed[bench]" in found["error"]["message"]
+    assert "deploy/install.py bench" in found["error"]["message"]
 
 
 def test_a_picture_is_not_drawn_over_a_file(capsys, tmp_path):
