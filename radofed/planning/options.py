@@ -40,10 +40,14 @@ _SPELLED = {"map_file": "map"}
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan. needed_epsilon: the smallest that gives the wanted accuracy; None if an epsilon was given."""
+    """A plan. needed_epsilon: the smallest that can give the wanted accuracy; None if an epsilon was given.
+
+    is_least: whether it is a lower bound, because a worth is wanted; a tolerance alone is kept with it.
+    """
 
     cost: "Cost | AskedCost"
     needed_epsilon: str | None = None
+    is_least: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types."""
@@ -53,7 +57,9 @@ class Planned:
     def sentences(self) -> list[str]:
         """The plan as sentences."""
         needed = self.needed_epsilon
-        head = [] if needed is None else [f"What is wanted needs an epsilon of {needed} in total, under collusion."]
+        least = "at least " if self.is_least else ""
+        said = f"What is wanted needs an epsilon of {least}{needed} in total, under collusion."
+        head = [] if needed is None else [said]
         return [*head, *self.cost.sentences()]
 
 
@@ -96,7 +102,8 @@ def cost_of(request: "PlanRequest | AskRequest", given: Mapping[str, Any]) -> Pl
 
         request = with_smallest_epsilon(request, worth, bare_ask_cost) if is_backwards else request
         cost = ask_cost(request)
-    return Planned(cost, f"{float(request.epsilon or 0):g}" if is_backwards else None)
+    needed = f"{float(request.epsilon or 0):g}" if is_backwards else None
+    return Planned(cost, needed, is_least=worth is not None)
 
 
 def worth_curve(request: "PlanRequest | AskRequest") -> list[tuple[float, float]]:
