@@ -43,7 +43,7 @@ POLICY = PolicyChoices(
     rados_per_query=10_000,
 )
 
-# So many rados of so few rows have no bound; they make uploads of over a chunk, whether the learner knows the rows or not.
+# So many rados of so few rows have no bound. Uploads are over a chunk, whether or not the learner knows the rows.
 UNBOUNDED = {"rados": 1650, "design": "plain", "sensitive": None}
 # Three parties make a cohort. Others are waited for this long, and not to the end of the phase.
 QUORUM = {"quorum_wait_s": 1}
