@@ -28,6 +28,7 @@ from wire.roster import Role, Roster
 MOST_PREDICATES = 20
 """Predicates of a query that a report shows."""
 MOST_RELEASES = 1000
+MOST_JOURNALS = 200
 _BEFORE = (0.01, 0.1, 0.5)
 _SEED_BYTES = 16
 
@@ -236,25 +237,35 @@ def _loaded(sources: Sources) -> tuple[Model | None, tuple[Release, ...], str]:
 
 
 def _found(model: Model, file: Path, directory: Path) -> tuple[Release, ...]:
-    """The model's releases in the learner's directory: by the journal of its training, else by their digests."""
-    journal = file.with_name(f"{file.name}.journal")
-    if journal.exists():
-        places = [directory / query_id.hex()[:RELEASE_NAME_DIGITS] for query_id in query_ids_of(journal)]
+    """The model's releases in the learner's directory: by the journal of its training, else by their digests.
+
+    The journal may have another name, as where the model was renamed: what it names has the model's digest, or is not
+    taken.
+    """
+    named = file.with_name(f"{file.name}.journal")
+    others = sorted(path for path in file.parent.glob("*.journal") if path != named)
+    for journal in [path for path in (named, *others) if path.is_file()][:MOST_JOURNALS]:
+        try:
+            places = [directory / query_id.hex()[:RELEASE_NAME_DIGITS] for query_id in query_ids_of(journal)]
+        except ConfigurationError:
+            if journal == named:
+                raise
+            continue
         if places and all(place.is_dir() for place in places):
-            releases = tuple(map(Release.load, places))
-            if digest_of_releases([release.digest for release in releases]) == model.release_digest:
-                return releases
+            digests = [_digest_stated(place) for place in places]
+            if None not in digests and digest_of_releases(list(filter(None, digests))) == model.release_digest:
+                return tuple(map(Release.load, places))
     for place in sorted(directory.iterdir())[:MOST_RELEASES] if directory.is_dir() else []:
-        if _is(place, model.release_digest):
+        if _digest_stated(place) == model.release_digest:
             return (Release.load(place),)
     return ()
 
 
-def _is(place: Path, digest: bytes) -> bool:
+def _digest_stated(place: Path) -> bytes | None:
     try:
-        return stated_digest(place) == digest.hex()
-    except ReleaseError:
-        return False
+        return bytes.fromhex(stated_digest(place))
+    except (ReleaseError, ValueError):
+        return None
 
 
 def _answer(release: Release) -> Answer:

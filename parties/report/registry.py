@@ -35,7 +35,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 "publication_date": None,
             },
             "dp_flavor": {
-                "name": "Approximate DP, enforced by filters over (epsilon, delta) and over zero-concentrated DP",
+                "name": "Approximate DP, enforced by filters over (epsilon, delta) and over Renyi divergences",
                 "input_metric": shared.NEIGHBOURS,
                 "bound_on_input_distance": 1,
                 "output_measure": "Approximate max divergence",
@@ -97,7 +97,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
             },
             "accounting": {
                 "composition": (
-                    "Basic composition and zero-concentrated DP with adaptively chosen parameters, each as a filter: "
+                    "Basic composition and Renyi divergences with adaptively chosen parameters, each as a filter: "
                     "Rogers and others 2016; Feldman and Zrnic 2021; Whitehouse and others 2023."
                 ),
                 "post_processing": shared.POST_PROCESSING,

@@ -55,6 +55,19 @@ def test_releases_are_found_by_the_journal_and_by_the_digest(reported, kept, new
     assert reported.report(newton, releases=tuple(reported.answers)).is_verified is None
 
 
+def test_a_journal_of_another_name_is_found_by_what_it_names(reported, kept, newton):
+    """The model was renamed, and its journal was not, among those of other trainings."""
+    config = configured(kept, reported.world.federation_key)
+    renamed = newton.rename(newton.with_name("final.json"))
+    (newton.with_name("a.json.journal")).write_text("{}")
+    content = json.loads(newton.with_name("newton.json.journal").read_text())
+    content["rounds"] = content["rounds"][:2]
+    (newton.with_name("b.json.journal")).write_text(json.dumps(content))
+    found = reported.report(renamed, config=config)
+    assert [answer.asked.kind for answer in found.answers] == ["moments", "gradient", "gradient"]
+    assert found.is_verified is True
+
+
 def test_releases_that_are_gone_or_of_another_run_are_not_taken_for_the_model_s(reported, kept, newton):
     config = configured(kept, reported.world.federation_key)
     journal = newton.with_name("newton.json.journal")
