@@ -139,12 +139,18 @@ class Decisions:
         """Record a decision, durably. The same decision of the same person again changes nothing.
 
         still_waits: whether the query waits for a decision. Raises DecisionError if the decision does not count: the
-        query does not wait, is decided, or this person may not decide on it or decided otherwise.
+        query does not wait, is decided, or this person may not decide on it, decided otherwise or under another name.
         """
         with self._database.transaction() as connection:
             before = self.decided(query_id, learner, policy)
             own = [each for each in before.decisions if key(each.person) == key(decision.person)]
             if any(each.approves == decision.approves for each in own):
+                named = [each.person.name for each in own]
+                if decision.person.name and decision.person.name not in named:
+                    raise DecisionError(
+                        f"{own[0].person} decided so already, and another name is no other person: a second approval "
+                        "needs another user of this machine"
+                    )
                 return before
             if not still_waits:
                 raise DecisionError("this query does not wait for a decision (any more); see `rado ledger history`")

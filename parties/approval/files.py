@@ -222,7 +222,10 @@ class DecisionFiles:
             data = file.read(longest + 1)
         if len(data) > longest:
             raise ValueError("it is too long")
-        content = json.loads(data)
+        try:
+            content = json.loads(data)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
         if not isinstance(content, dict) or any(content.get(key) != value for key, value in self._owner.items()):
             raise ValueError("it is not for this party")
         return found, content

@@ -200,7 +200,7 @@ def _check_newer(directory: Path, admission: Admission, request: JoinRequest) ->
                 "for a new answer"
             )
     present = directory / CERTIFICATE
-    if present.exists() and is_older(admission.certificate, present.read_bytes()):
+    if present.exists() and is_older(admission.certificate, read_file(present)):
         raise ConfigurationError(
             f"{present}: was issued after the one in the answer for {request.name}, which is older: nothing is "
             "installed; delete the file first if the answer is meant"

@@ -306,20 +306,23 @@ def test_impossible_queries_are_refused_before_anything_is_sent(federation, tmp_
 
 def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation):
     """Party c's policy now admits no more than a round or two; the learner keeps what it has and says what it cost."""
-    model = federation.root / "stopped.json"
     policy = federation.directory("c") / "policy.toml"
     text = policy.read_text()
-    shown = rado("ledger", "show", "--config", str(federation.member("c").config))["data"]
-    # Of the composition, which is less than the sum of all charges.
-    (already,) = (scope["spent_epsilon"] for scope in shown["scopes"] if scope["scope"] == "record")
-    policy.write_text(text.replace('epsilon = "120"', f'epsilon = "{already + 0.1:.3f}"'))
+    low, high = 0.0, 120.0
+    for _ in range(20):
+        # The limit that leaves room for one answer of about epsilon 1, which is more than one round and less than six.
+        limit = (low + high) / 2
+        policy.write_text(text.replace('epsilon = "120"', f'epsilon = "{limit:.4f}"'))
+        shown = rado("ledger", "show", "--config", str(federation.member("c").config))["data"]
+        (room,) = (each["remaining_gaussian_epsilon"] for each in shown["scopes"] if each["scope"] == "record")
+        low, high = (low, limit) if room > 1 else (limit, high)
     federation.stop("c")
     federation.start("c")
-    made = rado(
-        "learner", "train", "--estimator", "logistic-gd", *asking(federation), "--epsilon", "2", "--rounds", "6",
-        "--cohort-min", "3", "-o", str(model),
-    )["data"]  # fmt: skip
+    model = federation.root / "stopped.json"
+    training = ("train", "--estimator", "logistic-gd", *asking(federation), "--epsilon", "2", "--rounds", "6")
+    made = rado("learner", *training, "--cohort-min", "3", "-o", str(model))["data"]
     assert 1 <= made["answers"] < 6
-    assert f"{made['answers']} answers were released" in made["warning"]
+    said = "answer was" if made["answers"] == 1 else "answers were"
+    assert f"{made['answers']} {said} released" in made["warning"]
     assert made["privacy"]["epsilon_if_others_collude"] < 2
     assert model.exists()

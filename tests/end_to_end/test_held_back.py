@@ -195,9 +195,13 @@ def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(f
     assert lower <= np.concatenate(wrong).mean() <= upper
     # A party sees the functions of its columns, in its history and in the predicates.
     shown = rado("ledger", "history", "--config", str(federation.member("a").config))["data"]["queries"]
-    (asked,) = (query["asked"] for query in shown if query["kind"] == "statistic" and "mapped" in query["asked"])
-    assert re.search(r'statistics with Laplace noise: .* \* z\["1: age~.* >= 0\).*of records mapped to .* hats', asked)
-    assert asked.endswith("about the part of the rows that each party holds back, a share of 0.2")
+    asked = [query["asked"] for query in shown if query["kind"] == "statistic" and "mapped" in query["asked"]]
+    # Where the scores are, and the rows by label and score.
+    assert len(asked) == 2
+    for words in asked:
+        pattern = r'statistics with Laplace noise: .* \* z\["1: age~.* >= 0\).*of records mapped to .* hats'
+        assert re.search(pattern, words)
+        assert words.endswith("about the part of the rows that each party holds back, a share of 0.2")
     evaluation, page = tmp_path / "evaluation.json", tmp_path / "report.html"
     evaluation.write_text(json.dumps({"schema_version": 1, "status": "ok", "data": found}))
     report = ("learner", "report", str(path), "--config", str(federation.learner.config), "--output", str(page))

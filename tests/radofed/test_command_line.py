@@ -139,7 +139,7 @@ class TestExitCodes:
         assert Failure.of(OSError(number, os.strerror(number), "/x")).message.startswith(says)
 
     def test_an_absent_extra_is_named(self):
-        assert "radofed[learner]" in Failure.of(ModuleNotFoundError(name="sklearn")).message
+        assert "deploy/install.py learner" in Failure.of(ModuleNotFoundError(name="sklearn")).message
 
     @pytest.mark.parametrize("debug", [False, True])
     def test_a_bug_is_one_sentence_unless_asked(self, capsys, monkeypatch, table, debug):
@@ -328,7 +328,7 @@ class TestOutput:
         made = tmp_path / "f"
         command = ["provision", "create", str(made), "--federation", "clinics", "--format", "yaml"]
         assert run(command) == 4
-        assert "radofed[report]" in capsys.readouterr().err
+        assert "deploy/install.py report" in capsys.readouterr().err
         assert not made.exists()
 
     def test_everything_becomes_json(self, tmp_path):

@@ -118,7 +118,7 @@ def test_without_matplotlib_it_says_what_to_install(capsys, table, tmp_path, mon
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, found = simulated(capsys, table, "--epsilon", "1", "--picture", str(tmp_path / "errors.png"))
     assert code == 4
-    assert "radofed[bench]" in found["error"]["message"]
+    assert "deploy/install.py bench" in found["error"]["message"]
 
 
 def test_a_picture_is_not_drawn_over_a_file(capsys, table, tmp_path):

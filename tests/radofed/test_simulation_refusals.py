@@ -75,7 +75,7 @@ def table(tmp_path_factory):
         ({"label": "member", "schema": SCHEMA}, "leave the label or the schema out"),
         ({"positive": "out", "schema": SCHEMA}, "the schema's positive values"),
         ({"schema": "/no/such/file.toml"}, "cannot be read"),
-        ({"positive": ["in", "out"]}, "one label"),
+        ({"positive": ["in", "out"]}, "no other value than the positive ones"),
         ({"positive": True}, 'a positive value is True: give a text, such as "true"'),
         ({"positive": 1}, 'a positive value is 1: give a text, such as "1"'),
         ({"positive": ["in", 2.0]}, 'a positive value is 2.0: give a text, such as "2"'),

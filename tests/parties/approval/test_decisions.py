@@ -47,7 +47,8 @@ def test_two_names_of_one_user_are_one_person_also_where_names_are_asked_for(dec
     """Anybody can type a name."""
     two = policy(approvers=2, names=True)
     assert decide(decisions, ANN, under=two).verdict is Verdict.UNDECIDED
-    assert decide(decisions, Person("officer", "Bob"), under=two).counted == 1
+    with pytest.raises(DecisionError, match=r"Ann.* decided so already, and another name is no other person"):
+        decide(decisions, Person("officer", "Bob"), under=two)
     found = decide(decisions, BOB, under=two)
     assert (found.verdict, found.counted, found.needed) == (Verdict.APPROVED, 2, 2)
 
@@ -55,7 +56,11 @@ def test_two_names_of_one_user_are_one_person_also_where_names_are_asked_for(dec
 def test_two_names_of_one_user_are_one_person_where_no_names_are_asked_for(decisions):
     two = policy(approvers=2)
     decide(decisions, ANN, under=two)
-    assert decide(decisions, Person("officer", "Bob"), under=two).verdict is Verdict.UNDECIDED
+    with pytest.raises(DecisionError, match="another name is no other person"):
+        decide(decisions, Person("officer", "Bob"), under=two)
+    # Again without a name, or with the same one, changes nothing.
+    assert decide(decisions, Person("officer"), under=two).counted == 1
+    assert decide(decisions, ANN, under=two).verdict is Verdict.UNDECIDED
     assert decide(decisions, Person("second"), under=two).verdict is Verdict.APPROVED
 
 

@@ -219,7 +219,8 @@ def test_two_people_decide_at_once(desk, browser):
     assert decision.startswith("approved by Ann")
 
 
-def test_a_second_approver_counts(own_desk):
+def test_a_second_approval_of_the_same_user_does_not_count(own_desk):
+    """Whatever the name: a person is a user of the operating system."""
     own_desk.set_approval(approvers=2, names=True)
     query_id = own_desk.asked()
     with own_desk.called() as (caller, csrf):
@@ -231,9 +232,10 @@ def test_a_second_approver_counts(own_desk):
         assert "the policy asks for names" in text
         assert decide(query_id)[0] == 303
         assert "1 of 2 approvals so far" in caller.ask(f"queries/{query_id}")[2]
-        assert decide(query_id, name="Bob")[0] == 303
-        assert "Approved: 2 of 2 approvals" in caller.ask(f"queries/{query_id}")[2]
-    assert len(own_desk.decisions(query_id)) == 2
+        _, text = decide(query_id, name="Bob")
+        assert "another name is no other person: a second approval needs another user of this machine" in text
+        assert "1 of 2 approvals so far" in caller.ask(f"queries/{query_id}")[2]
+    assert len(own_desk.decisions(query_id)) == 1
 
 
 def test_nothing_is_decided_if_the_policy_changed_meanwhile(own_desk, browser):

@@ -35,6 +35,7 @@ OTHERS = {
     "learner.release._ARRAY": "its digest is among the fields",
     "learner.report.measured._EVALUATION": "a report's input",
     "learner.state._NUMBER": "in a directory of the learner's own; a wrong number signs no attempt",
+    "learner.state._ROWS_FILE": "in a directory of the learner's own; wrong rows make a plan that parties refuse",
     "learner.state._END": "in a directory of the learner's own; words for people",
     "parties.answering.spool._MANIFESTS": "in a directory of mode 0700",
     "parties.answering.spool._CHUNK": "in a directory of mode 0700",
