@@ -24,7 +24,12 @@ ExpectedFederation = Annotated[str | None, typer.Option(help="Refuse a backup of
 @command(app, "create")
 def create(
     _output: Output,
-    file: Annotated[Path, typer.Argument(help="A new file.", metavar="FILE", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A new file, or a directory: the file in it is named by the time.", metavar="FILE", show_default=False
+        ),
+    ],
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="A node's configuration file.", show_default=False)
     ] = None,
@@ -33,6 +38,10 @@ def create(
     with_keys: Annotated[
         bool, typer.Option("--with-keys", help="Also private keys. The file is then a secret as they are.")
     ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(help="In a directory: then delete all but the newest backups of this node, so many."),
+    ] = None,
 ) -> Result:
     """Back up a node, also while it runs, or an operator's directory, as one file of mode 0600.
 
@@ -45,18 +54,24 @@ def create(
 
     from dpcore.errors import ConfigurationError
     from radofed.backup.advice import to_dict, words_of
+    from radofed.backup.dated import dated_file, drop_oldest
     from radofed.backup.making import back_up, back_up_operator
 
-    check_new(file)
-    check_directory(file)
     if (config is None) == (operator is None):
         raise ConfigurationError("give either --config, a node's configuration, or --operator, an operator's directory")
-    if config is not None:
-        made = back_up(config, file, with_keys=with_keys)
-    else:
-        assert operator is not None, "one of them is given"
-        made = back_up_operator(operator, file, with_keys=with_keys)
-    return Result({"file": file, **to_dict(made)}, in_lines([f"{file}:", *words_of(made, time.time())]))
+    source = config or operator
+    assert source is not None, "one of them is given"
+    directory = file if file.is_dir() else None
+    if keep is not None and (directory is None or keep < 1):
+        raise ConfigurationError("--keep needs a directory in place of the file, and is at least 1")
+    if directory is not None:
+        file = dated_file(directory, source, time.time())
+    check_new(file)
+    check_directory(file)
+    made = (back_up if config is not None else back_up_operator)(source, file, with_keys=with_keys)
+    dropped = [] if directory is None or keep is None else drop_oldest(directory, source, keep)
+    lines = [f"{file}:", *words_of(made, time.time()), *(f"deleted: {path}" for path in dropped)]
+    return Result({"file": file, **to_dict(made), "deleted": dropped}, in_lines(lines))
 
 
 @command(app, "verify")

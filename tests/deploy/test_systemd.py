@@ -106,6 +106,17 @@ def test_the_renewal_is_hardened_as_the_nodes_are():
     assert renewal["MemoryDenyWriteExecute"] == "true"
 
 
+def test_the_backup_is_hardened_as_the_renewal_is():
+    renewal, backup = (
+        service(DEPLOY / "systemd" / name) for name in ("rado-certificate@.service", "rado-backup@.service")
+    )
+    assert {key for key in backup if backup[key] != renewal.get(key)} == {"ExecStart", "ReadWritePaths"}
+    assert backup.keys() == renewal.keys()
+    # The state, beside which SQLite opens files, and the directory that the command writes to.
+    state, backups = backup["ReadWritePaths"].split()
+    assert (state, backup["ExecStart"].split()[3]) == ("/var/lib/rado", backups)
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_can_read_keys_with_a_passphrase(tmp_path, unit):
     """Two lines to uncomment, the same in each: the timer's unit reads the TLS key, too."""

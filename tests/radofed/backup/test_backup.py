@@ -64,6 +64,30 @@ def modes(directory: Path) -> set[int]:
     return {stat.S_IMODE(path.stat().st_mode) for path in directory.rglob("*") if path.is_file()}
 
 
+def test_a_directory_keeps_the_newest_backups_of_a_node(party, capsys, tmp_path, monkeypatch):
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    others = [backups / name for name in ("lab-20200101T020000Z.backup", "party-last.backup", "party.backup")]
+    for other in others:
+        other.write_text("another's")
+    made = []
+    for day in range(4):
+        monkeypatch.setattr("time.time", lambda day=day: 1_800_000_000 + 86_400 * day)
+        made.append(create(capsys, backups, party / "party.toml", "--keep", "2"))
+    files = [Path(each["file"]) for each in made]
+    assert files[0].name == "party-20270115T080000Z.backup"
+    assert [each["deleted"] for each in made] == [[], [], [str(files[0])], [str(files[1])]]
+    assert set(backups.iterdir()) == {*others, *files[2:]}
+    assert create(capsys, backups, party / "party.toml", code=4)["message"].endswith("already exists; give another file")
+    for wrong in (("--keep", "0"), ("--keep", "-1")):
+        assert "at least 1" in create(capsys, backups, party / "party.toml", *wrong, code=4)["message"]
+    assert (
+        "needs a directory"
+        in create(capsys, tmp_path / "a.backup", party / "party.toml", "--keep", "1", code=4)["message"]
+    )
+    assert set(backups.iterdir()) == {*others, *files[2:]}
+
+
 def test_a_partys_backup_has_its_state_and_no_key(party, capsys, tmp_path):
     file, back = tmp_path / "ada.backup", tmp_path / "back"
     made = create(capsys, file, party / "party.toml")
