@@ -78,7 +78,8 @@ def test_a_directory_keeps_the_newest_backups_of_a_node(party, capsys, tmp_path,
     assert files[0].name == "party-20270115T080000Z.backup"
     assert [each["deleted"] for each in made] == [[], [], [str(files[0])], [str(files[1])]]
     assert set(backups.iterdir()) == {*others, *files[2:]}
-    assert create(capsys, backups, party / "party.toml", code=4)["message"].endswith("already exists; give another file")
+    again = create(capsys, backups, party / "party.toml", code=4)
+    assert again["message"].endswith("already exists; give another file")
     for wrong in (("--keep", "0"), ("--keep", "-1")):
         assert "at least 1" in create(capsys, backups, party / "party.toml", *wrong, code=4)["message"]
     assert (
