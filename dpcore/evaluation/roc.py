@@ -79,6 +79,9 @@ class Curve:
         """The area: interpolated between the points, with bounds that hold whatever the order within a bin."""
         fpr, tpr = (_monotone([share_of(a, b) for a, b in side]) for side in self.sides)
         estimate = _interpolated(np.array([0.0, *fpr, 1.0]), np.array([0.0, *tpr, 1.0]))
+        if min(self.histogram.sum(axis=1)) <= 0.0:
+            # No rows of one label, as far as the noise tells.
+            estimate = 0.5
         on_rows = self._on_rows(judge.noise, judge.failure)
         on_distribution = self._on_distribution(judge) if judge.unseen else None
         return Area(Proportion(estimate, on_rows, on_distribution), self._noise(judge, estimate))
@@ -88,7 +91,7 @@ class Curve:
         negative, positive = np.maximum(self.histogram, 0.0)
         pairs = float(negative.sum() * positive.sum())
         if not pairs:
-            return 0.5 if judge.noise.deviation else 0.0
+            return 0.5
         above = (_order(len(negative), ties=0.0) + _order(len(negative), ties=1.0)) / 2.0 - area
         norm = math.hypot(*(above @ negative), *(positive @ above))
         return min(0.5, judge.noise.reach(1, judge.failure) * norm / pairs)

@@ -52,10 +52,9 @@ def find_edges(
     part: of the oracle's budget. If the noise hides where the scores are, the edges are those of even steps of
     probability.
     """
-    # Also checks theta.
-    whole = linear_scores(theta, oracle.schema, np.zeros(1), feature_map)
-    largest = sum(abs(weight) for _, weight in whole.weights) + abs(whole.constant)
-    most = math.ldexp(largest, -whole.exponent) or 1.0
+    # Checks theta.
+    linear_scores(theta, oracle.schema, np.array([0.0, 1.0]), feature_map)
+    most = float(np.abs(np.asarray(theta, dtype=np.float64)).sum()) or 1.0
     grid = np.linspace(-most, most, CELLS + 1)
     asked = linear_scores(theta, oracle.schema, grid[1:-1], feature_map).bins()
     estimates = oracle.statistic(asked, part=part, feature_map=feature_map)

@@ -134,6 +134,25 @@ def test_exact_counts_of_any_bins_bound_the_area():
     assert found.auc.on_rows.width < 0.05
 
 
+@pytest.mark.parametrize("noise", [{}, {"epsilon": Fraction(1), "delta": Fraction(0), "seed": 1}])
+def test_without_rows_of_one_label_the_area_is_not_measured(noise):
+    x, _, theta = rare_rows(3000, 1.2, 0.3)
+    found = evaluate(theta, world.divided(SCHEMA, x, -np.ones(3000, dtype=int), **noise))
+    assert not found.auc_is_measured
+    assert (found.auc.on_rows.lower, found.auc.on_rows.upper) == (0.0, 1.0)
+    if not noise:
+        assert found.auc.estimate == 0.5
+
+
+def test_scores_that_are_all_equal_tell_nothing():
+    x, labels, _ = rare_rows(3000, 1.2, 0.3)
+    for theta in (np.zeros(4), np.array([0.0, 0.0, 0.0, 1.5])):
+        found = evaluate(theta, world.divided(SCHEMA, x, labels))
+        assert found.auc.estimate == pytest.approx(0.5, abs=1e-9)
+        assert (found.auc.on_rows.lower, found.auc.on_rows.upper) == (0.0, 1.0)
+        assert any("One bin has 100.0 % of the rows" in said for said in found.sentences())
+
+
 def test_ranges_of_empty_cells_are_left_out_and_a_hidden_range_is_even():
     generator = np.random.default_rng(1)
     counts = np.zeros(64)
