@@ -23,7 +23,7 @@ from learner.training import digest_of_releases
 from wire.asked import Asked
 from wire.envelopes import fingerprint, load_public_key
 from wire.errors import WireError
-from wire.roster import Role, Roster
+from wire.roster import Member, Role, Roster
 
 MOST_PREDICATES = 20
 """Predicates of a query that a report shows."""
@@ -69,13 +69,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class MemberRow:
-    """A member of the roster. answered: how many of the releases a party's rows are in; None for other roles."""
+    """A member of a roster. answered: how many of the releases a party's rows are in; None for other roles.
+
+    left_after: the last roster of these releases that lists it, if the newest one does not; None if it does.
+    """
 
     role: str
     name: str
     fingerprint: str
     answered: int | None
     rows: int | None
+    left_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,8 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
     statement = releases[0].statement if model is None else model.statement
     schema = releases[0].schema if model is None else model.schema
     digest = releases[0].digest if model is None else model.digest
-    roster = Roster.from_bytes(releases[-1].roster_envelope.payload) if releases else None
+    rosters = [Roster.from_bytes(release.roster_envelope.payload) for release in releases]
+    roster = max(rosters, key=lambda each: each.version, default=None)
     options = dict(sources.options or {})
     seed = digest[:_SEED_BYTES]
     random = np.random.default_rng(list(seed))
@@ -196,7 +201,7 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
         is_verified=_verified(releases, sources.config),
         federation=None if roster is None else roster.federation,
         roster_version=None if roster is None else roster.version,
-        members=() if roster is None else _members(roster, releases),
+        members=() if roster is None else _members(roster, rosters, releases),
         honest_parties=tuple(sorted({release.query.honest_parties for release in releases})),
         chances=_chances(statement),
         exceptions=None if statement.delta is None else exceptions(statement.delta),
@@ -297,10 +302,18 @@ def _verified(releases: Sequence[Release], config: LearnerConfig | None) -> bool
     return True
 
 
-def _members(roster: Roster, releases: Sequence[Release]) -> tuple[MemberRow, ...]:
+def _members(roster: Roster, rosters: Sequence[Roster], releases: Sequence[Release]) -> tuple[MemberRow, ...]:
+    """Those of the newest roster, then those that left: their rows may be in an earlier release."""
     stated: dict[str, int] = {}
     for release in releases:
         stated |= release.party_rows
+    present = {(member.role, member.name, member.signing_key) for member in roster.members}
+    left: dict[tuple[Role, str, bytes], tuple[Member, int]] = {}
+    for each in sorted(rosters, key=lambda each: each.version):
+        for member in each.members:
+            if (key := (member.role, member.name, member.signing_key)) not in present:
+                left[key] = member, each.version
+    listed = [*((member, None) for member in roster.members), *left.values()]
     return tuple(
         MemberRow(
             role=member.role.value,
@@ -310,8 +323,9 @@ def _members(roster: Roster, releases: Sequence[Release]) -> tuple[MemberRow, ..
             if member.role is Role.PARTY
             else None,
             rows=stated.get(member.name),
+            left_after=version,
         )
-        for member in roster.members
+        for member, version in listed
     )
 
 

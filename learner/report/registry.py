@@ -69,6 +69,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
                         "trust": shared.TRUST[member.role],
                         "answers": member.answered,
                         "fingerprint": member.fingerprint or None,
+                        "left_after_roster": member.left_after,
                     }
                     for member in report.members
                 ],

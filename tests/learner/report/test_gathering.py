@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -10,8 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from dpcore.errors import ConfigurationError
 from learner.config import LearnerConfig
 from learner.release import Release
+from learner.report.gathering import _members
 from learner.session import RELEASE_NAME_DIGITS
 from wire.envelopes import SigningKey
+from wire.roster import Roster
 
 
 def configured(directory, key: SigningKey) -> LearnerConfig:
@@ -83,6 +86,23 @@ def test_releases_that_are_gone_or_of_another_run_are_not_taken_for_the_model_s(
     assert "does not have them, or not all" in found.without_releases
     shutil.rmtree(kept)
     assert reported.report(reported.model, config=config).answers == ()
+
+
+def test_members_that_left_are_listed_after_the_others(reported):
+    """Their rows may be in an earlier release of the same model."""
+    releases = [Release.load(place) for place in reported.answers]
+    before = Roster.from_bytes(releases[0].roster_envelope.payload)
+    after = replace(
+        before, version=before.version + 3, members=tuple(each for each in before.members if each.name != "bo")
+    )
+    rows = _members(after, [before, before, after], releases)
+    assert [(row.name, row.left_after) for row in rows if row.role == "party"] == [
+        ("ada", None),
+        ("cy", None),
+        ("bo", before.version),
+    ]
+    assert (rows[-1].answered, rows[-1].rows) == (3, 3000)
+    assert all(row.left_after is None for row in _members(before, [before], releases))
 
 
 def test_signatures_of_another_federation_are_refused(reported, kept):
