@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from dpcore.errors import ConfigurationError
 from parties.data.dataset import LoadReport
@@ -37,6 +38,14 @@ class RowCounts:
 
     rows: int
     usable: int
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "RowCounts":
+        """Of a file. Raises TypeError, ValueError."""
+        found = cls(**content)
+        if not (type(found.rows) is int and type(found.usable) is int and 0 <= found.usable <= found.rows):
+            raise ValueError("not the counts of a table")
+        return found
 
     @classmethod
     def of(cls, report: LoadReport) -> "RowCounts":
@@ -100,8 +109,8 @@ def load_known(directory: Path) -> Known | None:
     try:
         accepted = content["accepted"]
         return Known(
-            RowCounts(**content["counts"]),
-            None if accepted is None else RowCounts(**accepted),
+            RowCounts.from_dict(content["counts"]),
+            None if accepted is None else RowCounts.from_dict(accepted),
             str(content["accepted_by"]),
             float(content["accepted_at_unix_s"]),
         )

@@ -18,6 +18,7 @@ import typer.core
 
 from dpcore.errors import ConfigurationError
 from radofed.cli.output import Output, Result
+from radofed.common.printing import printable
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", help="This node's configuration file.", show_default=False)
@@ -103,9 +104,8 @@ class _NotingCommand(typer.core.TyperCommand):
             given = [word for word in options if word in parameter.opts or word.startswith(flags)]
             if len(given) > 1:
                 flag = max(parameter.opts, key=len)
-                typer.echo(
-                    f"note: {flag} is given {len(given)} times and takes one value: the last one holds", err=True
-                )
+                said = f"note: {flag} is given {len(given)} times and takes one value: the last one holds"
+                typer.echo(printable(said), err=True)
         return list(super().parse_args(ctx, args))
 
 

@@ -33,6 +33,7 @@ from learner.state import LearnerState
 from parties.accepting import accept
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
+from parties.data.row_guard import load_known
 from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.secret import load_or_create
@@ -330,6 +331,12 @@ def read_provisioned_roster(data: bytes) -> None:
     assert provision_roster.signed_roster(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
 
 
+def read_rows_stated(data: bytes) -> None:
+    root = scratch("rows-stated")
+    (root / "rows").write_bytes(data)
+    assert LearnerState(root, FEDERATION_KEY).rows_stated(world.ROSTER) is not None
+
+
 def read_attempts_signed(data: bytes) -> None:
     root = scratch("attempts-signed")
     place = root / "queries" / QUERY.hex()
@@ -515,6 +522,12 @@ def targets() -> list[Target]:
                ("parties.accepting._POLICY",), examples=20),
         Target("parties-to-extend", read_parties_to_extend, texts_near([PARTIES_TEXT]), 256 << 10,
                ("learner.accepting._PARTIES",), examples=20),
+        Target("rows-stated", read_rows_stated, json_octets([{"ann": {"rows": 5, "at_unix_s": 9, "key": "00"}}]),
+               1 << 20, ("learner.state._ROWS_FILE",)),
+        Target("rows-loaded", in_file("rows-loaded", "rows.json", lambda path: load_known(path.parent)),
+               json_octets([{"counts": {"rows": 9, "usable": 5}, "accepted": {"rows": 5, "usable": 5},
+                             "accepted_by": "ann", "accepted_at_unix_s": 1}]),
+               4096, ("parties.data.row_guard._KIND",)),
         Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radofed.common.local_status._STATUS",)),

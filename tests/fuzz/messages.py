@@ -347,10 +347,13 @@ def _kind_seeds() -> list[query_pb2.Query]:
 
 def _statuses() -> list[release_pb2.QueryStatus]:
     parties = [release_pb2.PartyProgress(party=name, state=2, code="BUDGET_EXCEEDED") for name in world.PARTIES]
+    said = envelope_pb2.Signed(payload=b"an acceptance", key_id=bytes(32), signature=bytes(64))
+    asked = [release_pb2.PartyProgress(party=name, state=3, rows=7, acceptance=said) for name in world.PARTIES]
     waiting = [release_pb2.PartyProgress(party=name, state=8) for name in world.PARTIES]
     query_id = world.opened().query_id
     return [
         release_pb2.QueryStatus(query_id=query_id, attempt=1, phase=2, parties=parties, code=""),
+        release_pb2.QueryStatus(query_id=query_id, attempt=1, phase=6, parties=asked, code="ONLY_ASKED"),
         release_pb2.QueryStatus(query_id=query_id, attempt=1, phase=2, parties=waiting, answering_ended_early=True),
     ]
 
@@ -405,7 +408,7 @@ def targets() -> list[Target]:
             read_status,
             messages_near(_statuses()),
             MAX_RESPONSE_BYTES,
-            ("wire.status.QueryStatus.from_proto",),
+            ("wire.status.QueryStatus.from_proto", "wire.status.PartyProgress.from_proto"),
         ),
         Target("chunk", read_chunk, messages_near([chunk]), MAX_MESSAGE_BYTES, ("wire.upload.Chunk.from_proto",)),
         Target("kinds", read_one_kind, messages_near(_kind_seeds()), 512 * 1024, ("wire.query_kinds.read_kind",)),
