@@ -200,8 +200,9 @@ class Federation:
             missing = [pair for pair in sent if not party.ledger.is_charged(*pair)]
             if missing and name not in self.set_back:
                 raise ViolationError("no charge is lost", f"{name} forgot {len(missing)} charges")
-            spent = party.ledger.state().scopes[0].spent.loss.epsilon
-            if spent > self.limit and name not in self.set_back:
+            # By composition: a sum of Laplace batches is less than that of their epsilons.
+            spent = party.ledger.state().scopes[0].spent_epsilon
+            if spent > float(self.limit) and name not in self.set_back:
                 raise ViolationError("no ledger is overdrawn", f"{name} spent {spent} of {self.limit}")
             self.coalition.check_charges(name, self._charges_of(party))
             if faults := party.ledger.verify():
