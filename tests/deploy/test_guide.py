@@ -49,5 +49,5 @@ def test_a_command_in_a_container_is_one_of_its_service(file, service, words):
 
 def test_units_it_enables_are_there():
     enabled = set(re.findall(r"systemctl (?:enable --now|reload) \"?(rado-[a-z]+@?)", PAGE))
-    assert enabled == {"rado-party", "rado-certificate@"}
+    assert enabled == {"rado-party", "rado-certificate@", "rado-backup@"}
     assert all(list((DEPLOY / "systemd").glob(f"{name}.service")) for name in enabled)
