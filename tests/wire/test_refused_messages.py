@@ -383,8 +383,10 @@ def test_what_is_wrong_with_a_part_of_a_query_is_said(opened, monkeypatch):
 
 
 def test_a_query_has_a_binding_exactly_if_it_says_so(opened, bound):
-    refused(lambda: replace(opened.query, binding=bound.binding), Code.QUERY_INVALID)
-    refused(lambda: replace(bound, binding=None), Code.QUERY_INVALID)
+    uncommitted, feature = replace(bound.binding, commitment=b""), (Feature.BOUND_TOTALS.value,)
+    assert replace(opened.query, binding=uncommitted, features=feature).binding == uncommitted
+    refused(lambda: replace(opened.query, binding=uncommitted), Code.QUERY_INVALID)
+    refused(lambda: replace(opened.query, features=feature), Code.QUERY_INVALID)
 
 
 def test_a_query_has_a_quorum_wait_exactly_if_it_says_so(opened):
