@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.numbers.decimals import upper_digits
 from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
@@ -189,7 +190,7 @@ def _table(state: "LedgerState", left: "Room | None") -> list[str]:
 
 def _figures(state: "ScopeState") -> tuple[str, ...]:
     limit = (f"{float(state.limit.epsilon):.6g}", f"{float(state.limit.delta):.3g}")
-    return (f"{state.spent_epsilon:.6g}", *limit, str(state.spent.unbounded))
+    return (upper_digits(state.spent_epsilon, 6), *limit, str(state.spent.unbounded))
 
 
 def _open(config: Path, policy: Path | None) -> "Ledger":
