@@ -35,7 +35,8 @@ WaitOption = Annotated[float, typer.Option(help="Longest wait for the other part
 def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> Result:
     """Show the epsilon spent in each scope, and how many more queries like the last there is room for.
 
-    Prints a line for each scope and limit, at the limit's delta. Changes nothing.
+    Prints a line for each scope and limit, at the limit's delta. What is spent is an upper bound that is computed for
+    the limit, so it changes if the limit is changed. Changes nothing.
     """
     import time
 
