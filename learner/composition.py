@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.decimals import rounded_up
 from dpcore.queries.several_releases import CountedRelease, composed_cost
-from dpcore.queries.statement import PrivacyStatement, rounded_up
+from dpcore.queries.statement import PrivacyStatement
 from learner.release import Release
 from wire.query import Query, setting_of
 

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
+from dpcore.numbers.decimals import rounded_up
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.several_releases import CountedRelease
-from dpcore.queries.statement import PrivacyStatement, rounded_up
+from dpcore.queries.statement import PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.basis import Basis
 from dpcore.records.feature_map import FeatureMap

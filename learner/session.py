@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Self
 
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
+from dpcore.numbers.decimals import rounded_up
 from dpcore.paillier.public import PublicKey
 from dpcore.progress import Progress
 from dpcore.queries.statement import (
     PrivacyStatement,
     cost_of_attempts,
-    rounded_up,
     statement_for,
     without_bound,
 )

@@ -251,7 +251,8 @@ class PrivacyLimit:
     def spent(self, total: Loss) -> float:
         """The epsilon at this limit's delta that `total` is shown to have: at most `epsilon` if it is admitted.
 
-        inf if no epsilon is. For what earlier versions began: the least epsilon of a limit that admits it.
+        inf if no epsilon is. An upper bound, by this limit's orders: at another limit the same total has another one.
+        For what earlier versions began: the least epsilon of a limit that admits it.
         """
         exact = total.epsilon if total.delta <= BASIC_SHARE * self.delta else None
         if total.is_earlier:

@@ -18,7 +18,7 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.estimators.chosen_pairs import Pairs, asked, least_score
 from dpcore.estimators.monotone import known_names, ordered_features, parts_of
 from dpcore.estimators.oracle import StatisticOracle
-from dpcore.numbers.decimals import least_decimal
+from dpcore.numbers.decimals import upper_digits
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
@@ -93,7 +93,7 @@ class Sizes:
             found.append(f"from {rows:,} rows on")
         with suppress(PlanError):  # so little noise has no epsilon that bounds anything
             epsilon = gaussian_epsilon(needed / oracle.rows, oracle.delta).upper
-            found.append(f"from epsilon {float(least_decimal(epsilon, math.floor(math.log10(epsilon)) - 1)):g} on")
+            found.append(f"from epsilon {upper_digits(epsilon, 2)} on")
         return found
 
     @cached_property

@@ -42,6 +42,7 @@ from dpcore.evaluation.linear_scores import linear_scores
 from dpcore.evaluation.proportions import Judge, Proportion, count_of
 from dpcore.evaluation.roc import Curve, RocPoint
 from dpcore.evaluation.score_edges import USUAL_BINS, Edges, even_steps, find_edges
+from dpcore.numbers.decimals import lower_percent, upper_percent
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 
@@ -194,7 +195,8 @@ class Evaluation:
             error += f"; on new rows of the same kind it is wrong on {_range(self.error.on_distribution)} of them"
         if self.error.on_rows.width > WIDE:
             error += (
-                f". The first interval is {100.0 * self.error.on_rows.width:.0f} points wide because of the noise: "
+                f". The first interval is {upper_percent(self.error.on_rows.width, 0)} points wide because of the "
+                "noise: "
                 "with twice the epsilon, or twice as many rows, about half of that"
             )
         rates = (f"{name} is {_where(part)}, about {_percent(part.estimate)}." for name, part in named)
@@ -202,7 +204,7 @@ class Evaluation:
 
     def _area(self) -> str:
         """The area in words, and what the bins of scores can tell of it."""
-        noise, name = f"{100.0 * self.auc_half_width:.1f} points", "The area under the ROC curve"
+        noise, name = f"{upper_percent(self.auc_half_width, 1)} points", "The area under the ROC curve"
         if not self.auc_is_measured:
             found = (
                 f"{name} cannot be measured at this epsilon: the noise moves it by up to {noise}. More rows or a "
@@ -246,18 +248,17 @@ class Evaluation:
 
     def _meaning(self) -> tuple[str, ...]:
         """What the statements hold for, and under which assumptions."""
+        least = lower_percent(self.confidence, 1)
         if not self.unseen:
-            holds = (
-                f"Each of these statements holds with probability at least {_percent(self.confidence)}, over the noise."
-            )
+            holds = f"Each of these statements holds with probability at least {least} %, over the noise."
             nothing = (
                 "Nothing is claimed about new rows: errors on rows that a model was trained on say too little of them. "
                 "For such a claim, train with rows held back."
             )
             return (holds, nothing)
         holds = (
-            f"Each of these statements holds with probability at least {_percent(self.confidence)}: over the noise, "
-            "and over the sample if it is about new rows."
+            f"Each of these statements holds with probability at least {least} %: over the noise, and over the sample "
+            "if it is about new rows."
         )
         drawn = (
             "New rows are rows, not persons, drawn as these were: independently, from one distribution, that of the "
@@ -423,4 +424,5 @@ def _where(part: Proportion) -> str:
 
 
 def _range(interval: Interval) -> str:
-    return f"{_percent(interval.lower)} to {_percent(interval.upper)}"
+    """The interval, rounded outwards."""
+    return f"{lower_percent(interval.lower, 1)} % to {upper_percent(interval.upper, 1)} %"

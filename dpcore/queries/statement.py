@@ -6,13 +6,12 @@ A statement claims only what was counted for the design, rows and rados of the r
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Self, get_args
 
 from dpcore.accounting.protection import Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.decimals import least_decimal
+from dpcore.numbers.decimals import rounded_up
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.records.schema import Schema
@@ -172,14 +171,6 @@ class PrivacyStatement:
             if self.theorem_epsilon is not None:
                 bound.append(f"Theorem 6 of Nock, Patrini and Friedman (2015) would say {self.theorem_epsilon:.6g}.")
         return bound
-
-
-def rounded_up(figure: float) -> str:
-    """Four digits, rounded up: a printed bound must not be below the exact one."""
-    if figure == 0:
-        return "0"
-    exponent = min(Decimal(figure).adjusted() - 3, 0)
-    return f"{float(least_decimal(figure, exponent)):.{-exponent}f}"
 
 
 def statement_for(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dpcore.queries.statement import rounded_up
+from dpcore.numbers.decimals import lower_percent, rounded_up, upper_percent
 from learner.report.curves import Curve, Point
 from learner.report.measured import Figures
 from radofed.common.report.plots import Frame, Tick
@@ -109,7 +109,8 @@ def roc_plot(figures: Figures) -> SharePlot:
             for fpr, tpr in points
         ),
         frame.line([(0.0, 0.0), *((fpr.estimate, tpr.estimate) for fpr, tpr in points), (1.0, 1.0)]),
-        f"ROC curve. The area under it is {100 * figures.auc.estimate:.1f} %, {100 * low:.1f} % to {100 * high:.1f} %.",
+        f"ROC curve. The area under it is {100 * figures.auc.estimate:.1f} %, "
+        f"{lower_percent(low, 1)} % to {upper_percent(high, 1)} %.",
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpcore.queries.statement import rounded_up
+from dpcore.numbers.decimals import rounded_up
 from learner.report.gathering import Report
 from learner.report.sentences import assumptions, not_protected
 from radofed.common.report import registry as shared

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dpcore.numbers.decimals import upper_digits
 from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.state import LedgerState
 
@@ -29,9 +30,9 @@ class ScopeCost:
     limit_delta: float
 
     def __str__(self) -> str:
-        cost = "no bound" if self.cost is None else f"epsilon {self.cost:.4g}"
+        cost = "no bound" if self.cost is None else f"epsilon {upper_digits(self.cost, 4)}"
         limit = f"{self.limit_epsilon:.4g} at delta {self.limit_delta:.4g}"
-        spent = "more than any limit at that delta" if self.spent is None else f"{self.spent:.4g}"
+        spent = "more than any limit at that delta" if self.spent is None else upper_digits(self.spent, 4)
         return f"{self.scope}: {cost}; with it, {spent} of {limit} is spent"
 
 

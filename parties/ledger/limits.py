@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
+from dpcore.numbers.decimals import lower_digits
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind, joint, marginal
 from wire.errors import Code, WireError
 
@@ -29,7 +30,8 @@ class BudgetExceededError(WireError):
         self.scope, self.limit, self.requested, self.remaining = scope, limit, requested, remaining
         super().__init__(
             Code.BUDGET_EXCEEDED,
-            f"It costs {requested} for {scope}; of the limit {limit}, epsilon {remaining:.6g} remains at that delta.",
+            f"It costs {requested} for {scope}; of the limit {limit}, epsilon {lower_digits(remaining, 6)} remains at "
+            "that delta.",
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.accounting.filters import Left, PrivacyLimit
+from dpcore.numbers.decimals import lower_digits, upper_digits
 from parties.ledger.charges import RECORD, Scope
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, counted
 
@@ -47,10 +48,11 @@ class ScopeState:
     def __str__(self) -> str:
         unbounded = f"; {self.spent.unbounded} event(s) without a bound here" if self.spent.unbounded else ""
         left = self.remaining
+        spent, held = upper_digits(self.spent_epsilon, 6), upper_digits(self.held_epsilon, 6)
+        pure, gaussian = lower_digits(left.pure, 6), lower_digits(left.gaussian, 6)
         return (
-            f"{self.scope}: spent epsilon {self.spent_epsilon:.6g}, with reservations {self.held_epsilon:.6g}; "
-            f"one more answer fits up to {left.pure:.6g} with Laplace noise, {left.gaussian:.6g} with Gaussian noise; "
-            f"limit {self.limit}{unbounded}"
+            f"{self.scope}: spent epsilon {spent}, with reservations {held}; one more answer fits up to {pure} with "
+            f"Laplace noise, {gaussian} with Gaussian noise; limit {self.limit}{unbounded}"
         )
 
     def to_dict(self) -> dict[str, Any]:

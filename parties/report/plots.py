@@ -4,6 +4,7 @@ import datetime as dt
 import math
 from dataclasses import dataclass
 
+from dpcore.numbers.decimals import upper_digits
 from parties.report.budgets import Period, ScopeBudget
 from radofed.common.report.plots import Frame, Tick
 
@@ -35,6 +36,7 @@ def budget_plot(budget: ScopeBudget, period: Period, as_of_unix_s: float) -> Plo
     for (at, _), before, after in zip(budget.steps, values[:-1], values[1:], strict=True):
         points += [(at, before), (at, after)]
     points.append((as_of_unix_s, values[-1]))
+    first, last = upper_digits(values[0], 4), upper_digits(values[-1], 4)
     return Plot(
         frame=frame,
         line=frame.line(points),
@@ -46,8 +48,8 @@ def budget_plot(budget: ScopeBudget, period: Period, as_of_unix_s: float) -> Plo
             for at in (period.since_unix_s, period.since_unix_s + length_s / 2, period.until_unix_s)
         ),
         words=(
-            f"Epsilon spent for {budget.scope}: {values[0]:.4g} on {_date(period.since_unix_s, length_s)}, "
-            f"{values[-1]:.4g} on {_date(as_of_unix_s, length_s)}. The limit is {budget.limit_epsilon:.4g}."
+            f"Epsilon spent for {budget.scope}: {first} on {_date(period.since_unix_s, length_s)}, "
+            f"{last} on {_date(as_of_unix_s, length_s)}. The limit is {budget.limit_epsilon:.4g}."
         ),
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.numbers.decimals import upper_digits
 from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
@@ -34,7 +35,8 @@ WaitOption = Annotated[float, typer.Option(help="Longest wait for the other part
 def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> Result:
     """Show the epsilon spent in each scope, and how many more queries like the last there is room for.
 
-    Prints a line for each scope and limit, at the limit's delta. Changes nothing.
+    Prints a line for each scope and limit, at the limit's delta. What is spent is an upper bound that is computed for
+    the limit, so it changes if the limit is changed. Changes nothing.
     """
     import time
 
@@ -189,7 +191,7 @@ def _table(state: "LedgerState", left: "Room | None") -> list[str]:
 
 def _figures(state: "ScopeState") -> tuple[str, ...]:
     limit = (f"{float(state.limit.epsilon):.6g}", f"{float(state.limit.delta):.3g}")
-    return (f"{state.spent_epsilon:.6g}", *limit, str(state.spent.unbounded))
+    return (upper_digits(state.spent_epsilon, 6), *limit, str(state.spent.unbounded))
 
 
 def _open(config: Path, policy: Path | None) -> "Ledger":

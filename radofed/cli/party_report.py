@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpcore.numbers.decimals import upper_digits
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, result_of
@@ -66,7 +67,7 @@ def _summary(found: "Report") -> list[str]:
     lines = [
         f"asked by {asked}" if asked else "no query in this period",
         f"left this party: {found.bytes_out} encrypted bytes, {_counted(found.charged, 'answer', 'answers')} charged",
-        f"{record.scope}: epsilon {record.spent:.4g} of {record.limit_epsilon:.4g} is spent",
+        f"{record.scope}: epsilon {upper_digits(record.spent, 4)} of {record.limit_epsilon:.4g} is spent",
     ]
     if found.has_last:
         more = (

@@ -42,8 +42,9 @@ _Epsilon = Annotated[
 _Worth = Annotated[
     float | None,
     typer.Option(
-        help="Instead of --epsilon: find the one, up to 10, below which no answer is as exact as one without noise "
-        "over this many rows; for rados, over this many rados. More is needed where values vary less than they could."
+        help="Instead of --epsilon: find the one, up to 10, below which no released number is as exact as one without "
+        "noise over this many rows; for rados, over this many rados. More is needed where values vary less than they "
+        "could."
     ),
 ]
 _Delta = Annotated[str, typer.Option(help="The delta of every epsilon; 0 allows Laplace noise only, for statistics.")]

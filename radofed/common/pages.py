@@ -5,12 +5,13 @@ A page is one file without scripts. It loads nothing, from wherever it is opened
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpcore.queries.statement import rounded_up
+from dpcore.numbers.decimals import lower_digits, lower_percent, rounded_up, upper, upper_digits, upper_percent
 from radofed.common.printing import duration, local_time, printable
 
 
@@ -32,9 +33,14 @@ def environment(package: str) -> Environment:
         "day": day,
         "duration": duration,
         "figure": figure,
+        "figure_at_least": lambda value: figure(value, lower_digits),
+        "figure_at_most": lambda value: figure(value, upper_digits),
         "moment": local_time,
         "number": number,
+        "percent_at_least": lambda share: f"{lower_percent(share, 1)} %",
+        "percent_at_most": lambda share: f"{upper_percent(share, 1)} %",
         "seldom": seldom,
+        "tolerance": lambda width: upper(width, 5),
     }
     return made
 
@@ -48,9 +54,9 @@ def day(unix_s: float) -> str:
     return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d}"
 
 
-def figure(value: float | None) -> str:
-    """Four digits; words if the number is not finite."""
-    return "no bound" if value is None or not math.isfinite(value) else f"{value:.4g}"
+def figure(value: float | None, rounded: Callable[[float, int], str] = "{:.{}g}".format) -> str:
+    """Four digits; words if the number is not finite. rounded: to the nearest, or outwards."""
+    return "no bound" if value is None or not math.isfinite(value) else rounded(value, 4)
 
 
 def number(value: float) -> str:

@@ -5,15 +5,15 @@ from fractions import Fraction
 from typing import Any
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.statement import PrivacyStatement, rounded_up
+from dpcore.numbers.decimals import lower_digits, rounded_up, up, upper, upper_digits
+from dpcore.queries.statement import PrivacyStatement
 from dpcore.statistics.estimates import Estimates
 from learner.estimators import make_estimator
 from learner.federation import BudgetedOracle, Federation
 from radofed.planning.ask_remedies import what_can_be_asked
 from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties, measured
-from radofed.planning.cost import two_digits_up, up
 from radofed.planning.request import MOST_PLANNED_ROWS
-from radofed.planning.signal import Signal, combined, first_that_helps, larger_epsilon, more_rows
+from radofed.planning.signal import AskedSignal, Signal, first_that_helps, larger_epsilon, more_rows, signal_of_all
 from radofed.planning.sizes import seconds_of
 
 _LEAST_PARTIES = 2
@@ -95,6 +95,11 @@ class AskedCost:
         }
 
     @property
+    def questions(self) -> tuple[Any, ...]:
+        """What is asked, whatever the noise: kinds and numbers of values."""
+        return tuple((answer.kind, answer.values) for answer in self.answers)
+
+    @property
     def _ciphertexts(self) -> int:
         return sum(answer.ciphertexts for answer in self.answers)
 
@@ -127,7 +132,7 @@ class AskedCost:
         effort = (
             f"Each party uploads {self._ciphertexts:,} ciphertexts in total under a {request.key_bits}-bit key, "
             f"{self._upload_bytes:,} bytes. Encrypting, adding and decrypting take about "
-            f"{two_digits_up(self._seconds)} s, by measurements on two cores, without the sums over rows and the "
+            f"{upper_digits(self._seconds, 2)} s, by measurements on two cores, without the sums over rows and the "
             "network."
         )
         assumed = (f"Assumed: {text}" for text in said.assumptions)
@@ -144,7 +149,8 @@ class AskedCost:
                 count = place - first
                 many = f"{count} times: " if count > 1 else ""
                 lines.append(
-                    f"It asks {many}{answer.words}; {answer.values:,} values with noise of {answer.noise_sd:.4g}."
+                    f"It asks {many}{answer.words}; {answer.values:,} values with noise of at least "
+                    f"{lower_digits(answer.noise_sd, 4)}."
                 )
                 first = place
         if self.at_most > len(self.answers):
@@ -158,8 +164,9 @@ class AskedCost:
         if found is None:
             return []
         words = (
-            f"Each estimate is within {found.tolerance:.5f} of the truth with probability {found.confidence:g} for all "
-            f"together: sampling {found.sampling:.5f}, quantisation {found.quantisation:.5f}, noise {found.noise:.5f}."
+            f"Each estimate is within {upper(found.tolerance, 5)} of the truth with probability {found.confidence:g} "
+            f"for all together: sampling {upper(found.sampling, 5)}, quantisation "
+            f"{upper(found.quantisation, 5)}, noise {upper(found.noise, 5)}."
         )
         return [words]
 
@@ -218,9 +225,10 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
         return AskedCost(request, feasible=False, reason=reason, suggestion=suggestion)
     signals = [measured(plan, request.rows, len(request.party_rows)) for plan in parties.plans]
     answers = [PlannedAnswer.of(plan, *each) for plan, each in zip(parties.plans, signals, strict=True)]
-    by_kind: dict[str, list[Signal]] = {}
-    for plan, (signal, _) in zip(parties.plans, signals, strict=True):
-        by_kind.setdefault(plan.query.kind.name, []).append(signal)
+    asked = [
+        AskedSignal(signal, answer.kind, float(part))
+        for answer, (signal, _), part in zip(answers, signals, parties.parts, strict=True)
+    ]
     return AskedCost(
         request,
         feasible=True,
@@ -230,8 +238,7 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
         statement=statement,
         tolerances=found,
         notes=notes,
-        # The answers of the kind that tells most: the others may tell less without harm.
-        signal=max(map(combined, by_kind.values()), key=lambda signal: signal.worth / signal.coordinates),
+        signal=signal_of_all(asked, left=float(oracle.left), is_pure=request.delta == 0),
     )
 
 

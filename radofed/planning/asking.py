@@ -34,9 +34,9 @@ from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES
 from learner.planning import Plan, plan_query
-from learner.requests import Request
+from learner.requests import RadosRequest, Request
 from radofed.planning.request import MOST_PLANNED_ROWS
-from radofed.planning.signal import Signal
+from radofed.planning.signal import Signal, moments_signal
 from radofed.planning.sizes import MEASURED_BITS
 from wire.envelopes import SigningKey
 from wire.features import USUAL_FEATURES
@@ -145,11 +145,12 @@ class _Answer:
 class PlannedParties:
     """Parties without rows: a `learner.federation.AnswerSource` that plans each query and makes its answer up.
 
-    plans: those of the queries so far, in order.
+    plans: those of the queries so far, in order. parts: what each takes of the budget.
     """
 
     def __init__(self, request: AskRequest) -> None:
-        self._request, self.plans = request, list[Plan]()
+        self._request, self.plans, self.parts = request, list[Plan](), list[Fraction]()
+        self._part_of: dict[bytes, Fraction] = {}
         key = SigningKey.generate(_FEDERATION)
         # It encrypts nothing, and has the size of a real one.
         public = PublicKey((1 << (request.key_bits - 1)) | 1)
@@ -180,7 +181,7 @@ class PlannedParties:
 
     def plan(self, request: Request) -> Plan:
         """The plan of a request, with the features of this version's nodes; see `learner.federation.AnswerSource`."""
-        return plan_query(
+        planned = plan_query(
             request,
             roster=self._roster,
             asked=self._roster.parties,
@@ -190,10 +191,14 @@ class PlannedParties:
             features=USUAL_FEATURES,
             stated_rows=dict(zip(self._names, self._request.party_rows, strict=True)),
         )
+        assert not isinstance(request, RadosRequest), "a budget has three kinds of queries"
+        self._part_of[planned.query_id] = request.part
+        return planned
 
     def answer(self, plan: Plan) -> _Answer:
         """The total of the made-up rows, repeated as often as parties have rows, without noise."""
         self.plans.append(plan)
+        self.parts.append(self._part_of[plan.query_id])
         query = plan.query
         kind, bits = query.kind, query.encoding.fraction_bits
         if isinstance(kind, StatisticQuery):
@@ -234,7 +239,7 @@ def made_up_records(schema: Schema) -> Records:
 
 @dataclass(frozen=True)
 class PlannedAnswer:
-    """One query of a plan. noise_sd: of all parties' noise on a value, in its own units."""
+    """One query of a plan. noise_sd: of all parties' noise on a value, in its own units; the least of all values."""
 
     kind: str
     words: str
@@ -266,7 +271,7 @@ class PlannedAnswer:
 def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
     """The noise of a query against its signal (radofed.planning.signal), and its standard deviation.
 
-    For moments, edges or products, whichever are more exact.
+    Of all values the least: those of moments have noise of several sizes.
     """
     query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
     d = query.d
@@ -274,9 +279,10 @@ def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
         noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
         return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
     if isinstance(kind, MomentsQuery):
-        found = kind.moments(np.zeros(kind.length(d), dtype=np.int64), bits, rows=rows, parties=parties)
-        noise_sd = min(found.edge_noise, float(found.product_noise.max()))
-        return Signal(noise_sd / math.sqrt(rows), rows, d), noise_sd
+        return moments_signal(kind, d, bits, rows=rows, parties=parties)
     assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
     noise_sd = math.ldexp(kind.share_sigma * math.sqrt(parties), -(bits + WEIGHT_BITS))
-    return Signal(noise_sd * math.sqrt(d / rows) / float(kind.clip), rows, d), noise_sd
+    clip = float(kind.clip)
+    largest = min(1.0, clip) if kind.basis is None else clip
+    spread = math.sqrt(rows)
+    return Signal(noise_sd / (largest * spread), rows, d, together=noise_sd * math.sqrt(d) / (clip * spread)), noise_sd

@@ -1,9 +1,14 @@
 """Plans backwards: from a wanted accuracy to the smallest epsilon that gives it.
 
-Every epsilon that is tried is planned as if it had been given, so that what holds for a plan holds here. More epsilon
-means less noise, so the search halves a list of epsilons. For a tolerance the one that it returns is enough, and the
-one below it is not. What an answer is worth is known from above only (`radofed.planning.signal`): for that, every
-epsilon below the one that it returns is too small, and that one may be too.
+Every epsilon that is tried is planned as if it had been given, so that what holds for a plan holds here. If the same is
+asked, more epsilon means less noise, so the search halves a list of epsilons. An estimator may ask more at a larger
+epsilon, such as for curves, and then each answer has more noise than before. So the search divides the list where what
+is asked changes, and looks at all its pieces. What is asked changes at few epsilons and only grows with them
+(dpcore.estimators.additive_pairs.Sizes.affords), so two epsilons with the same questions have none other between them.
+
+For a tolerance the epsilon that it returns is enough, and the one before it in the list is not. What an answer is worth
+is known from above only (`radofed.planning.signal`): with the one before it, and with every smaller one, no answer is
+worth as much as wanted. So the one before it is a lower bound of what is needed, and the returned one may be too small.
 """
 
 from collections.abc import Callable
@@ -12,6 +17,7 @@ from fractions import Fraction
 from typing import Any, Protocol, TypeVar
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.decimals import upper_digits
 from dpcore.queries.statement import LARGE_EPSILON
 from radofed.planning.signal import Signal
 
@@ -44,6 +50,11 @@ class Bare(Protocol):
         ...
 
     @property
+    def questions(self) -> tuple[Any, ...]:
+        """What is asked, whatever the noise."""
+        ...
+
+    @property
     def reason(self) -> str | None:
         """Why it cannot be asked."""
         ...
@@ -54,8 +65,12 @@ class Bare(Protocol):
         ...
 
 
-def with_smallest_epsilon(request: Request, worth: float | None, bare_cost: Callable[[Request], Bare]) -> Request:
-    """The request with the smallest epsilon, of two digits, that gives the wanted tolerance, or may give the worth.
+def smallest_epsilon(
+    request: Request, worth: float | None, bare_cost: Callable[[Request], Bare]
+) -> tuple[Fraction, Fraction]:
+    """The smallest epsilon, of two digits, that gives the wanted tolerance, or may give the worth; and the one before.
+
+    Every epsilon up to the second one is too small. It is 0 if there is none before.
 
     worth: what an answer could be worth at least, in rows (of rados, in rados) without noise
     (`radofed.planning.signal.Signal`); None if only the request's own tolerance counts. bare_cost: plans a request,
@@ -71,16 +86,30 @@ def with_smallest_epsilon(request: Request, worth: float | None, bare_cost: Call
             return False
         return worth is None or (cost.signal is not None and cost.signal.worth >= worth)
 
-    most = bare_cost(replace(request, epsilon=MOST))
-    if not is_enough(most):
-        raise ConfigurationError(_refusal(most, worth))
-    low, high = -1, len(_EPSILONS) - 1
-    while high - low > 1:
+    costs: dict[int, Bare] = {}
+
+    def cost_at(place: int) -> Bare:
+        if place not in costs:
+            costs[place] = bare_cost(replace(request, epsilon=_EPSILONS[place]))
+        return costs[place]
+
+    def first(low: int, high: int) -> int | None:
+        """The first place after `low`, up to `high`, that is enough; `low` is not."""
+        least, most = cost_at(low), cost_at(high)
+        is_same = (least.feasible, least.questions) == (most.feasible, most.questions)
+        if high - low <= 1 or (is_same and not is_enough(most)):
+            return high if is_enough(most) else None
         middle = (low + high) // 2
-        enough = is_enough(bare_cost(replace(request, epsilon=_EPSILONS[middle])))
-        low, high = (low, middle) if enough else (middle, high)
-    found: Request = replace(request, epsilon=_EPSILONS[high])
-    return found
+        if is_enough(cost_at(middle)):
+            return first(low, middle)
+        found = first(low, middle)
+        return first(middle, high) if found is None else found
+
+    last = len(_EPSILONS) - 1
+    found = 0 if is_enough(cost_at(0)) else first(0, last)
+    if found is None:
+        raise ConfigurationError(_refusal(cost_at(last), worth))
+    return _EPSILONS[found], _EPSILONS[found - 1] if found else Fraction(0)
 
 
 def _refusal(cost: Bare, worth: float | None) -> str:
@@ -92,7 +121,7 @@ def _refusal(cost: Bare, worth: float | None) -> str:
     signal = cost.signal
     return (
         f"an answer is not worth {worth:,g} {signal.what} with any epsilon up to {float(MOST):g}: with that one it is "
-        f"worth at most {signal.worth:,.0f} of {signal.draws:,}; want less, or have more {signal.what}"
+        f"worth at most {upper_digits(signal.worth, 6)} of {signal.draws:,}; want less, or have more {signal.what}"
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpcore.accounting.protection import Scope
-from dpcore.numbers.decimals import least_decimal
+from dpcore.numbers.decimals import up, upper_digits
 from radofed.planning.limits import MOST_LOOKED_FOR
 from radofed.planning.request import PlanRequest
 from radofed.planning.signal import Signal
@@ -27,7 +27,6 @@ _PROTECTED = {
 
 # Smaller probabilities are not printed.
 _WORTH_SAYING = 1e-30
-_THOUSANDTH = 1e-3
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,11 @@ class Cost:
     def unit(self) -> str:
         """The unit of privacy: what two neighbouring tables differ in."""
         return _UNITS[self.scope]
+
+    @property
+    def questions(self) -> tuple[Any, ...]:
+        """What is asked, whatever the noise: a design asks the same at every epsilon."""
+        return ()
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types; those of `noise` and `sizes` only if there are any."""
@@ -215,7 +219,8 @@ class Cost:
         if noise.product_noise_sd is not None:
             yield (
                 f"Each party's noise has a standard deviation of {noise.share_sd:,} units. In total it adds "
-                f"{noise.noise_sd:.4g} to each sum of edges and up to {noise.product_noise_sd:.4g} to each sum of "
+                f"{upper_digits(noise.noise_sd, 4)} to each sum of edges and up to "
+                f"{upper_digits(noise.product_noise_sd, 4)} to each sum of "
                 f"products, over {self.request.rows:,} rows; sampling alone spreads such a sum by {noise.spread:.4g}."
             )
             return
@@ -251,17 +256,3 @@ def _several(count: int, one: str, more: str) -> str:
 def _seconds(seconds: float) -> str:
     """Two significant digits, without an exponent."""
     return f"{float(f'{seconds:.2g}'):,.15g}"
-
-
-def up(epsilon: float) -> str:
-    """Round up to a thousandth, or a smaller figure to two digits: a printed bound must not be below the exact one."""
-    if 0 < epsilon < _THOUSANDTH:
-        return two_digits_up(epsilon)
-    return f"{float(least_decimal(epsilon, -3)):.3f}"
-
-
-def two_digits_up(epsilon: float) -> str:
-    """Round up to two significant digits."""
-    if epsilon <= 0:
-        return "any size"
-    return f"{float(least_decimal(epsilon, math.floor(math.log10(epsilon)) - 1)):.2g}"

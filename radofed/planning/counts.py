@@ -17,10 +17,11 @@ from dpcore.accounting.protection import Setting
 from dpcore.accounting.truncation import admissible_range
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_mass
+from dpcore.numbers.decimals import up
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import assumptions_of
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from radofed.planning.cost import Cost, many_rados, up
+from radofed.planning.cost import Cost, many_rados
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 from radofed.planning.request import PlanRequest
 

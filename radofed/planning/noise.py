@@ -12,6 +12,7 @@ from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Setting
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import ConfigurationError, PlanError
+from dpcore.numbers.decimals import up, upper_digits
 from dpcore.queries.base import MAX_VALUES, QueryLimits
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
@@ -26,9 +27,9 @@ from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SI
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import Schema
 from learner.requests import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS, protected_column
-from radofed.planning.cost import Cost, Noise, two_digits_up, up
+from radofed.planning.cost import Cost, Noise
 from radofed.planning.request import PlanRequest
-from radofed.planning.signal import Signal
+from radofed.planning.signal import Signal, moments_signal
 from radofed.planning.sizes import Sizes, sizes_of
 
 # The largest squared distance between two codings of a cell.
@@ -120,7 +121,7 @@ def _kind(request: PlanRequest, share: int) -> QueryKind:
     """The query with this noise share; 0 is no noise. Raises PlanError."""
     match request.kind_name:
         case "moments":
-            return MomentsQuery(_clip(request), _multiplier(request), share)
+            return _moments(request, share)
         case "joint" if request.schema is not None:
             return RadosQuery(request.n, _joint(request, request.schema, share))
         case "joint":
@@ -132,6 +133,10 @@ def _kind(request: PlanRequest, share: int) -> QueryKind:
             return RadosQuery(request.n, FixedSupportDesign(request.support or HALF, _clip(request), share))
         case _:
             return RadosQuery(request.n, GaussianDesign(_clip(request), share, request.support))
+
+
+def _moments(request: PlanRequest, share: int) -> MomentsQuery:
+    return MomentsQuery(_clip(request), _multiplier(request), share)
 
 
 def _joint(request: PlanRequest, schema: Schema, share: int) -> JointDesign:
@@ -181,17 +186,25 @@ def _noise(request: PlanRequest, share: int) -> Noise:
 
 
 def _signal(request: PlanRequest, noise: Noise) -> Signal:
-    """See radofed.planning.signal. Of moments, edges or products, whichever are more exact."""
+    """See radofed.planning.signal."""
     coordinates = _noised(request)
     match request.kind_name:
         case "moments":
-            least = min(noise.noise_sd, noise.product_noise_sd or noise.noise_sd)
-            return Signal(least / noise.spread, request.rows, coordinates)
+            kind = _moments(request, noise.share_sd)
+            parties, bits = len(request.party_rows), noise.fraction_bits
+            return moments_signal(kind, coordinates, bits, rows=request.rows, parties=parties)[0]
+        case "joint":
+            # The other coordinates of a rado have no noise.
+            return replace(_of_rados(request, noise, coordinates), numbers="every value of the sensitive column")
         case "fixed-support":
             # All rados are of one table, whose noise of every row they share: more rados do not reduce it.
             return Signal(math.ldexp(noise.share_sd, -noise.fraction_bits), request.rows, coordinates)
         case _:
-            return Signal(noise.noise_sd / noise.spread, request.n, coordinates, "rados")
+            return _of_rados(request, noise, coordinates)
+
+
+def _of_rados(request: PlanRequest, noise: Noise, coordinates: int) -> Signal:
+    return Signal(noise.noise_sd / noise.spread, request.n, coordinates, "rados")
 
 
 def _largest_rados(request: PlanRequest, share: int) -> int | None:
@@ -239,7 +252,7 @@ def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
                 cost,
                 smallest_epsilon=smallest,
                 reason=reason,
-                suggestion=f"allow an epsilon of {two_digits_up(smallest)}",
+                suggestion=f"allow an epsilon of {upper_digits(smallest, 2)}",
             )
     return replace(cost, noise=None, signal=None, reason=reason, suggestion=suggestion)
 

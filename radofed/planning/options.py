@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from learner.design_options import taken_options
 from radofed.common.files.feature_maps import load_feature_map
 from radofed.common.files.schemas import load_schema
 from radofed.common.options import exact, exact_or_none, named_options
-from radofed.planning.backwards import MOST, with_smallest_epsilon, worth_by_epsilon
+from radofed.planning.backwards import MOST, smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost
 from radofed.planning.planner import bare_cost, plan_cost
 from radofed.planning.request import PlanRequest, split_equally
@@ -40,27 +41,35 @@ _SPELLED = {"map_file": "map"}
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan. needed_epsilon: the smallest that can give the wanted accuracy; None if an epsilon was given.
+    """A plan. needed_epsilon: the plan's own, the smallest of two digits that can give the wanted accuracy.
 
-    is_least: whether it is a lower bound, because a worth is wanted; a tolerance alone is kept with it.
+    needed_epsilon_is_at_least: a lower bound on what a wanted worth needs; None for a tolerance alone, which is kept
+    with the plan's epsilon. Both are None if an epsilon was given.
     """
 
     cost: "Cost | AskedCost"
     needed_epsilon: str | None = None
-    is_least: bool = False
+    needed_epsilon_is_at_least: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types."""
-        needed = {} if self.needed_epsilon is None else {"needed_epsilon": self.needed_epsilon}
+        names = ("needed_epsilon", "needed_epsilon_is_at_least")
+        needed = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {**self.cost.to_dict(), **needed}
 
     def sentences(self) -> list[str]:
         """The plan as sentences."""
-        needed = self.needed_epsilon
-        least = "at least " if self.is_least else ""
-        said = f"What is wanted needs an epsilon of {least}{needed} in total, under collusion."
-        head = [] if needed is None else [said]
-        return [*head, *self.cost.sentences()]
+        needed, least = self.needed_epsilon, self.needed_epsilon_is_at_least
+        if needed is None:
+            return self.cost.sentences()
+        if least is None:
+            said = f"An epsilon of {needed} in total, under collusion, is enough for what is wanted."
+        else:
+            said = (
+                f"What is wanted needs an epsilon of more than {least} in total, under collusion. This plan is for "
+                f"{needed}, which may be too little."
+            )
+        return [said, *self.cost.sentences()]
 
 
 def request_of(given: Mapping[str, Any]) -> "PlanRequest | AskRequest":
@@ -94,16 +103,22 @@ def cost_of(request: "PlanRequest | AskRequest", given: Mapping[str, Any]) -> Pl
     worth, tolerance = given["worth"], given["tolerance"]
     is_backwards = given["epsilon"] is None and (worth is not None or tolerance is not None)
     cost: Cost | AskedCost
+    needed = too_little = Fraction(0)
     if isinstance(request, PlanRequest):
-        request = with_smallest_epsilon(request, worth, bare_cost) if is_backwards else request
+        if is_backwards:
+            needed, too_little = smallest_epsilon(request, worth, bare_cost)
+            request = replace(request, epsilon=needed)
         cost = plan_cost(request)
     else:
         from radofed.planning.asked_cost import ask_cost, bare_ask_cost
 
-        request = with_smallest_epsilon(request, worth, bare_ask_cost) if is_backwards else request
+        if is_backwards:
+            needed, too_little = smallest_epsilon(request, worth, bare_ask_cost)
+            request = replace(request, epsilon=needed)
         cost = ask_cost(request)
-    needed = f"{float(request.epsilon or 0):g}" if is_backwards else None
-    return Planned(cost, needed, is_least=worth is not None)
+    if not is_backwards:
+        return Planned(cost)
+    return Planned(cost, f"{float(needed):g}", None if worth is None else f"{float(too_little):g}")
 
 
 def worth_curve(request: "PlanRequest | AskRequest") -> list[tuple[float, float]]:

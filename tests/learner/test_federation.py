@@ -9,9 +9,10 @@ import pytest
 
 from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.numbers.decimals import rounded_up
 from dpcore.predicates.frontend import x, y, z
 from dpcore.queries.several_releases import CountedRelease, composed_cost
-from dpcore.queries.statement import PrivacyStatement, rounded_up
+from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import Column, FeatureMap, Term
 from learner.composition import ALL_ATTEMPTS, FIXED_NOISE, WHOLE_BUDGET
 from learner.federation import BudgetedOracle, Federation, RoundEndedError, RoundLostError

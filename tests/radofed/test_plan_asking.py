@@ -174,8 +174,13 @@ def test_the_noise_is_that_of_the_answers(patients_file):
     gradient = federation.within(epsilon, delta).gradient(np.zeros(18), clip=Fraction(2), part=Fraction(1, 3))
     assert len(descent) == 3
     assert descent[0].noise_sd == pytest.approx(gradient.deviation * rows)
-    # The squared lengths of 18 coordinates' noise and of rows clipped to 2.
-    assert descent[0].noise_over_sampling ** 2 == pytest.approx(18 * (gradient.deviation * rows) ** 2 / (rows * 2**2))
+    # A coordinate is in [-1, 1], and in less if the clip is smaller.
+    assert descent[0].noise_over_sampling == pytest.approx(gradient.deviation * rows**0.5)
+    shorter = ask_cost(request("logistic-gd", options={"rounds": 3, "clip": 0.5})).answers
+    assert shorter[0].noise_over_sampling == pytest.approx(shorter[0].noise_sd / (0.5 * rows**0.5))
+    # The squared lengths of 18 coordinates' noise and of rows clipped to 2, of three answers.
+    together = ask_cost(request("logistic-gd", options={"rounds": 3, "clip": 2.0})).signal.alarming
+    assert 3 * together**2 == pytest.approx(18 * (gradient.deviation * rows) ** 2 / (rows * 2**2))
     design = plan_cost(PlanRequest.over(PATIENTS, design="moments", party_rows=ROWS, epsilon=epsilon))
     regression = ask_cost(request("linear-regression"))
     assert regression.signal.noise_over_sampling == pytest.approx(design.signal.noise_over_sampling)

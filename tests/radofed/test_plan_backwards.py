@@ -1,14 +1,23 @@
 """`rado plan` backwards: from a wanted accuracy to the smallest epsilon that gives it."""
 
 import json
+import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dpcore.errors import ConfigurationError
 from radofed.cli.entry_point import run
 from radofed.demo.patients import schema
+from radofed.planning.backwards import smallest_epsilon
+from radofed.planning.signal import Signal
 
 SIZES = ("--rows", "40000", "--parties", "4", "--coordinates", "20")
+EPSILONS = [Fraction(d, 10) * Fraction(10) ** power for power in range(-4, 2) for d in range(10, 100)]
+EPSILONS = [each for each in EPSILONS if each <= 10]
 WANTED = {
     "moments": (("--design", "moments", *SIZES), "30000"),
     "gaussian": (("--design", "gaussian", "--rados", "100", *SIZES), "60"),
@@ -38,10 +47,12 @@ def test_the_epsilon_is_the_smallest_that_is_enough(capsys, name):
     found = planned(capsys, *arguments, "--worth", worth)
     assert found["feasible"]
     assert found["worth"] >= float(worth)
-    # It is the plan of the epsilon that is found, and the next smaller one is not enough.
+    # It is the plan of the epsilon that is found, and the next smaller one, the lower bound, is not enough.
     forward = planned(capsys, *arguments, "--epsilon", found["needed_epsilon"])
-    assert {**forward, "needed_epsilon": found["needed_epsilon"]} == found
-    smaller = planned(capsys, *arguments, "--epsilon", below(found["needed_epsilon"]))
+    needed = {name: found[name] for name in ("needed_epsilon", "needed_epsilon_is_at_least")}
+    assert {**forward, **needed} == found
+    assert float(found["needed_epsilon_is_at_least"]) == float(below(found["needed_epsilon"]))
+    smaller = planned(capsys, *arguments, "--epsilon", found["needed_epsilon_is_at_least"])
     assert smaller["worth"] < float(worth)
 
 
@@ -51,6 +62,7 @@ def test_a_tolerance_without_an_epsilon(capsys, tmp_path):
     arguments = ("--statistic", 'x["age"] >= 65', "--schema", str(file), *SIZES[:4], "--tolerance", "0.01")
     found = planned(capsys, *arguments)
     assert found["tolerance"] <= 0.01
+    assert "needed_epsilon_is_at_least" not in found
     assert planned(capsys, *arguments, "--epsilon", found["needed_epsilon"])["feasible"]
     smaller = planned(capsys, *arguments, "--epsilon", below(found["needed_epsilon"]), code=1)
     assert "cannot keep a tolerance of 0.01" in smaller["reason"]
@@ -64,8 +76,55 @@ def test_the_text_says_what_is_needed_first(capsys):
     arguments, worth = WANTED["moments"]
     assert run(["plan", *arguments, "--worth", worth]) == 0
     assert capsys.readouterr().out.startswith(
-        "What is wanted needs an epsilon of at least 0.33 in total, under collusion.\n"
+        "What is wanted needs an epsilon of more than 0.32 in total, under collusion. This plan is for 0.33, which may "
+        "be too little.\n"
     )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan whose worth is a function of epsilon, and what it asks a step of it."""
+
+    worth: float
+    questions: tuple
+    feasible: bool = True
+    reason: str = "too little"
+    suggestion: str | None = None
+
+    @property
+    def signal(self):
+        return Signal(math.sqrt(1000 / self.worth - 1), 1000, 1)
+
+
+@dataclass(frozen=True)
+class Request:
+    epsilon: Fraction
+
+
+@settings(max_examples=200)
+@given(
+    # From each of these epsilons on more is asked, and each answer is worth less.
+    st.lists(st.tuples(st.integers(1, 9999), st.floats(0.05, 1)), max_size=4),
+    st.integers(0, 3000),
+    st.floats(1, 999),
+)
+def test_no_smaller_epsilon_is_enough_although_more_is_asked_at_larger_ones(steps, first, wanted):
+    """The search finds the first epsilon that is enough, where more epsilon may be worth less."""
+
+    def bare_cost(request):
+        units = request.epsilon * 10_000
+        passed = [share for at, share in steps if units >= 10 * at]
+        worth = 1000 * float(units) / (float(units) + 2000) * math.prod(passed)
+        return Plan(worth, (len(passed),), feasible=units >= first)
+
+    enough = [each for each in EPSILONS if (it := bare_cost(Request(each))).feasible and it.signal.worth >= wanted]
+    if not enough:
+        with pytest.raises(ConfigurationError):
+            smallest_epsilon(Request(Fraction(10)), wanted, bare_cost)
+        return
+    needed, too_little = smallest_epsilon(Request(Fraction(10)), wanted, bare_cost)
+    assert needed == enough[0]
+    assert too_little == max((each for each in EPSILONS if each < needed), default=0)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
 from radofed.cli.arguments import AskAgain, CohortMin, Colluders, MaxRows, QuorumWait, Reuse, Timeout, WouldAccept
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import asked_federation, question_result, within
@@ -241,10 +242,10 @@ def _planned(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: floa
     parties = len(plan.party_rows or ()) or query.cohort_min
     noise = SharedNoise(kind.noise, parties, query.encoding.fraction_bits)
     data["noise_rows"] = noise.half_width(len(predicates), 1.0 - confidence)
-    words = f"the noise on all {len(predicates)} counts is at most {data['noise_rows']:.1f} rows"
+    words = f"the noise on all {len(predicates)} counts is at most {upper(data['noise_rows'], 1)} rows"
     if plan.party_rows:
         data["noise_share"] = data["noise_rows"] / sum(plan.party_rows)
-        words += f", {_percent(data['noise_share'])} of the rows that parties state"
+        words += f", {upper_percent(data['noise_share'], 2)} % of the rows that parties state"
     lines.append(f"With probability {confidence:g} {words}. Nothing was asked.")
     return Result({"plan": data}, in_lines(lines))
 
@@ -293,9 +294,11 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def _percents(lower: float, upper: float) -> str:
-    return f"{100 * lower:.2f} to {100 * upper:.2f} %"
+def _percents(low: float, high: float) -> str:
+    """An interval, rounded outwards."""
+    return f"{lower_percent(low, 2)} to {upper_percent(high, 2)} %"
 
 
 def _between(ends: "Range") -> str:
-    return f"{ends[0]:.6g} to {ends[1]:.6g}"
+    """An interval, rounded outwards."""
+    return f"{lower_digits(ends[0], 6)} to {upper_digits(ends[1], 6)}"

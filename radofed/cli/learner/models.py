@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpcore.numbers.decimals import upper
 from radofed.cli.arguments import (
     AskAgain,
     CohortMin,
@@ -347,12 +348,11 @@ def statistic(
         {"predicate": text, "estimate": value} for text, value in zip(predicate, found.values.tolist(), strict=True)
     ]
     data = {"estimates": estimates, "rows": found.rows, "confidence": found.confidence, **widths}
-    lines = [
-        f"{value:.5f} +- {found.tolerance:.5f}  {text}" for text, value in zip(predicate, found.values, strict=True)
-    ]
+    width = upper(found.tolerance, 5)
+    lines = [f"{value:.5f} +- {width}  {text}" for text, value in zip(predicate, found.values, strict=True)]
     lines.append(
         f"over {found.rows} rows; all tolerances hold with probability {found.confidence:g}: sampling "
-        f"{found.sampling:.5f}, quantisation {found.quantisation:.5f}, noise {found.noise:.5f}"
+        f"{upper(found.sampling, 5)}, quantisation {upper(found.quantisation, 5)}, noise {upper(found.noise, 5)}"
     )
     lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
     return Result({**data, "privacy": statement.to_dict()}, in_lines([*lines, *statement.short_sentences()]))

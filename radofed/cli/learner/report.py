@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpcore.numbers.decimals import lower_percent, upper_percent
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, result_of
@@ -107,7 +108,8 @@ def _summary(found: "Report") -> list[str]:
         low, high = each.figures.error.interval
         rows = "own rows" if each.own else "the parties' rows"
         lines.append(
-            f"wrong on {100 * each.figures.error.estimate:.1f} % of {rows} ({100 * low:.1f} to {100 * high:.1f} %)"
+            f"wrong on {100 * each.figures.error.estimate:.1f} % of {rows} "
+            f"({lower_percent(low, 1)} to {upper_percent(high, 1)} %)"
         )
         lines += [change.sentence for change in each.changes[:_MOST_CHANGES]]
         if (further := len(each.changes) - _MOST_CHANGES) > 0:

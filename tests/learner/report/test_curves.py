@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from dpcore.queries.statement import PrivacyStatement, rounded_up
+from dpcore.numbers.decimals import rounded_up
+from dpcore.queries.statement import PrivacyStatement
 from learner.model import Model
 from learner.release import Release
 from learner.report.curves import curves

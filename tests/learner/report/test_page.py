@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpcore.accounting.odds import chance_after
+from dpcore.numbers.decimals import lower_digits, lower_percent, upper_digits, upper_percent
 from dpcore.queries.statement import PrivacyStatement
 from learner.report.page import MOST_DRAWN, render
 from learner.report.registry import registry_entry
@@ -87,15 +88,16 @@ def test_every_figure_is_there(report):
         assert sentence in found
     for row in report.coefficients.rows:
         assert f"{row.value:.4g}" in found
-        assert f"{row.noise[0]:.4g} to {row.noise[1]:.4g}" in found
-        assert f"{row.both[0]:.4g} to {row.both[1]:.4g}" in found
+        for low, high in (row.noise, row.both):
+            assert f"{lower_digits(low, 4)} to {upper_digits(high, 4)}" in found
     for chance in report.chances:
         assert (
             f"{chance.before} {chance.alone} {chance.colluding}" in re.sub(r"\s+", " ", found) or chance.alone in found
         )
     figures = report.measured[0].figures
     for part in (figures.error, figures.auc, figures.precision):
-        assert f"{100 * part.on_distribution[0]:.1f} % to {100 * part.on_distribution[1]:.1f} %" in found
+        low, high = part.on_distribution
+        assert f"{lower_percent(low, 1)} % to {upper_percent(high, 1)} %" in found
     for digest in (report.digest, report.schema_digest, report.seed, report.model.release_digest.hex()):
         assert digest in found
     assert "rado learner train RELEASE --estimator moments-discriminant --output again.json" in found

@@ -156,7 +156,9 @@ def test_a_plan_backwards_fills_the_epsilon_in(browse_plan, member):
     assert page.input_value("#epsilon") == found["needed_epsilon"]
     assert page.input_value("#worth") == ""
     check_page(page)
-    assert f"needs an epsilon of at least {found['needed_epsilon']} in total" in page.inner_text("section")
+    said = page.inner_text("section")
+    assert f"needs an epsilon of more than {found['needed_epsilon_is_at_least']} in total" in said
+    assert f"This plan is for {found['needed_epsilon']}" in said
     # The form can be sent again as it is.
     page.click("button[value=plan]")
     assert f"{found['epsilon_if_others_collude']:.3f}"[:-1] in page.inner_text("section")
