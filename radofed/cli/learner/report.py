@@ -104,10 +104,11 @@ def _summary(found: "Report") -> list[str]:
         largest = ", ".join(f"{shape.title} ({shape.size:.2f})" for shape in found.shapes.ranked[:3])
         lines.append(f"largest shapes: {largest}")
     for each in found.measured:
-        low, high = each.figures.error.interval
+        error = each.figures.error
         rows = "own rows" if each.own else "the parties' rows"
         lines.append(
-            f"wrong on {100 * each.figures.error.estimate:.1f} % of {rows} ({100 * low:.1f} to {100 * high:.1f} %)"
+            f"wrong on {100 * error.estimate:.1f} % of {rows} ({100 * error.strongest.lower:.1f} to "
+            f"{100 * error.strongest.upper:.1f} %)"
         )
         lines += [change.sentence for change in each.changes[:_MOST_CHANGES]]
         if (further := len(each.changes) - _MOST_CHANGES) > 0:
