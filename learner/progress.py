@@ -232,6 +232,10 @@ def party_words(party: PartyProgress, status: QueryStatus) -> str:
     return f"{words}, {party.rows} rows" if party.rows else words
 
 
+ASK_WHETHER_READY = "Ask whether the node runs and is ready: `rado party status` there says so."
+"""About a silent party. A paused one, and one that waits for witnesses, is silent too."""
+
+
 def advice(status: QueryStatus, query: Query | None = None) -> str:
     """What to do about a query that failed for want of parties, by what each said; empty if nothing else is known.
 
@@ -249,7 +253,7 @@ def advice(status: QueryStatus, query: Query | None = None) -> str:
         if undecided:
             found.append(f"{listed(undecided)}: Ask for the decision, or give parties more time to answer.")
         if silent:
-            found.append(f"{listed(silent)}: Ask whether the node runs.")
+            found.append(f"{listed(silent)}: {ASK_WHETHER_READY}")
     return printable(" ".join(found))
 
 

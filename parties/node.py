@@ -131,7 +131,7 @@ class PartyNode:
         self._jobs = Jobs(self._lifecycle, self._log, self._stop, self._may_finish)
         self._shown = ShownWork(self._lifecycle, self._jobs.offer, self._rosters, self._poll_client, self._log)
         self._forgotten_at = float("-inf")
-        self._answered = False
+        self._answered = self._was_held = False
         self._poller = threading.Thread(target=self._poll, name="poll")
 
     def _may_finish(self) -> bool:
@@ -140,8 +140,9 @@ class PartyNode:
 
     @property
     def _may_answer(self) -> bool:
-        """Whether the ledger is confirmed, the rows are within the policy's [data], and no person paused this party."""
-        return self._guard.may_answer and not self._row_faults() and not self._is_paused()
+        """Whether the ledger is confirmed, the state can be read, and no person paused this party."""
+        is_readable = Reason.STATE_UNREADABLE not in self._row_faults()
+        return self._guard.may_answer and is_readable and not self._is_paused()
 
     def _row_faults(self) -> dict[Reason, str]:
         try:
@@ -236,6 +237,7 @@ class PartyNode:
             log=self._log,
             obfuscators=obfuscators,
             may_answer=lambda: self._may_answer,
+            is_held=lambda: bool(self._row_faults()),
             on_charged=self._note_charged,
             on_lost=self._watch.note_lost,
             on_conflict=self._guard.doubt,
@@ -488,10 +490,12 @@ class PartyNode:
         if unverified:
             self._shown.unverified.add("CHALLENGE", unverified)
         self._take_decisions()
-        if self._may_answer and self._answered and not self._lifecycle.gate.has_news():
+        is_same = self._was_held == (is_held := bool(self._row_faults()))
+        if self._may_answer and self._answered and is_same and not self._lifecycle.gate.has_news():
             return self._shown.take(batch) or unverified > 0
-        # Once it may answer, and once a person has decided, it looks at all open queries again.
-        self._answered = self._may_answer
+        # Once it may answer, or its rows are held or no longer are, and once a person has decided, it looks at all open
+        # queries again.
+        self._was_held, self._answered = is_held, self._may_answer
         if self._answered:
             self._shown.restart()
         else:

@@ -68,6 +68,7 @@ class Code(StrEnum):
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
     SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
     PLAN_INFEASIBLE = "PLAN_INFEASIBLE"
+    ROWS_NOT_ACCEPTED = "ROWS_NOT_ACCEPTED"
     UNAVAILABLE = "UNAVAILABLE"
     # The end of a query without a total.
     COHORT_TOO_SMALL = "COHORT_TOO_SMALL"
@@ -322,6 +323,13 @@ CATALOGUE: dict[Code, Entry] = {
         _S.FAILED_PRECONDITION,
         "The party has more rows than the query allows, or the design is empty or unbounded at its size.",
         "Raise max_rows above the parties' rows; if that does not help, use a milder truncation or fewer rados.",
+        6,
+    ),
+    Code.ROWS_NOT_ACCEPTED: Entry(
+        _S.FAILED_PRECONDITION,
+        "The party answers nothing until a person has checked its rows.",
+        "Tell the party's data officer: `rado party status` says what changed, and once the table is corrected "
+        "(`rado party reload`) or accepted as it is (`rado party accept-rows`) a new query is answered.",
         6,
     ),
     Code.UNAVAILABLE: Entry(_S.FAILED_PRECONDITION, "The party cannot contribute now.", "Ask the party's operator.", 6),

@@ -76,17 +76,18 @@ class CalibrationBin:
     @property
     def is_off(self) -> bool:
         """Whether the share's interval is outside the predicted range: on the distribution, else on the rows."""
-        actual = self._actual
+        actual = self.observed.strongest
         return actual.lower > self.predicted.upper or actual.upper < self.predicted.lower
 
     @property
     def tells(self) -> bool:
         """Whether the share's interval is narrow enough to compare."""
-        return self._actual.width <= TELLS_NOTHING
+        return self.observed.strongest.width <= TELLS_NOTHING
 
     @property
-    def _actual(self) -> Interval:
-        return self.observed.on_distribution or self.observed.on_rows
+    def is_measured(self) -> bool:
+        """Whether the share says something about the calibration."""
+        return self.tells or self.is_off
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,9 +201,9 @@ class Evaluation:
                 "with twice the epsilon, or twice as many rows, about half of that"
             )
         rates = (f"{name} is {_where(part)}, about {_percent(part.estimate)}." for name, part in named)
-        return (f"{error}.", *rates, self._area(), self._calibration(), *self._meaning())
+        return (f"{error}.", *rates, self.area_in_words(), self.calibration_in_words(), *self._meaning())
 
-    def _area(self) -> str:
+    def area_in_words(self) -> str:
         """The area in words, and what the bins of scores can tell of it."""
         noise, name = f"{upper_percent(self.auc_half_width, 1)} points", "The area under the ROC curve"
         if not self.auc_is_measured:
@@ -223,7 +224,8 @@ class Evaluation:
             found += ". The noise of the first release hides where the scores are, so the bins have even steps"
         return f"{found}."
 
-    def _calibration(self) -> str:
+    def calibration_in_words(self) -> str:
+        """In how many bins the model's probabilities are right, wrong, or not measured."""
         known = [part for part in self.calibration if part.tells]
         off, bins = sum(part.is_off for part in self.calibration), len(self.calibration)
         on = " on these rows" * (self.calibration[0].observed.on_distribution is None)
@@ -418,9 +420,7 @@ def _percent(value: float) -> str:
 
 def _where(part: Proportion) -> str:
     """The interval of the strongest claim that holds."""
-    if part.on_distribution is None:
-        return f"{_range(part.on_rows)} on these rows"
-    return f"{_range(part.on_distribution)} on new rows"
+    return f"{_range(part.strongest)} on {'these' if part.on_distribution is None else 'new'} rows"
 
 
 def _range(interval: Interval) -> str:

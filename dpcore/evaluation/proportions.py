@@ -17,6 +17,11 @@ class Proportion:
     on_rows: Interval
     on_distribution: Interval | None
 
+    @property
+    def strongest(self) -> Interval:
+        """The interval of the strongest claim that is stated: for the distribution, else on the rows."""
+        return self.on_distribution or self.on_rows
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {

@@ -156,14 +156,18 @@ def _interpolated(fpr: NDArray[np.float64], tpr: NDArray[np.float64]) -> float:
     total = 0.0
     for place, width in enumerate(np.diff(fpr)):
         known = [each for each in (place, place + 1) if np.isfinite(x[each]) and np.isfinite(y[each])]
-        if not width:
+        if width <= 0.0:
             continue
         if not known or (len(known) == 1 and 0 < place < len(fpr) - 2):
             total += float(width * (tpr[place] + tpr[place + 1]) / 2.0)
             continue
-        slope = 1.0 if len(known) == 1 else (y[known[1]] - y[known[0]]) / (x[known[1]] - x[known[0]])
-        inner = special.ndtri(fpr[place] + width * _INNER)
-        total += float(width * special.ndtr(y[known[0]] + slope * (inner - x[known[0]])).mean())
+        inner = special.ndtri(fpr[place] + width * _INNER) - x[known[0]]
+        if len(known) == 2:
+            # Points that are one rounding error apart may have the same quantile.
+            step = x[known[1]] - x[known[0]]
+            share = np.clip(inner / step, 0.0, 1.0) if step > 0.0 else np.full_like(inner, 0.5)
+            inner = (y[known[1]] - y[known[0]]) * share
+        total += float(width * special.ndtr(y[known[0]] + inner).mean())
     return min(max(total, 0.0), 1.0)
 
 
@@ -184,5 +188,7 @@ def _splits(
 
 
 def _monotone(values: Sequence[float]) -> list[float]:
-    fitted: list[float] = optimize.isotonic_regression(values).x.tolist()
+    """The closest increasing values within [0, 1]."""
+    # Means of shares, whose rounding errors may leave the range of the shares.
+    fitted: list[float] = np.clip(optimize.isotonic_regression(values).x, 0.0, 1.0).tolist()
     return fitted

@@ -4,21 +4,26 @@ Evaluations of both sorts have the same figures and intervals (dpcore.evaluation
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.estimators.oracle import WHOLE
-from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.evaluation import MOST_BINS, CalibrationBin, Evaluation, evaluate
+from dpcore.evaluation.intervals import Interval
+from dpcore.evaluation.proportions import Proportion
+from dpcore.evaluation.roc import RocPoint
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.changed_cells import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
@@ -29,82 +34,141 @@ from radofed.common.tables.tables import as_source, open_table, stored_blocks
 OWN_BINS = 10
 _REMEDY = "give the file that `rado learner evaluate MODEL --format json > FILE` wrote"
 _EVALUATION = FileKind(with_remedy(_REMEDY), limit_bytes=4 << 20)
-_MOST_POINTS = 256
+_FORMAT = 1
+"""The version of the commands' JSON that is read (radofed.cli.output)."""
+_MOST_POINTS = MOST_BINS
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class _Figures(BaseModel):
+def _ordered(ends: list[float]) -> list[float]:
+    if ends[0] > ends[1]:
+        raise ValueError("the lower end is above the upper one")
+    return ends
+
+
+Ends = Annotated[list[Share], Field(min_length=2, max_length=2), AfterValidator(_ordered)]
+
+
+class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
 
-class Measure(_Figures):
-    """A proportion with its intervals: on the rows, and for new rows if that can be stated."""
-
+class _Proportion(_Read):
     estimate: Share
-    on_rows: Annotated[list[Share], Field(min_length=2, max_length=2)]
-    on_distribution: Annotated[list[Share], Field(min_length=2, max_length=2)] | None
+    on_rows: Ends
+    on_distribution: Ends | None
 
-    @property
-    def interval(self) -> list[float]:
-        """That of the strongest claim: for new rows, else on these rows."""
-        return self.on_distribution or self.on_rows
+    def read(self) -> Proportion:
+        new = None if self.on_distribution is None else Interval(*self.on_distribution)
+        return Proportion(self.estimate, Interval(*self.on_rows), new)
 
 
-class CalibrationPart(_Figures):
-    """Rows whose predicted probability is within a range, and the share of them that are positive."""
-
-    predicted: Annotated[list[Share], Field(min_length=2, max_length=2)]
+class _CalibrationBin(_Read):
+    predicted: Ends
     rows: Number
-    observed: Measure
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the interval is outside of the predicted range."""
-        low, high = self.observed.interval
-        return low > self.predicted[1] or high < self.predicted[0]
+    observed: _Proportion
 
 
-class RocPoint(_Figures):
-    """Rates of the classifier with another threshold."""
-
+class _RocPoint(_Read):
     threshold: Number
-    false_positive_rate: Measure
-    true_positive_rate: Measure
+    false_positive_rate: _Proportion
+    true_positive_rate: _Proportion
 
 
-class Figures(_Figures):
-    """The figures of an evaluation, as `dpcore.evaluation.evaluation.Evaluation.to_dict` names them."""
+class _Part(_Read):
+    share: Annotated[str, Field(pattern=r"^[0-9]{1,19}/[1-9][0-9]{0,18}$")]
+    part: str
+
+    def read(self) -> HeldBack:
+        return HeldBack(Fraction(self.share), Part(self.part))
+
+
+_Confidence = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+_Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
+
+
+class _File(_Read):
+    """`Evaluation.to_dict` with its model and what asking cost. Version 0.2.1 wrote no optional field."""
 
     rows: Annotated[int, Field(ge=1)]
+    part: _Part | None
     unseen: bool
-    confidence: Share
-    usable: Number
-    error: Measure
-    true_positive_rate: Measure
-    false_positive_rate: Measure
-    precision: Measure
-    balanced_accuracy: Measure
-    auc: Measure
-    calibration: Annotated[list[CalibrationPart], Field(max_length=_MOST_POINTS)]
-    roc: Annotated[list[RocPoint], Field(max_length=_MOST_POINTS)]
-
-
-class _File(Figures):
+    edges_found: bool | None = None
+    confidence: _Confidence
+    usable: Size
+    usable_half_width: Size
+    cell_half_width: Size
+    confusion: Annotated[list[_Pair], Field(min_length=2, max_length=2)]
+    error: _Proportion
+    true_positive_rate: _Proportion
+    false_positive_rate: _Proportion
+    precision: _Proportion
+    balanced_accuracy: _Proportion
+    calibration: Annotated[list[_CalibrationBin], Field(min_length=2, max_length=_MOST_POINTS)]
+    roc: Annotated[list[_RocPoint], Field(min_length=1, max_length=_MOST_POINTS)]
+    auc: _Proportion
+    auc_half_width: Annotated[Size, Field(le=0.5)] | None = None
+    largest_bin: Share | None = None
+    rounding: Size
+    deviation: Size
     model_digest: str = ""
     privacy: dict[str, Any]
 
+    def evaluation(self) -> Evaluation:
+        """The evaluation. Raises ValueError, or a RadofedError, if fields contradict one another."""
+        if self.usable > self.rows:
+            raise ValueError("more usable rows than rows")
+        if len(self.roc) != len(self.calibration) - 1:
+            raise ValueError("points of the ROC curve are not the edges of the bins")
+        thresholds, bins = [point.threshold for point in self.roc], [each.predicted for each in self.calibration]
+        if thresholds != sorted(set(thresholds), reverse=True) or bins != sorted(bins):
+            raise ValueError("thresholds or bins are not in order")
+        if (self.error.on_distribution is not None) != self.unseen:
+            raise ValueError("intervals for new rows, and a model that may have seen the rows")
+        auc, sizes = self.auc.read(), [max(each.rows, 0.0) for each in self.calibration]
+        # The noise is in the interval on the rows.
+        noise = max(auc.estimate - auc.on_rows.lower, auc.on_rows.upper - auc.estimate, 0.0)
+        return Evaluation(
+            rows=self.rows,
+            confidence=self.confidence,
+            usable=self.usable,
+            usable_half_width=self.usable_half_width,
+            confusion=np.array(self.confusion),
+            cell_half_width=self.cell_half_width,
+            error=self.error.read(),
+            true_positive_rate=self.true_positive_rate.read(),
+            false_positive_rate=self.false_positive_rate.read(),
+            precision=self.precision.read(),
+            balanced_accuracy=self.balanced_accuracy.read(),
+            calibration=tuple(
+                CalibrationBin(Interval(*each.predicted), each.rows, each.observed.read()) for each in self.calibration
+            ),
+            roc=tuple(
+                RocPoint(each.threshold, each.false_positive_rate.read(), each.true_positive_rate.read())
+                for each in self.roc
+            ),
+            auc=auc,
+            auc_half_width=min(noise, 0.5) if self.auc_half_width is None else self.auc_half_width,
+            largest_bin=max(sizes) / (sum(sizes) or 1.0) if self.largest_bin is None else self.largest_bin,
+            edges_found=self.edges_found,
+            rounding=self.rounding,
+            deviation=self.deviation,
+            part=None if self.part is None else self.part.read(),
+            unseen=self.unseen,
+        )
 
-class Measured(_Figures):
+
+@dataclass(frozen=True, eq=False)
+class Measured:
     """An evaluation. own: whether on the learner's own rows. privacy: what asking cost; None for own rows.
 
     changes: what the schema's policies changed in own rows, what lost most first.
     """
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
-
-    figures: Figures
+    figures: Evaluation
     own: bool
     privacy: PrivacyStatement | None
     changes: tuple[Change, ...] = ()
@@ -113,7 +177,7 @@ class Measured(_Figures):
         """All figures by name, in JSON types."""
         privacy = None if self.privacy is None else self.privacy.to_dict()
         return {
-            **self.figures.model_dump(mode="json"),
+            **self.figures.to_dict(),
             "own_rows": self.own,
             "privacy": privacy,
             "changes": [change.to_dict() for change in self.changes],
@@ -126,18 +190,30 @@ def read_evaluation(path: Path, model: Model) -> Measured:
     data = content.get("data")
     if content.get("status") != "ok" or not isinstance(data, dict):
         raise ConfigurationError(f"{path}: not an evaluation; {_REMEDY}")
+    if content.get("schema_version") != _FORMAT:
+        raise ConfigurationError(
+            f"{path}: its schema_version is not {_FORMAT}, which this version of radofed reads; evaluate with this "
+            f"version, or {_REMEDY}"
+        )
+    where = "privacy"
     try:
         # No field that is not needed is kept.
         found = _File.model_validate(data)
         privacy = PrivacyStatement.from_dict(found.privacy)
-    except (ValidationError, RadofedError) as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else "privacy"
+        where = "a field"
+        figures = found.evaluation()
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
         raise ConfigurationError(f"{path}: not an evaluation: {where} is missing or out of range; {_REMEDY}") from error
+    except RadofedError as error:
+        raise ConfigurationError(f"{path}: not an evaluation: {where} is missing or out of range; {_REMEDY}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: not an evaluation: {error}; {_REMEDY}") from error
     if not found.model_digest:
         raise ConfigurationError(f"{path}: does not say which model was measured; evaluate it again")
     if found.model_digest != model.digest.hex():
         raise ConfigurationError(f"{path}: another model was measured; give the evaluation of this one")
-    return Measured(figures=Figures.model_validate(found.model_dump()), own=False, privacy=privacy)
+    return Measured(figures=figures, own=False, privacy=privacy)
 
 
 def measure(model: Model, table: Any) -> Measured:
@@ -149,7 +225,7 @@ def measure(model: Model, table: Any) -> Measured:
     rows = OwnRows(model.schema, table)
     options: dict[str, Any] = {"bins": OWN_BINS, "edges_part": Fraction(0), "feature_map": model.feature_map}
     found = evaluate(model.theta, rows, unseen=True, **options)
-    return Measured(figures=Figures.model_validate(found.to_dict()), own=True, privacy=None, changes=rows.changes)
+    return Measured(figures=found, own=True, privacy=None, changes=rows.changes)
 
 
 class OwnRows:

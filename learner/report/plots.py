@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from dpcore.numbers.decimals import lower_percent, rounded_up, upper_percent
+from dpcore.evaluation.evaluation import Evaluation
+from dpcore.numbers.decimals import rounded_up
 from learner.report.curves import Curve, Point
-from learner.report.measured import Figures
 from radofed.common.report.plots import Frame, Tick
 
 _SQUARE = 400
@@ -75,42 +75,39 @@ def _said(point: Point, axis: str) -> str:
     return f"{alone}{rounded_up(point.colluding)} under collusion ({axis}: {point.at})"
 
 
-def calibration_plot(figures: Figures) -> SharePlot:
-    """The share of positive rows against the predicted probability, bin by bin; bins without a row are left out."""
+def calibration_plot(figures: Evaluation) -> SharePlot:
+    """The share of positive rows against the predicted probability, in each bin where it is measured."""
     frame = _square()
     bars = tuple(
         Bar(
-            frame.x(sum(part.predicted) / 2),
+            frame.x((part.predicted.lower + part.predicted.upper) / 2),
             frame.y(part.observed.estimate),
-            frame.y(part.observed.interval[0]),
-            frame.y(part.observed.interval[1]),
+            frame.y(part.observed.strongest.lower),
+            frame.y(part.observed.strongest.upper),
         )
         for part in figures.calibration
-        if part.rows >= 1
+        if part.is_measured
     )
-    off = sum(part.is_off for part in figures.calibration)
-    return SharePlot(
-        frame,
-        bars,
-        "",
-        f"Calibration in {len(bars)} bins: in {off or 'none'} the interval is outside of what is predicted.",
-    )
+    return SharePlot(frame, bars, "", f"Calibration. {figures.calibration_in_words()}")
 
 
-def roc_plot(figures: Figures) -> SharePlot:
+def roc_plot(figures: Evaluation) -> SharePlot:
     """The true positive rate against the false positive rate, from high thresholds to low."""
     frame = _square()
     points = [(point.false_positive_rate, point.true_positive_rate) for point in figures.roc]
-    low, high = figures.auc.interval
     return SharePlot(
         frame,
         tuple(
-            Bar(frame.x(fpr.estimate), frame.y(tpr.estimate), frame.y(tpr.interval[0]), frame.y(tpr.interval[1]))
+            Bar(
+                frame.x(fpr.estimate),
+                frame.y(tpr.estimate),
+                frame.y(tpr.strongest.lower),
+                frame.y(tpr.strongest.upper),
+            )
             for fpr, tpr in points
         ),
         frame.line([(0.0, 0.0), *((fpr.estimate, tpr.estimate) for fpr, tpr in points), (1.0, 1.0)]),
-        f"ROC curve. The area under it is {100 * figures.auc.estimate:.1f} %, "
-        f"{lower_percent(low, 1)} % to {upper_percent(high, 1)} %.",
+        f"ROC curve. {figures.area_in_words()}",
     )
 
 

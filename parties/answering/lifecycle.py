@@ -67,6 +67,7 @@ class QueryLifecycle:
         obfuscators: Obfuscators | None = None,
         clock: Callable[[], float] = time.time,
         may_answer: Callable[[], bool] = lambda: True,
+        is_held: Callable[[], bool] = lambda: False,
         on_charged: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
         on_conflict: Callable[[], None] = lambda: None,
@@ -75,6 +76,7 @@ class QueryLifecycle:
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
 
+        is_held: whether a person has to check the rows before anything is accepted or charged (parties.data.row_guard).
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
         on_conflict: called if another answer of this party was there before its first one to an attempt.
         on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
@@ -86,7 +88,7 @@ class QueryLifecycle:
         self._party, self._changing = party, threading.Lock()
         self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
-        self._may_answer, self._on_lost, self._on_worked = may_answer, on_lost, on_worked
+        self._may_answer, self._is_held, self._on_lost, self._on_worked = may_answer, is_held, on_lost, on_worked
         self._on_conflict = on_conflict
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
@@ -165,6 +167,10 @@ class QueryLifecycle:
 
     def _continue(self, work: Work, present: Attempt, wanted: Callable[[], bool]) -> bool:
         """Advance the present attempt, as `advance` does."""
+        if present.state in (AttemptState.ACCEPTED, AttemptState.READY) and self._is_held():
+            # The others need not wait for it. A charged one is of rows that were accepted then: it goes on.
+            self._withdraw(work, present, WireError(Code.ROWS_NOT_ACCEPTED), "the rows have to be checked")
+            present = self._attempts.find(work.query_id, work.attempt) or present
         if present.state.is_over or self._withdrawals.has(work.query_id, work.attempt):
             self._give_up(work, present)
             return False
@@ -274,6 +280,10 @@ class QueryLifecycle:
         opened = self._open(work)
         roster = self._rosters.current
         charge = self._decide(work, opened, roster, party)
+        if self._is_held():
+            # Who would be refused in any case does not learn it.
+            self._attempts.check_admits(charge, self._clock())
+            raise WireError(Code.ROWS_NOT_ACCEPTED)
         if opened.query.is_question:
             self._would_accept(work, charge, party, roster)
             return None

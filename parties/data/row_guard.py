@@ -3,7 +3,11 @@
 An export that breaks still loads: a boolean written as 0 and 1 makes zero vectors, a filter in a query leaves 5,000
 rows of 1,000,000. Answers from such rows are charged like others. So the counts that were answered with last are kept
 in the state directory, and counts that are worse than the policy's [data] allows hold the party until a person accepts
-them. Answers say how many rows a party has (wire.cohort.Acceptance), so that it falls silent reveals that they changed.
+them.
+
+A held party refuses what it would accept otherwise, with the code ROWS_NOT_ACCEPTED. That tells coordinator and learner
+one bit about its rows, whether they are beyond a limit of the policy; silence told the same of a party that is known to
+run. No epsilon bounds it (docs/threat-model.md, P4).
 """
 
 import json
@@ -25,7 +29,7 @@ from radofed.common.watching.readiness import Reason
 
 FILE = "rows.json"
 ADVICE = (
-    "no query is answered until the table is corrected and loaded (`rado party reload`), or a person accepts these "
+    "every query is refused until the table is corrected and loaded (`rado party reload`), or a person accepts these "
     "rows (`rado party accept-rows`)"
 )
 _REMEDY = "remove it: the rows that the node loads then are what later ones are compared with"

@@ -9,6 +9,7 @@ from radofed.templates import PolicyChoices
 from tests.end_to_end.test_asking import SCHEMA, table
 from tests.federation import ProcessFederation, rado
 from tests.waiting import wait_until
+from wire.errors import CATALOGUE, Code
 
 ROWS = dict.fromkeys("abc", 3000)
 STALE = dict.fromkeys(ROWS, 100)
@@ -95,3 +96,27 @@ def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation
     assert "truncation" not in said
     assert spent(federation) == before
     assert rado(*words, "--max-rows", "10000")["data"]["rows"] == sum(ROWS.values())
+
+
+def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_works(federation, capsys):
+    """A column that a broken export left empty."""
+    data, at = federation.directory("b") / "data.csv", ("--config", str(federation.member("b").config))
+    whole = data.read_text()
+    head, *rows = whole.splitlines()
+    data.write_text("\n".join([head, *rows[: len(rows) // 2], ""]))
+    rado("party", "reload", *at, code=1)
+    words = ("learner", "statistic", "y == 1", *asking(federation), "--epsilon", "1/20")
+    before = spent(federation)
+    assert rado(*words, "--would-accept")["data"]["questions"][0]["would_refuse"] == {"b": "ROWS_NOT_ACCEPTED"}
+    # The answering time is ten minutes; the query ends with the refusal.
+    assert run([*words, "--cohort-min", "3"]) == 6
+    said = capsys.readouterr().err
+    assert f"b (ROWS_NOT_ACCEPTED): {CATALOGUE[Code.ROWS_NOT_ACCEPTED].hint.removesuffix('.')}" in said
+    assert spent(federation) == before
+    usable = rado("party", "status", *at)["data"]["usable_rows"]
+    assert "rado party status" in said
+    assert "rado party accept-rows" in said
+    rado("party", "accept-rows", "--usable", str(usable), *at)
+    assert rado(*words, "--ask-again")["data"]["rows"] == sum(ROWS.values()) - len(rows) // 2
+    data.write_text(whole)
+    rado("party", "reload", *at)

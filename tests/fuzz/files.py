@@ -171,13 +171,16 @@ def model_json() -> dict:
 
 def evaluation_json() -> dict:
     share = {"estimate": 0.25, "on_rows": [0.2, 0.3], "on_distribution": [0.1, 0.4]}
-    part = {"predicted": [0.0, 1.0], "rows": 5.0, "observed": share}
+    bins = [{"predicted": ends, "rows": 5.0, "observed": share} for ends in ([0.0, 0.5], [0.5, 1.0])]
     point = {"threshold": 0.0, "false_positive_rate": share, "true_positive_rate": share}
     names = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc")
-    data = {"rows": 9, "unseen": True, "confidence": 0.95, "usable": 8.5, "calibration": [part], "roc": [point]}
+    sizes = ("usable_half_width", "cell_half_width", "rounding", "deviation", "auc_half_width", "largest_bin")
     model = Model._from_json(model_json())
-    data |= dict.fromkeys(names, share) | {"model_digest": model.digest.hex(), "privacy": model.statement.to_dict()}
-    return {"status": "ok", "data": data}
+    data = dict.fromkeys(names, share) | dict.fromkeys(sizes, 0.25)
+    data |= {"rows": 9, "usable": 8.5, "confidence": 0.95, "confusion": [[1.0, 2.0], [3.0, 2.5]], "roc": [point]}
+    data |= {"unseen": True, "edges_found": True, "part": {"share": "1/5", "part": "held-back"}, "calibration": bins}
+    data |= {"model_digest": model.digest.hex(), "privacy": model.statement.to_dict()}
+    return {"schema_version": 1, "status": "ok", "data": data}
 
 
 def read_an_evaluation(data: bytes) -> None:

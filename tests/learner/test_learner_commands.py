@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from learner.progress import ASK_WHETHER_READY
 from learner.requests import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RADOS, Terms
 from learner.session import Session
 from radofed.cli.entry_point import run
@@ -210,11 +211,11 @@ def test_a_status_says_of_each_party_where_it_stands_and_advises(setting, learne
     )
     _, out, _ = learner("status", query_id[:16])
     assert "  ada: refused, POLICY_DESIGN\n  bo: did not answer in time\n  cy: accepted, 300 rows\n" in out
-    assert out.endswith("Choose a design that the party admits. bo: Ask whether the node runs.\n")
+    assert out.endswith(f"Choose a design that the party admits. bo: {ASK_WHETHER_READY}\n")
     assert "2 of 3 answered; refused: ada (POLICY_DESIGN); without an answer: bo\n" in learner("list")[1]
     code, _, err = learner("fetch", query_id[:16])
     assert code == 6
-    assert "ada (POLICY_DESIGN): Choose a design that the party admits. bo: Ask whether the node runs." in err
+    assert f"ada (POLICY_DESIGN): Choose a design that the party admits. bo: {ASK_WHETHER_READY}" in err
 
 
 def test_no_file_is_overwritten(setting, learner, tmp_path):

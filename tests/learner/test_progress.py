@@ -12,6 +12,7 @@ import pytest
 
 import learner.session
 from learner.progress import (
+    ASK_WHETHER_READY,
     REPEAT_AFTER_S,
     Lines,
     QueryProgress,
@@ -80,7 +81,7 @@ def test_advice_is_that_of_what_each_party_said():
     failed = status(Phase.FAILED, *states, code="COHORT_TOO_SMALL")
     assert advice(failed) == (
         f"north, west (POLICY_DESIGN): {CATALOGUE[Code.POLICY_DESIGN].hint} "
-        f"south (BUDGET_EXCEEDED): {CATALOGUE[Code.BUDGET_EXCEEDED].hint} east: Ask whether the node runs."
+        f"south (BUDGET_EXCEEDED): {CATALOGUE[Code.BUDGET_EXCEEDED].hint} east: {ASK_WHETHER_READY}"
     )
     assert "east" not in advice(replace(failed, answering_ended_early=True))
     undecided = status(Phase.FAILED, S.PENDING, code="QUERY_EXPIRED")

@@ -242,6 +242,7 @@ class Ada:
         self.hub = Hub(self.world)
         self.offset_s = 0.0
         self.reported_charges = self.reported_losses = 0
+        self.is_held = False
         self.restart()
 
     def restart(self) -> None:
@@ -272,6 +273,7 @@ class Ada:
             random=SystemRandom(),
             log=log,
             clock=lambda: time.time() + self.offset_s,
+            is_held=lambda: self.is_held,
             on_charged=self._charged,
             on_lost=self._lost,
             decision_files=self.decision_files,

@@ -105,11 +105,11 @@ def _summary(found: "Report") -> list[str]:
         largest = ", ".join(f"{shape.title} ({shape.size:.2f})" for shape in found.shapes.ranked[:3])
         lines.append(f"largest shapes: {largest}")
     for each in found.measured:
-        low, high = each.figures.error.interval
+        error = each.figures.error
         rows = "own rows" if each.own else "the parties' rows"
         lines.append(
-            f"wrong on {100 * each.figures.error.estimate:.1f} % of {rows} "
-            f"({lower_percent(low, 1)} to {upper_percent(high, 1)} %)"
+            f"wrong on {100 * error.estimate:.1f} % of {rows} ({lower_percent(error.strongest.lower, 1)} to "
+            f"{upper_percent(error.strongest.upper, 1)} %)"
         )
         lines += [change.sentence for change in each.changes[:_MOST_CHANGES]]
         if (further := len(each.changes) - _MOST_CHANGES) > 0:

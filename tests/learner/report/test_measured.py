@@ -10,9 +10,9 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.evaluation.evaluation import evaluate
 from learner.model import error_rate
-from learner.report.measured import measure, read_evaluation
+from learner.report.measured import _FORMAT, measure, read_evaluation
 from learner.report.plots import calibration_plot, roc_plot
-from radofed.cli.output import json_ready
+from radofed.cli.output import OUTPUT_VERSION, json_ready
 from tests.learner.report.report_world import SCHEMA, table
 
 
@@ -47,9 +47,9 @@ def test_own_rows_are_counted_exactly(reported, own):
     figures = found.figures
     assert (figures.rows, figures.usable) == (500, 500)
     assert figures.error.estimate == pytest.approx(error_rate(model, own))
-    assert figures.error.on_rows == pytest.approx([figures.error.estimate] * 2)
-    low, high = figures.error.on_distribution
-    assert low < figures.error.estimate < high
+    assert (figures.error.on_rows.lower, figures.error.on_rows.upper) == pytest.approx([figures.error.estimate] * 2)
+    new = figures.error.on_distribution
+    assert new.lower < figures.error.estimate < new.upper
     assert sum(part.rows for part in figures.calibration) == 500
     assert figures.auc.estimate > 0.7
 
@@ -88,10 +88,9 @@ def test_a_file_is_read_with_what_asking_cost(reported, printed, tmp_path):
     found = read_evaluation(written(tmp_path, printed), reported.loaded())
     assert not found.own
     assert found.privacy.to_dict() == printed["data"]["privacy"]
-    for name in ("error", "auc", "precision"):
-        assert found.figures.model_dump()[name]["estimate"] == printed["data"][name]["estimate"]
-    assert len(found.figures.calibration) == len(printed["data"]["calibration"])
     assert found.to_dict()["own_rows"] is False
+    figures = found.figures.to_dict()
+    assert figures == {name: printed["data"][name] for name in figures}
 
 
 def test_a_file_of_another_model_is_refused(reported, printed, tmp_path):
@@ -134,6 +133,26 @@ def test_what_is_no_evaluation_is_refused_with_what_to_give(reported, printed, t
         changed(printed, [0.1], "data", "error", "on_rows"),
         changed(printed, None, "data", "calibration", 0, "rows"),
         changed(printed, [printed["data"]["roc"][0]] * 300, "data", "roc"),
+        without(printed, "schema_version"),
+        changed(printed, 2, "schema_version"),
+        changed(printed, [0.4, 0.3], "data", "auc", "on_rows"),
+        changed(printed, [0.1, 0.9], "data", "error", "on_distribution"),
+        changed(printed, printed["data"]["rows"] + 1.0, "data", "usable"),
+        changed(printed, 1.0, "data", "confidence"),
+        changed(printed, 0.6, "data", "auc_half_width"),
+        changed(printed, 1.5, "data", "largest_bin"),
+        changed(printed, [[1.0, 2.0]], "data", "confusion"),
+        changed(printed, {"share": "1/0", "part": "held-back"}, "data", "part"),
+        changed(printed, {"share": "3/2", "part": "held-back"}, "data", "part"),
+        changed(printed, {"share": "1/2", "part": "some"}, "data", "part"),
+        changed(printed, printed["data"]["roc"][1:], "data", "roc"),
+        changed(printed, printed["data"]["roc"][::-1], "data", "roc"),
+        changed(printed, printed["data"]["calibration"][::-1], "data", "calibration"),
+        *(
+            changed(printed, value, "data", name)
+            for name in ("usable", "usable_half_width", "cell_half_width", "auc_half_width", "rounding", "deviation")
+            for value in (-1.0, float("nan"), float("inf"), "1")
+        ),
     ]
     for content in wrong:
         with pytest.raises(ConfigurationError, match="rado learner evaluate MODEL"):
@@ -144,13 +163,29 @@ def test_what_is_no_evaluation_is_refused_with_what_to_give(reported, printed, t
         read_evaluation(tmp_path / "missing.json", model)
 
 
+def test_the_format_that_is_read_is_the_one_that_commands_print():
+    assert _FORMAT == OUTPUT_VERSION
+
+
+def test_a_file_of_version_0_2_1_is_read(reported, printed, tmp_path):
+    """It states neither the noise on the area nor how rows are spread over the bins: its intervals and bins do."""
+    old = printed
+    for name in ("auc_half_width", "largest_bin", "edges_found"):
+        old = without(old, "data", name)
+    now, then = (read_evaluation(written(tmp_path, each), reported.loaded()).figures for each in (printed, old))
+    assert then.auc_half_width >= now.auc_half_width
+    assert then.largest_bin == pytest.approx(now.largest_bin)
+    assert then.edges_found is None
+
+
 def test_plots_show_the_figures(reported, own):
     figures = measure(reported.loaded(), own).figures
     plot = calibration_plot(figures)
     frame = plot.frame
-    for bar, part in zip(plot.bars, figures.calibration, strict=True):
+    for bar, part in zip(plot.bars, (each for each in figures.calibration if each.is_measured), strict=True):
         assert frame.bottom - bar.y == pytest.approx(part.observed.estimate * (frame.bottom - frame.top), abs=0.01)
         assert bar.high <= bar.y <= bar.low
+    assert figures.calibration_in_words() in plot.words
     curve = roc_plot(figures)
     assert len(curve.bars) == len(figures.roc)
     assert curve.line.startswith(f"{frame.left},{frame.bottom} ")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dpcore.accounting.odds import chance_after
+from dpcore.evaluation.evaluation import MEASURED
+from dpcore.evaluation.intervals import ANYTHING
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper_digits, upper_percent
 from dpcore.queries.statement import PrivacyStatement
 from learner.report.page import MOST_DRAWN, render
@@ -96,13 +98,30 @@ def test_every_figure_is_there(report):
         )
     figures = report.measured[0].figures
     for part in (figures.error, figures.auc, figures.precision):
-        low, high = part.on_distribution
+        low, high = part.on_distribution.lower, part.on_distribution.upper
         assert f"{lower_percent(low, 1)} % to {upper_percent(high, 1)} %" in found
     for digest in (report.digest, report.schema_digest, report.seed, report.model.release_digest.hex()):
         assert digest in found
     assert "rado learner train RELEASE --estimator moments-discriminant --output again.json" in found
     assert "it gives the same coefficients" in found
     assert "The signatures were not verified for this report" in found
+
+
+def test_what_the_evaluation_does_not_measure_is_named_so(report):
+    (measured,) = report.measured
+    figures = measured.figures
+    everything = f"Area under the ROC curve{100 * figures.auc.estimate:.1f} %"
+    assert figures.area_in_words() in words(report)
+    assert everything in words(report)
+    observed = replace(figures.calibration[0].observed, on_rows=ANYTHING, on_distribution=None)
+    bins = (replace(figures.calibration[0], observed=observed), *figures.calibration[1:])
+    figures = replace(figures, auc_half_width=2 * MEASURED, calibration=bins)
+    found = words(replace(report, measured=(replace(measured, figures=figures),)))
+    assert everything not in found
+    assert "Area under the ROC curvenot measured" in found
+    assert "ROC curve. The area under the ROC curve cannot be measured at this epsilon" in found
+    assert figures.calibration_in_words() in found
+    assert re.search(r"0\.0 % to 10\.0 %\d+not measured0\.0 % to 100\.0 %", found)
 
 
 def test_own_rows_are_said_to_be_unprotected(report):
