@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from radofed.cli.arguments import AskAgain, CohortMin, Colluders, MaxRows, QuorumWait, Reuse, Timeout, WouldAccept
+from radofed.cli.arguments import (
+    AskAgain,
+    CohortMin,
+    Colluders,
+    MaxRows,
+    Purpose,
+    QuorumWait,
+    Reuse,
+    Timeout,
+    WouldAccept,
+)
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import asked_federation, question_result, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
@@ -68,6 +78,7 @@ def histogram(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
+    purpose: Purpose = None,
     timeout_s: Timeout = None,
 ) -> Result:
     """Show how the values of columns are distributed over the parties' rows.
@@ -118,6 +129,7 @@ def quantiles(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
+    purpose: Purpose = None,
     timeout_s: Timeout = None,
 ) -> Result:
     """Estimate quantiles of columns over the parties' rows.
@@ -163,6 +175,7 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
         "ask_again",
         "reuse",
         "would_accept",
+        "purpose",
     ):
         if given[name]:
             option = name.replace("_", "-")
