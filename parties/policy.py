@@ -171,8 +171,8 @@ class HistoryLimits(Configuration):
     days: int = Field(default=3650, ge=1)
     """Days for which a query, what became of it and who decided are kept. Charges stay in the ledger."""
     predicates_days: int = Field(default=365, ge=0)
-    """Days for which the signed query is kept, with its predicates and purpose, which may name people. Later only its digest, its
-    kind and its size are left."""
+    """Days for which the signed query is kept, with its predicates and purpose, which may name people. Later only its
+    digest, its kind and its size are left."""
 
 
 class Policy(Configuration):
