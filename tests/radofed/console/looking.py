@@ -16,7 +16,8 @@ VIOLATIONS = """rules => axe.run({resultTypes: ["violations"], rules}).then(foun
 
 # Parts of a page that are wider than what is seen of them, as a table whose texts do not wrap.
 SCROLLING = """[...document.querySelectorAll("main, main *")]
-    .filter(each => ["auto", "scroll"].includes(getComputedStyle(each).overflowX) && each.scrollWidth > each.clientWidth)
+    .filter(each => ["auto", "scroll"].includes(getComputedStyle(each).overflowX))
+    .filter(each => each.scrollWidth > each.clientWidth)
     .map(each => each.outerHTML.slice(0, 300))"""
 
 
