@@ -1,13 +1,14 @@
 """The same question twice: what this learner asked before is found on its disk, so that no answer is paid for twice.
 
-Two queries ask the same if schema, kind with its noise, part of the rows, feature map and asked parties are the same.
+Two queries ask the same if schema, kind with its noise, part of the rows, feature map and asked parties are the same,
+whatever their purposes are: an answer that was given for another purpose is found, with that purpose.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from radofed.common.printing import local_time
+from radofed.common.printing import json_text, local_time
 from wire.envelopes import sha256
 from wire.feature_map import feature_map_to_proto
 from wire.held_back import held_back_to_proto
@@ -20,19 +21,25 @@ ASK_AGAIN = "--ask-again (asks_again=True)"
 
 @dataclass(frozen=True)
 class AskedBefore:
-    """An earlier query that asks the same. release: the directory of its answer; None if it has none yet."""
+    """An earlier query that asks the same.
+
+    release: the directory of its answer; None if it has none yet. other_purpose: what it is for, if that was signed and
+    is not what is asked for now; empty otherwise. Parties agreed to that purpose.
+    """
 
     query_id: bytes
     asked_at_unix_s: int
     release: Path | None
+    other_purpose: str = ""
 
     @property
     def words(self) -> str:
         """What became of it, as a clause."""
         what = "its answer is not fetched yet" if self.release is None else f"the answer is in {self.release}"
+        purpose = f" for the purpose {json_text(self.other_purpose)}" if self.other_purpose else ""
         return (
-            f"query {self.query_id.hex()[:16]} asked the same parties the same on {local_time(self.asked_at_unix_s)}, "
-            f"and {what}"
+            f"query {self.query_id.hex()[:16]} asked the same parties the same{purpose} on "
+            f"{local_time(self.asked_at_unix_s)}, and {what}"
         )
 
 

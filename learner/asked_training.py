@@ -8,13 +8,20 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.schema import Schema
+from learner.design_options import check_purpose
 from learner.estimators import make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.training import model_of_answers
 from radofed.common.options import exact, named_options, training_part
 
-_TERMS = {"cohort_min": "cohort_min", "colluders": "colluders", "max_rows": "max_rows", "quorum_wait": "quorum_wait_s"}
+_TERMS = {
+    "cohort_min": "cohort_min",
+    "colluders": "colluders",
+    "max_rows": "max_rows",
+    "quorum_wait": "quorum_wait_s",
+    "purpose": "purpose",
+}
 """Options that hold for each query, with their names in `learner.requests.Terms`."""
 
 
@@ -61,7 +68,11 @@ class AskedTraining:
 
 
 def terms_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `learner.requests.Terms` that are given. given: by the names of a command's parameters."""
+    """The options of `learner.requests.Terms` that are given. given: by the names of a command's parameters.
+
+    Raises ConfigurationError if the purpose can be none, before anything is asked.
+    """
+    check_purpose(given["purpose"] or "")
     return {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
 
 

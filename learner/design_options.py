@@ -7,6 +7,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import nearest
+from wire.query import PURPOSE_RULE, is_purpose
 
 JOINT = "dp-feat with joint"
 
@@ -102,6 +103,12 @@ def check_figures(figures: Mapping[str, Fraction | None]) -> None:
             raise ConfigurationError(f"{name} must be an exact fraction: write Fraction('1e-6'), not 1e-6")
         if value <= 0:
             raise ConfigurationError(f"{_words(name)} is {plain_number(value)}: make it positive, or leave it out")
+
+
+def check_purpose(purpose: str) -> None:
+    """Raise ConfigurationError if a text can be no purpose. Empty: there is none."""
+    if purpose and not is_purpose(purpose):
+        raise ConfigurationError(f"{PURPOSE_RULE}: write it so, or leave it out")
 
 
 def check_delta(delta: Fraction, least: Fraction = Fraction(0)) -> None:

@@ -43,6 +43,7 @@ class AskedRead:
             "learner": self.asked.learner,
             "kind": self.asked.kind,
             "asked": self.asked.words,
+            "purpose": self.asked.purpose or None,
             "outcome": self.outcome,
             "attempts_possible": self.attempts,
             "opened_attempt": self.opened_attempt,

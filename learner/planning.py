@@ -20,6 +20,7 @@ from dpcore.queries.kind import QueryKind
 from dpcore.queries.statement import cost_of_attempts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
+from radofed.common.printing import json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.features import USUAL_FEATURES, Feature
@@ -86,7 +87,8 @@ class Plan:
         warnings = [f"Warning: {sentence}." for sentence in self.warnings]
         others = [f"{self.not_asked}."] if self.not_asked else []
         costs = [*self._privacy_words(), times, *self._quorum_words(), *self._retry_words()]
-        return [what, *part, size, cohort, *others, *costs, *warnings]
+        purpose = [purpose_sentence(query.purpose)] if query.purpose else []
+        return [what, *purpose, *part, size, cohort, *others, *costs, *warnings]
 
     def _quorum_words(self) -> list[str]:
         wait_s = self.query.quorum_wait_s
@@ -136,6 +138,11 @@ class Plan:
         )
         theorem = self.cost.theorem_epsilon
         return [f"{words}." if theorem is None else f"{words}; Theorem 6 alone would say {theorem:.6g}."]
+
+
+def purpose_sentence(purpose: str) -> str:
+    """What whoever decides at a party is shown."""
+    return f"Purpose, as it is shown to the parties: {json_text(purpose)}."
 
 
 def plan_query(
@@ -212,6 +219,7 @@ def plan_query(
         quorum_wait_s=request.quorum_wait_s or 0,
         held_back=request.held_back,
         feature_map=request.feature_map,
+        purpose=request.purpose,
     )
     _check_size(query)
     complete = stated if len(stated) == len(rows) else None
@@ -234,6 +242,8 @@ def _features(request: Request, usual: Sequence[str]) -> tuple[str, ...]:
         used.add(Feature.HELD_BACK)
     if request.feature_map is not None:
         used.add(Feature.FEATURE_MAPS)
+    if request.purpose:
+        used.add(Feature.PURPOSE)
     return tuple(sorted(str(name) for name in used))
 
 

@@ -38,6 +38,7 @@ def request_of(given: Mapping[str, Any]) -> RadosRequest | MomentsRequest:
         "sensitive": tuple(given["sensitive"] or ()),
         "rounded": tuple(given["rounded"] or ()),
         "quorum_wait_s": given["quorum_wait"],
+        "purpose": given["purpose"] or "",
         "held_back": training_part(given["hold_back"]),
         "feature_map": None if given["map_file"] is None else load_feature_map(given["map_file"], schema),
     }

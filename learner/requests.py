@@ -33,7 +33,7 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
-from learner.design_options import check_delta, check_figures, check_options, given_options
+from learner.design_options import check_delta, check_figures, check_options, check_purpose, given_options
 
 USUAL_RADOS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4, use n = min(1000, m / 2)."""
@@ -87,7 +87,7 @@ class Terms(ABC):
     long the coordinator waits for further parties once enough for a cohort have accepted, and again once enough are
     ready; by default for the whole phase. held_back: the part of each party's rows that the request is about; None for
     all rows. feature_map: what records are mapped by before they are clipped. It must fit the schema; kinds that
-    protect records take it.
+    protect records take it. purpose: what the answer is for, which is signed and shown to whoever decides at a party.
 
     Raises ConfigurationError if an option is invalid for every roster.
     """
@@ -107,12 +107,14 @@ class Terms(ABC):
     upload_within_s: int = 3600
     expires_after_s: int = 24 * 3600
     quorum_wait_s: int | None = None
+    purpose: str = ""
 
     def __post_init__(self) -> None:
         if self.feature_map is not None:
             self.feature_map.check(self.schema)
         check_figures({name: getattr(self, name, None) for name in _EXACT})
         check_delta(self.delta)
+        check_purpose(self.purpose)
         # The query refuses these too. Here the error names the option.
         for name, least in _LEAST.items():
             value = getattr(self, name, None)

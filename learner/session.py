@@ -241,11 +241,11 @@ class Session:
             payload = self._state.find(query_id).query.payload
             if not asks_the_same(plan.query, payload):
                 continue
-            asked_at, directory = Query.from_bytes(payload).created_at_unix_s, self.release_directory(query_id)
-            if directory.exists():
-                return AskedBefore(query_id, asked_at, directory)
-            if self._may_be_answered(query_id):
-                return AskedBefore(query_id, asked_at, None)
+            earlier, directory = Query.from_bytes(payload), self.release_directory(query_id)
+            release = directory if directory.exists() else None
+            if release is not None or self._may_be_answered(query_id):
+                purpose = "" if earlier.purpose == plan.query.purpose else earlier.purpose
+                return AskedBefore(query_id, earlier.created_at_unix_s, release, purpose)
         return None
 
     def _may_be_answered(self, query_id: bytes) -> bool:

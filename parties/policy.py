@@ -171,8 +171,8 @@ class HistoryLimits(Configuration):
     days: int = Field(default=3650, ge=1)
     """Days for which a query, what became of it and who decided are kept. Charges stay in the ledger."""
     predicates_days: int = Field(default=365, ge=0)
-    """Days for which the signed query is kept, with its predicates, which may name people. Later only its digest, its
-    kind and its size are left."""
+    """Days for which the signed query is kept, with its predicates and purpose, which may name people. Later only its
+    digest, its kind and its size are left."""
 
 
 class Policy(Configuration):
@@ -192,6 +192,8 @@ class Policy(Configuration):
     assumed_colluders: int = Field(default=1, ge=0)
     """c, the number of accepted members that are assumed to collude with coordinator and learner. A cohort needs
     `max(c + 2, h + c, smallest_cohort)` accepted members, h being the query's `honest_parties`."""
+    purpose_required: bool = False
+    """Whether to refuse queries that state no purpose. What it says is for people to judge: nothing checks it."""
     required_witnesses: int = Field(default=1, ge=0)
     """Number of accepted members that must confirm after each start that this party's ledger is not an older copy,
     before the party answers a query. 0 answers at once: a restored copy of the whole machine may then exceed the limits
@@ -232,7 +234,7 @@ class Policy(Configuration):
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
     """Refuse a query that the policy does not allow, before anything is computed for it.
 
-    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, POLICY_LIMITS or POLICY_COHORT).
+    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, POLICY_PURPOSE, POLICY_LIMITS or POLICY_COHORT).
     """
     query = opened.query
     pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
@@ -244,6 +246,8 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     # Rados without noise on every coordinate reveal records (docs/threat-model.md, 4.4 and 4.5).
     if query.kind.scope != "record" and not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
+    if policy.purpose_required and not query.purpose:
+        raise WireError(Code.POLICY_PURPOSE)
     _check_limits(policy.limits, query)
     needed = policy.members_needed(query.honest_parties)
     if query.cohort_min < needed:

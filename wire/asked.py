@@ -12,7 +12,7 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
-from radofed.common.printing import local_time
+from radofed.common.printing import json_text, local_time
 from wire.query import Query
 
 
@@ -23,7 +23,8 @@ class Asked:
     words: in one sentence. columns: source columns that an answer depends on. predicates: in the order of the sums,
     ranges of numbers in the column's units (dpcore.predicates.ranges), and others in their notation. values: how many
     numbers the total has. delta: at which epsilon is counted. Times are Unix seconds. bounds: of these columns those
-    that are numbers, with the bounds of the query's schema: a number beyond counts as if it were at the bound.
+    that are numbers, with the bounds of the query's schema: a number beyond counts as if it were at the bound. purpose:
+    what the learner says that the answer is for; empty if it says nothing.
     """
 
     learner: str
@@ -41,6 +42,7 @@ class Asked:
     not_after_unix_s: int
     answer_within_s: int
     bounds: tuple[str, ...] = ()
+    purpose: str = ""
 
     @classmethod
     def of(cls, query: Query) -> "Asked":
@@ -63,6 +65,7 @@ class Asked:
             not_after_unix_s=query.not_after_unix_s,
             answer_within_s=query.answer_within_s,
             bounds=_bounds(query.schema, read),
+            purpose=query.purpose,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,12 +79,23 @@ class Asked:
         more = [f"  and {rest} more predicates"] if rest > 0 else []
         return [
             f"learner {self.learner} asks for {self.words}",
+            purpose_line(self.purpose),
             *(["predicates:", *shown, *more] if self.predicates else []),
             f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",
             *([f"numbers beyond these bounds count as if at them: {', '.join(self.bounds)}"] if self.bounds else []),
-            f"the total has {self.values} numbers; it opens only as a sum over at least {self.cohort_min} parties",
+            f"the total has {self.values} numbers, each a sum over at least {self.cohort_min} parties",
             f"expires {local_time(self.not_after_unix_s)}; at most {self.max_attempts} attempts, each charged",
         ]
+
+
+def purpose_line(purpose: str) -> str:
+    """What the learner says that an answer is for, for people. Quoted, so that it looks like nothing else."""
+    return f"purpose, as the learner states it: {json_text(purpose)}" if purpose else "purpose: none is stated"
+
+
+def with_purpose(words: str, purpose: str) -> str:
+    """What is asked in one line, with what it is for if that is stated."""
+    return f"{words}; purpose: {json_text(purpose)}" if purpose else words
 
 
 def _bounds(schema: Schema, read: Iterable[str]) -> tuple[str, ...]:

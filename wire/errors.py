@@ -64,6 +64,7 @@ class Code(StrEnum):
     POLICY_UNPROTECTED = "POLICY_UNPROTECTED"
     POLICY_COHORT = "POLICY_COHORT"
     POLICY_LIMITS = "POLICY_LIMITS"
+    POLICY_PURPOSE = "POLICY_PURPOSE"
     PERSON_REFUSED = "PERSON_REFUSED"
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
     SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
@@ -299,6 +300,12 @@ CATALOGUE: dict[Code, Entry] = {
         _S.PERMISSION_DENIED,
         "The query exceeds a limit of the party's policy for one query.",
         "Lower the number of rados, the delta or the attempts.",
+        6,
+    ),
+    Code.POLICY_PURPOSE: Entry(
+        _S.PERMISSION_DENIED,
+        "The query states no purpose, and the party's policy requires one.",
+        "Say what the answer is for, with --purpose.",
         6,
     ),
     Code.PERSON_REFUSED: Entry(

@@ -47,12 +47,16 @@ class Feature(StrEnum):
 
     QUESTION = "question"
     """The query only asks whether parties would accept it: none reserves or charges. Others do not name it."""
+    PURPOSE = "purpose"
+    """The query says what its answer is for (Query.purpose). Other queries do not name it."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
 """The features of a node of this version."""
 
-ON_REQUEST = frozenset({Feature.QUORUM_WAIT, Feature.HELD_BACK, Feature.FEATURE_MAPS, Feature.QUESTION})
+ON_REQUEST = frozenset(
+    {Feature.QUORUM_WAIT, Feature.HELD_BACK, Feature.FEATURE_MAPS, Feature.QUESTION, Feature.PURPOSE}
+)
 """Features that a query names only if it needs them."""
 
 USUAL_FEATURES: tuple[str, ...] = tuple(name for name in OWN_FEATURES if name not in ON_REQUEST)

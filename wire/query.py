@@ -32,6 +32,18 @@ MAX_QUERY_BYTES = 512 * 1024
 MAX_RETRY_BYTES = 1024
 MAX_PHASE_S = 7 * 24 * 3600
 MAX_ATTEMPTS = 100
+MAX_PURPOSE = 200
+"""The most characters of a purpose."""
+PURPOSE_RULE = f"a purpose has 1 to {MAX_PURPOSE} printable characters, on one line, without outer spaces"
+
+
+def is_purpose(text: str) -> bool:
+    """Whether a text may be a purpose.
+
+    Printable as Python says it: no character of Unicode's categories C (controls, marks of direction, surrogates,
+    unassigned) and Z (separators), but the space.
+    """
+    return 0 < len(text) <= MAX_PURPOSE and text.isprintable() and text == text.strip()
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,7 @@ class Query:
     binding: present exactly if the total carries a tag. quorum_wait_s: how long the coordinator waits for further
     parties once there are enough for a cohort, 0 for as long as the phase lasts. held_back: the part of the rows that
     it is about; None for all. feature_map: what records are mapped by before they are clipped; it fits the schema.
+    purpose: what the learner says that the answer is for, which nothing checks; empty without one.
     """
 
     federation: str
@@ -101,6 +114,7 @@ class Query:
     quorum_wait_s: int = 0
     held_back: HeldBack | None = None
     feature_map: FeatureMap | None = None
+    purpose: str = ""
 
     def __post_init__(self) -> None:
         checks = {
@@ -126,6 +140,8 @@ class Query:
             "its kind can be asked about a part of the rows": self.held_back is None or self.kind.takes_parts,
             "it has a feature map exactly if it has that feature": (self.feature_map is not None)
             == (Feature.FEATURE_MAPS in self.features),
+            "it has a purpose exactly if it has that feature": bool(self.purpose) == (Feature.PURPOSE in self.features),
+            PURPOSE_RULE: is_purpose(self.purpose) or not self.purpose,
             "its kind takes a feature map": self.feature_map is None or self.kind.takes_maps,
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
@@ -221,6 +237,7 @@ class Query:
             quorum_wait_s=self.quorum_wait_s,
             held_back=None if self.held_back is None else held_back_to_proto(self.held_back),
             feature_map=None if self.feature_map is None else feature_map_to_proto(self.feature_map),
+            purpose=self.purpose,
         )
         write_kind(self.kind, message)
         return message.SerializeToString(deterministic=True)
@@ -267,6 +284,7 @@ class Query:
             quorum_wait_s=message.quorum_wait_s,
             held_back=held_back_from_proto(message.held_back) if message.HasField("held_back") else None,
             feature_map=feature_map,
+            purpose=message.purpose,
         )
 
 

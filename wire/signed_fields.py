@@ -46,6 +46,7 @@ _MEANINGS = {
     "honest_parties": "parties whose noise must suffice",
     "max_attempts": "each of them charged",
     "features": "parts of the protocol that it uses",
+    "purpose": "what the learner says that the answer is for; nothing checks it",
     "quorum_wait_s": "wait for further parties once there are enough; 0 for the whole phase",
 }
 

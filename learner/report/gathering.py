@@ -1,5 +1,6 @@
 """What a report on a release or a model says, gathered from the learner's own files. Nothing is asked."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -140,6 +141,16 @@ class Report:
     def rows(self) -> int | None:
         """The rows of the parties that answered, as they stated them last."""
         return sum(member.rows or 0 for member in self.parties) if self.answers else None
+
+    @property
+    def purposes(self) -> tuple[tuple[str, int], ...]:
+        """The purposes that its queries state, with the number of queries."""
+        return tuple(Counter(answer.asked.purpose for answer in self.answers if answer.asked.purpose).most_common())
+
+    @property
+    def without_purpose(self) -> int:
+        """The number of its queries that state none."""
+        return sum(not answer.asked.purpose for answer in self.answers)
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name, in JSON types."""

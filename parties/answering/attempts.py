@@ -16,6 +16,7 @@ from enum import StrEnum
 from parties.ledger.charges import Charge
 from parties.ledger.format import UnreadableEntryError
 from parties.ledger.ledger import Ledger, LedgerConflictError
+from parties.ledger.limits import Event
 from parties.ledger.state import LedgerState
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
@@ -130,6 +131,11 @@ class Attempts:
     def charges_of(self, learner: str, since_unix_s: float) -> list[tuple[bytes, Charge]]:
         """See `Ledger.charges_of`."""
         return self._ledger.charges_of(learner, since_unix_s)
+
+    def held_beside(self, query_id: bytes) -> tuple[list[Event], int]:
+        """What the ledger holds, and how many attempts of this query are among it."""
+        with self._database.transaction():
+            return self._ledger.merged_events(), len(self._ledger.attempts_of(query_id))
 
     def ledger_state(self) -> LedgerState:
         """What is spent and left in each scope, under the lifetime limits."""

@@ -92,7 +92,7 @@ class QueryLifecycle:
         self._on_conflict = on_conflict
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
-        self.gate = Gate(history, attempts.charges_of, clock, decision_files)
+        self.gate = Gate(history, attempts.charges_of, clock, decision_files, attempts.held_beside)
         # The work for which the acceptance, or that the contribution is ready, was sent.
         self._delivered: dict[tuple[bytes, int], Work] = {}
         self._announced: dict[tuple[bytes, int], Work] = {}
@@ -285,7 +285,7 @@ class QueryLifecycle:
             self._attempts.check_admits(charge, self._clock())
             raise WireError(Code.ROWS_NOT_ACCEPTED)
         if opened.query.is_question:
-            self._would_accept(work, charge, party, roster)
+            self._would_accept(work, opened, charge, party, roster)
             return None
         if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
             # A query that would be refused afterwards need not be decided on.
@@ -312,12 +312,13 @@ class QueryLifecycle:
             attempt=work.attempt,
             learner=opened.query.learner,
             cost=str(charge),
+            **_purpose_of(opened),
         )
         facts = facts_of(party.policy)
         self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest, **facts)
         return held
 
-    def _would_accept(self, work: Work, charge: Charge, party: Party, roster: Roster) -> None:
+    def _would_accept(self, work: Work, opened: OpenedQuery, charge: Charge, party: Party, roster: Roster) -> None:
         """Answer a question as its query would be, without holding or reserving anything. Raises as `_accept`.
 
         The same checks, policy, limits and ledger decide, so the answer tells what an acceptance that is never charged
@@ -328,7 +329,7 @@ class QueryLifecycle:
         rows = party.records.rows
         said = Acceptance(work.query_id, work.attempt, party.name, rows, unused, roster.version)
         signed = sign(said, party.signing_key)
-        self._log.info("would accept", query=work.query_id, rows=rows, cost=str(charge))
+        self._log.info("would accept", query=work.query_id, rows=rows, cost=str(charge), **_purpose_of(opened))
         self._tell(work, lambda: self._coordinator.answer(signed, accepts=True))
 
     def _say_pending(self, work: Work) -> None:
@@ -556,3 +557,8 @@ class QueryLifecycle:
         self._announced.pop(key, None)
         self._accepted_with.pop(key, None)
         self._uploads.forget(held)
+
+
+def _purpose_of(opened: OpenedQuery) -> dict[str, str]:
+    """The field of a log line, if the query states a purpose."""
+    return {"purpose": opened.query.purpose} if opened.query.purpose else {}

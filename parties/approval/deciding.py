@@ -4,25 +4,38 @@ Commands and the console use these functions. Each may run while the party's nod
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpcore.errors import ConfigurationError
+from parties.approval.costs import AttemptCosts
 from parties.approval.decisions import Decided, Decision, DecisionError, Decisions, Person, Verdict
 from parties.config import PartyConfig
 from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
+from parties.ledger.limits import Event
 from wire.query import Query
 from wire.signed_fields import SignedPart, signed_parts
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A query that waits for people. answers_due_unix_s: when its first answers are due; later nothing is answered."""
+    """A query that waits for people.
+
+    answers_due_unix_s: when its first answers are due; later nothing is answered. costs: None before an attempt's cost
+    is known.
+    """
 
     shown: Shown
     reasons: tuple[str, ...]
     decided: Decided
     answers_due_unix_s: float
+    costs: AttemptCosts | None
+
+    @property
+    def cost_words(self) -> str:
+        """What an attempt and all that are allowed cost for the widest scope."""
+        return "not known yet" if self.costs is None else self.costs.short
 
     @property
     def words(self) -> str:
@@ -41,7 +54,7 @@ class Pending:
 
 def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
     """The queries that still need a decision, oldest first."""
-    decisions = Decisions(reader.database)
+    decisions, before = Decisions(reader.database), reader.ledger.merged_events(now_unix_s)
     found = []
     shown = reader.history.waiting(now_unix_s)
     events = reader.history.events(each.query_id for each in shown)
@@ -50,8 +63,24 @@ def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
         if decided.verdict is Verdict.UNDECIDED and each.envelope is not None:
             query = Query.from_bytes(each.envelope.payload)
             reasons = [event.details["reasons"] for event in events[each.query_id] if event.what is What.WAITS][-1]
-            found.append(Pending(each, tuple(reasons), decided, query.created_at_unix_s + query.answer_within_s))
+            due = query.created_at_unix_s + query.answer_within_s
+            costs = costs_of(reader, each, query, now_unix_s, before)
+            found.append(Pending(each, tuple(reasons), decided, due, costs))
     return found
+
+
+def costs_of(
+    reader: HistoryReader, shown: Shown, query: Query, now_unix_s: float, events: Sequence[Event]
+) -> AttemptCosts | None:
+    """What a query's attempts cost by the policy of the moment; None if the cost of one is not known.
+
+    events: `Ledger.merged_events` of the reader.
+    """
+    if shown.charge is None:
+        return None
+    recorded = len(reader.ledger.attempts_of(shown.query_id))
+    limits = reader.policy.limits.of_ledger
+    return AttemptCosts.of(shown.charge, query.max_attempts, limits, events, recorded, now_unix_s)
 
 
 def decide(

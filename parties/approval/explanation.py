@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from parties.approval.costs import AttemptCosts
 from parties.approval.decisions import Decided, Decisions
 from parties.approval.reasons import cost_without_approval, reasons
 from parties.config import PartyConfig
-from parties.history.costs import ScopeCost, costs
 from parties.history.history import Shown
 from parties.history.reading import HistoryReader
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, check_admits
-from parties.ledger.room import more_like
-from parties.ledger.state import state_of
 from parties.policy import Policy, check_query
 from parties.rosters import known_roster
 from wire.asked import Asked
@@ -35,10 +33,9 @@ class Explanation:
 
     reasons: why it waits for people. refusal: why the policy or the ledger would refuse it now, whatever people decide;
     empty otherwise. upload_bytes, numbers: what would leave the party in each attempt, encrypted: only sums over the
-    cohort are ever opened. others: the parties that are asked too. costs: in each scope, with what would remain after
-    one attempt. attempts: how many may be charged. colluders: how many accepted parties the policy assumes to collude.
-    more: how many attempts like it would then still fit, None for any number. signed: every field of the
-    query, so that what people decide on is what its digest binds.
+    cohort are ever opened. others: the parties that are asked too. costs: of one attempt and of all that are allowed.
+    colluders: how many accepted parties the policy assumes to collude. signed: every field of the query, so that what
+    people decide on is what its digest binds.
     """
 
     query_id: bytes
@@ -50,10 +47,8 @@ class Explanation:
     upload_bytes: int
     numbers: int
     others: tuple[str, ...]
-    costs: tuple[ScopeCost, ...]
-    attempts: int
+    costs: AttemptCosts
     colluders: int
-    more: int | None
     protects_records: bool
     signed: tuple[SignedPart, ...]
 
@@ -65,13 +60,6 @@ class Explanation:
             f"known only if more than {self.colluders} of the parties that it accepts told the learner theirs"
         )
 
-    @property
-    def attempts_words(self) -> str:
-        """How often the cost of an attempt may be charged."""
-        if self.attempts == 1:
-            return "one attempt is allowed"
-        return f"up to {self.attempts} attempts are allowed, and each that uploads is charged"
-
     def lines(self) -> list[str]:
         """For people, one fact a line: a summary, then everything that was signed."""
         whom = ", ".join(self.others) or "no one else"
@@ -82,8 +70,8 @@ class Explanation:
             f"encrypted and masked in {self.upload_bytes} bytes; {self.opened_words}"
         )
         lines.append(f"asked too: {whom}")
-        lines += [f"cost of an attempt, {cost}" for cost in self.costs]
-        room = "any number of" if self.more is None else f"about {self.more}"
+        lines += self.costs.lines()
+        room = "any number of" if self.costs.more is None else f"about {self.costs.more}"
         lines.append(f"after one attempt there is room for {room} more like it")
         if not self.protects_records:
             lines.append("warning: an answer has no privacy bound for whole records")
@@ -109,9 +97,8 @@ class Explanation:
             "numbers": self.numbers,
             "upload_bytes": self.upload_bytes,
             "others": list(self.others),
-            "costs": [vars(cost) for cost in self.costs],
-            "attempts": self.attempts,
-            "more_like_it": self.more,
+            **self.costs.to_dict(),
+            "more_like_it": self.costs.more,
             "protects_records": self.protects_records,
             "signed": [part.to_dict() for part in self.signed],
         }
@@ -129,10 +116,8 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
     opened = _opened(shown, shown.envelope, roster)
     charge, recorded = shown.charge, reader.ledger.attempts_of(shown.query_id)
     before = reader.ledger.merged_events(now_unix_s)
-    events, decisions = [*before], Decisions(reader.database)
+    decisions = Decisions(reader.database)
     unapproved = cost_without_approval(decisions, reader.ledger.charges_of, shown.query_id, shown.learner, policy)
-    if charge is not None and not recorded:
-        events.append(Event(charge, charged=True, recorded_at_unix_s=now_unix_s))
     return Explanation(
         query_id=shown.query_id,
         asked=Asked.of(opened.query),
@@ -143,10 +128,15 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
         upload_bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
         numbers=opened.query.length,
         others=tuple(m.name for m in roster.parties if m.name != config.name and opened.query.asks(m.name)),
-        costs=tuple(costs(charge or Charge(), state_of(policy.limits.of_ledger, events, now_unix_s=None))),
-        attempts=opened.query.max_attempts,
+        costs=AttemptCosts.of(
+            charge or Charge(),
+            opened.query.max_attempts,
+            policy.limits.of_ledger,
+            before,
+            len(recorded),
+            now_unix_s,
+        ),
         colluders=policy.assumed_colluders,
-        more=more_like(policy.limits.of_ledger, events, charge or Charge()),
         protects_records=charge is not None and charge.is_bounded,
         signed=signed_parts(opened.envelope.payload),
     )

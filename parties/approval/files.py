@@ -39,7 +39,11 @@ _OVERFLOW_USER = Path("/proc/sys/kernel/overflowuid")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A query that waits, as the node shows it. cost: of an attempt, in words."""
+    """A query that waits, as the node shows it.
+
+    cost: of an attempt, in words. costs: of an attempt and of all that are allowed, in lines; none if the file is of an
+    earlier version.
+    """
 
     query_id: bytes
     envelope: Envelope
@@ -47,6 +51,7 @@ class Waiting:
     cost: str
     answers_due_unix_s: float
     needed: int
+    costs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ class DecisionFiles:
             "envelope": base64.b64encode(waiting.envelope.to_bytes()).decode(),
             "reasons": list(waiting.reasons),
             "cost": waiting.cost,
+            "costs": list(waiting.costs),
             "answers_due_unix_s": waiting.answers_due_unix_s,
             "needed": waiting.needed,
         }
@@ -264,7 +270,8 @@ class DecisionFiles:
                 raise ValueError("its query has another id")
             reasons = tuple(map(str, content["reasons"]))
             due, needed = float(content["answers_due_unix_s"]), int(content["needed"])
-            return Waiting(query_id, envelope, reasons, str(content["cost"]), due, needed)
+            costs = tuple(map(str, content.get("costs", ())))
+            return Waiting(query_id, envelope, reasons, str(content["cost"]), due, needed, costs)
         except (OSError, ValueError, KeyError, TypeError, binascii.Error, WireError) as error:
             raise ConfigurationError(f"{path}: {error}; remove this file: the node shows what waits again") from error
 

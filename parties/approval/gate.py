@@ -4,16 +4,22 @@ Nothing waits for a person but the answer: no mask key, reservation or contribut
 approval is looked up when the acceptance is made, and again before the charge, under the policy of that moment.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from parties.approval.costs import AttemptCosts
 from parties.approval.decisions import Decided, DecisionError, Decisions, Verdict
 from parties.approval.files import DecisionFiles, Waiting
 from parties.approval.reasons import ChargesOf, cost_without_approval, reasons
 from parties.history.history import History, Shown, What
 from parties.ledger.charges import Charge
+from parties.ledger.limits import Event
 from parties.policy import Policy
+from radofed.common.printing import local_time
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
+
+Held = Callable[[bytes], tuple[Sequence[Event], int]]
+"""What the ledger holds, and how many attempts of a query are among it: `Attempts.held_beside`."""
 
 
 class Gate:
@@ -25,9 +31,14 @@ class Gate:
         charges_of: ChargesOf,
         clock: Callable[[], float],
         files: DecisionFiles | None = None,
+        held: Held = lambda _: ((), 0),
     ) -> None:
-        """charges_of: of the ledger. clock: Unix seconds. files: where other users decide, if they do."""
+        """charges_of: of the ledger. clock: Unix seconds. files: where other users decide, if they do.
+
+        held: what the ledger holds, for the costs that these users are shown.
+        """
         self._history, self._charges_of, self._clock, self._files = history, charges_of, clock, files
+        self._held = held
         self._decisions = Decisions(history.database)
         # How many decisions there were on each query that waits when it was last looked at.
         self._waiting: dict[bytes, int] = {}
@@ -102,7 +113,18 @@ class Gate:
                 why = [event.details["reasons"] for event in events if event.what is What.WAITS][-1]
                 needed = policy.approval.approvers
                 cost = "unknown" if each.charge is None else str(each.charge)
-                self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed))
+                costs = self._cost_lines(each, query, policy)
+                self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed, costs))
+
+    def _cost_lines(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, ...]:
+        if shown.charge is None:
+            return ()
+        events, recorded = self._held(shown.query_id)
+        limits = policy.limits.of_ledger
+        now = self._clock()
+        costs = AttemptCosts.of(shown.charge, query.max_attempts, limits, events, recorded, now)
+        # The file is not written again while the query waits.
+        return (*costs.lines(), f"counted {local_time(now)}; what was charged since is not in it")
 
     def _undecided(self, shown: Shown, policy: Policy) -> bool:
         return self._decisions.decided(shown.query_id, shown.learner, policy).verdict is Verdict.UNDECIDED

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dpcore.accounting.filters import total_loss
 from dpcore.numbers.decimals import upper_digits
 from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.state import LedgerState
@@ -30,10 +31,14 @@ class ScopeCost:
     limit_delta: float
 
     def __str__(self) -> str:
+        return self.words("it")
+
+    def words(self, what: str) -> str:
+        """In one line. what: "it" for an attempt, "them" for several."""
         cost = "no bound" if self.cost is None else f"epsilon {upper_digits(self.cost, 4)}"
         limit = f"{self.limit_epsilon:.4g} at delta {self.limit_delta:.4g}"
         spent = "more than any limit at that delta" if self.spent is None else upper_digits(self.spent, 4)
-        return f"{self.scope}: {cost}; with it, {spent} of {limit} is spent"
+        return f"{self.scope}: {cost}; with {what}, {spent} of {limit} is spent"
 
 
 def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:
@@ -41,12 +46,16 @@ def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:
     return [asdict(cost) for cost in costs(charge, state)]
 
 
-def costs(charge: Charge, state: LedgerState) -> list[ScopeCost]:
-    """What a charge costs in the scopes that it or a limit names, and what `state` leaves there, widest scope first."""
+def costs(charge: Charge, state: LedgerState, count: int = 1) -> list[ScopeCost]:
+    """What a charge costs in the scopes that it or a limit names, and what `state` leaves there, widest scope first.
+
+    count: of so many attempts together, which `state` contains. All attempts over one noised table are one release.
+    """
     same: dict[tuple[ScopeKind, float | None, float | None, float, float, float], list[str]] = {}
     for scope in state.scopes:
         loss = charge.bound(scope.scope)
-        cost = None if loss is None else _finite(scope.limit.spent(loss))
+        times = 1 if charge.epoch is not None else count
+        cost = None if loss is None else _finite(scope.limit.spent(total_loss([(loss, times)])))
         limit = scope.limit
         used, left = _finite(scope.held_epsilon), scope.remaining_epsilon
         figures = (scope.scope.kind, cost, used, left, float(limit.epsilon), float(limit.delta))

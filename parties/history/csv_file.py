@@ -10,7 +10,7 @@ from typing import Any
 from parties.history.reading import QueryRead
 from radofed.common.printing import printable
 
-_HEADER = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost")
+_HEADER = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost", "purpose")
 # A spreadsheet computes what begins like this; a learner chooses the text of predicates.
 _FORMULA = re.compile(r"^[=+\-@\t\r]")
 
@@ -37,6 +37,7 @@ def csv_of(queries: Iterable[QueryRead]) -> str:
             "" if each.shown.rows is None else each.shown.rows,
             each.bytes_out,
             each.cost,
+            each.shown.purpose,
         )
         writer.writerow(_cell(content) if isinstance(content, str) else content for content in row)
     return text.getvalue()

@@ -69,6 +69,14 @@ CREATE TABLE pauses (
 ) STRICT;
 """
 
+# Apart, and made where it is missing: files of versions up to 0.2.1 lack it, and those versions do not look at it.
+_PURPOSES = """
+CREATE TABLE IF NOT EXISTS purposes (
+    query_id BLOB PRIMARY KEY,       -- of a query that has one, as long as its words are kept
+    purpose TEXT NOT NULL
+) STRICT
+"""
+
 
 class HistoryFileError(ConfigurationError):
     """A file that is not this party's history, or that is damaged."""
@@ -132,7 +140,7 @@ class HistoryDatabase:
     def _check(self, connection: sqlite3.Connection, owner: dict[str, str], *, create: bool) -> None:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if not tables and create:
-            for statement in _TABLES.split(";\n"):
+            for statement in (*_TABLES.split(";\n"), _PURPOSES):
                 connection.execute(statement)
             connection.executemany("INSERT INTO identity VALUES (?, ?)", owner.items())
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -147,6 +155,7 @@ class HistoryDatabase:
         held = dict(connection.execute("SELECT key, value FROM identity"))
         if held != owner:
             raise HistoryFileError(self.path, f"it belongs to {held.get('party')!r} of {held.get('federation')!r}")
+        connection.execute(_PURPOSES)
 
     def close(self) -> None:
         """Close the file."""

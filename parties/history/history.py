@@ -64,7 +64,8 @@ class Shown:
     """A query that this party was shown.
 
     kind: empty if only the ledger knows the query. rows: of this party. charge: of one attempt, None if the query was
-    refused before that was known. words, envelope: None once they were kept for long enough.
+    refused before that was known. words, envelope: None once they were kept for long enough. purpose: as the learner
+    stated it; empty without one, or once it was kept for long enough.
     """
 
     query_id: bytes
@@ -77,6 +78,7 @@ class Shown:
     charge: Charge | None
     words: str | None
     envelope: Envelope | None
+    purpose: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ _FLAGS = {
 }
 _DETAILS_OF = "SELECT details FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
-envelope FROM queries"""
+(SELECT purpose FROM purposes WHERE purposes.query_id = queries.query_id), envelope FROM queries"""
 _WAITING = "WHERE is_waiting = 1 AND not_after_unix_s >= ?"
 _COUNTED = "SELECT count(*) FROM queries"
 # Beyond a number of rows or bytes, counted from the newest on: of each learner, and of all together.
@@ -159,6 +161,9 @@ class History:
                     "INSERT INTO queries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?)",
                     (opened.query_id, now_unix_s, *row, query.words, opened.envelope.to_bytes()),
                 )
+                if query.purpose:
+                    values = (opened.query_id, query.purpose)
+                    connection.execute("INSERT OR REPLACE INTO purposes VALUES (?, ?)", values)
                 self._since_forgotten += 1
             elif known[0] is None and bounds is not None:
                 connection.execute(
@@ -234,6 +239,9 @@ class History:
                     f"UPDATE queries SET words = NULL, envelope = NULL WHERE query_id IN ({beyond})",  # noqa: S608
                     (most,),
                 )
+            connection.execute(
+                "DELETE FROM purposes WHERE query_id NOT IN (SELECT query_id FROM queries WHERE words IS NOT NULL)"
+            )
             # A refusal of a query that a learner signed, and that could not be opened, has no query here.
             for table, kept in (("events", MOST_WITHOUT_CHARGE), ("decisions", 0)):
                 connection.execute(
@@ -337,7 +345,7 @@ class History:
 
 
 def _shown(row: tuple[Any, ...]) -> Shown:
-    query_id, at_unix_s, learner, kind, contents, not_after, rows, bounds, epoch, words, envelope = row
+    query_id, at_unix_s, learner, kind, contents, not_after, rows, bounds, epoch, words, purpose, envelope = row
     return Shown(
         query_id,
         at_unix_s,
@@ -349,4 +357,5 @@ def _shown(row: tuple[Any, ...]) -> Shown:
         None if bounds is None else read_charge(bounds, learner, epoch),
         words,
         None if envelope is None else Envelope.from_bytes(envelope),
+        purpose or "",
     )

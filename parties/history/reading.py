@@ -117,6 +117,7 @@ class QueryRead:
             "learner": shown.learner,
             "kind": shown.kind,
             "asked": self.words,
+            "purpose": shown.purpose or None,
             "decision": self.decision,
             "people": [
                 {

@@ -4,6 +4,7 @@ No value of a row is read: row counts are those that acceptances state anyway. N
 node may run meanwhile.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -120,7 +121,8 @@ class Report:
     """What a report on a period says.
 
     as_of_unix_s: up to when queries and charges count. rows: of this party in the last query that was shown, None
-    if none says. count: queries of the period; queries: the newest of them. bytes_out: encrypted bytes that left
+    if none says. count: queries of the period; queries: the newest of them. purposes: those that queries of the period
+    state, with the number of queries. bytes_out: encrypted bytes that left
     for queries of the period. charged: attempts that were charged within the period. has_last: whether one of a
     query was; more: how many more attempts like the last of them fit, None if any number does. chances: for whole
     records. exceptions: probability at most, with which a chance after is exceeded. right_guesses: of 100, within
@@ -140,6 +142,7 @@ class Report:
     queries: tuple[ReportedQuery, ...]
     askers: tuple[Asker, ...]
     decisions: tuple[tuple[str, int], ...]
+    purposes: tuple[tuple[str, int], ...]
     bytes_out: int
     charged: int
     last_charged: str | None
@@ -160,6 +163,11 @@ class Report:
     honest_parties: tuple[int, ...]
     head_entries: int
     head_digest: str
+
+    @property
+    def without_purpose(self) -> int:
+        """The number of queries of the period that state no purpose, or whose words are not kept any more."""
+        return self.count - sum(queries for _, queries in self.purposes)
 
     @property
     def record(self) -> ScopeBudget:
@@ -225,7 +233,7 @@ class Report:
             "decisions_without_policy": self.policies.unknown,
             "limits_changed": self.limits_changed,
             "limits_changed_in_period": self.limits_changed_in_period,
-            "purpose": None,
+            "purpose": [{"text": text, "queries": queries} for text, queries in self.purposes] or None,
             "ledger_entries": self.head_entries,
             "ledger_digest": self.head_digest,
         }
@@ -266,6 +274,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         queries=listed,
         askers=_askers(queries),
         decisions=_decisions(queries),
+        purposes=tuple(Counter(query.shown.purpose for query in queries if query.shown.purpose).most_common()),
         bytes_out=sum(query.bytes_out for query in queries),
         charged=len(within),
         last_charged=None if last is None else last.read.words,

@@ -56,6 +56,8 @@ def policy_words(policy: Policy) -> Iterator[str]:
         yield "Queries that leave whole records unprotected are refused" + (
             f"; the policy lists such a kind in vain: {', '.join(refused)}." if refused else "."
         )
+    if policy.purpose_required:
+        yield "Queries that state no purpose are refused."
     yield (
         f"This party answers only together with others: at least {policy.members_needed(1)} parties, itself included, "
         f"whose keys it has accepted. It assumes that up to {policy.assumed_colluders} of them work with the learner "

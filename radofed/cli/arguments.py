@@ -77,6 +77,13 @@ QuorumWait = Annotated[
         "ready. Default: as long as the phase lasts.",
     ),
 ]
+Purpose = Annotated[
+    str | None,
+    typer.Option(
+        help="What the answer is for, such as a study and its number: signed, and shown to whoever decides at a party. "
+        "At most 200 characters."
+    ),
+]
 HoldBack = Annotated[
     str | None,
     typer.Option(

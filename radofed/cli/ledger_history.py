@@ -57,6 +57,8 @@ def history(
 
 
 def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
+    from wire.asked import with_purpose
+
     if not queries:
         return "no query"
     header = ("time", "query", "learner", "asked", "decision", "cost")
@@ -66,7 +68,7 @@ def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
             local_time(each.shown.shown_at_unix_s),
             each.shown.query_id.hex()[:10],
             each.shown.learner or "unknown",
-            each.words,
+            with_purpose(each.words, each.shown.purpose),
             each.decision,
             each.cost_with_attempts,
         )

@@ -38,6 +38,7 @@ def pending(
     from parties.approval.files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
+    from wire.asked import purpose_line
     from wire.signed_fields import signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
@@ -51,6 +52,8 @@ def pending(
             "learner": each.shown.learner,
             "kind": each.shown.kind,
             "asked": each.words,
+            "purpose": each.shown.purpose or None,
+            "costs": None if each.costs is None else each.costs.to_dict(),
             "reasons": list(each.reasons),
             "shown_at_unix_s": each.shown.shown_at_unix_s,
             "answers_due_unix_s": each.answers_due_unix_s,
@@ -61,7 +64,10 @@ def pending(
         for each in found
     ]
     if full and found:
-        lines = [line for each in found for line in (f"query {each}", *signed_lines(each.signed))]
+        lines = []
+        for each in found:
+            costs = [] if each.costs is None else each.costs.lines()
+            lines += [f"query {each}", purpose_line(each.shown.purpose), *costs, *signed_lines(each.signed)]
         return Result({"pending": data}, in_lines(lines))
     return Result({"pending": data}, _table(found))
 
@@ -69,13 +75,16 @@ def pending(
 def _table(found: "list[Pending]") -> "RenderableType":
     if not found:
         return "no query waits for a decision"
-    header = ("query", "learner", "asked", "waits because", "answers due", "approvals")
+    from wire.asked import with_purpose
+
+    header = ("query", "learner", "asked", "may cost", "waits because", "answers due", "approvals")
     rows = []
     for each in found:
         row = (
             each.shown.query_id.hex()[:10],
             each.shown.learner,
-            each.words,
+            with_purpose(each.words, each.shown.purpose),
+            each.cost_words,
             "; ".join(each.reasons),
             local_time(each.answers_due_unix_s),
             f"{each.decided.counted} of {each.decided.needed}",
@@ -104,35 +113,44 @@ def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Resu
 
 
 def approve(
-    _output: Output, config: ConfigOption, query: QueryArgument, name: NameOption = "", reason: ReasonOption = ""
+    output: Output, config: ConfigOption, query: QueryArgument, name: NameOption = "", reason: ReasonOption = ""
 ) -> Result:
     """Approve a query that waits for a decision. It holds for each attempt that the query allows.
 
-    Prints every field of what was approved.
+    Says first what an attempt costs, and the most that all of them may cost. Prints every field of what was approved.
     """
-    return _decided(config, query, name, reason, approves=True)
+    return _decided(output, config, query, name, reason, approves=True)
 
 
 def refuse(
-    _output: Output, config: ConfigOption, query: QueryArgument, name: NameOption = "", reason: ReasonOption = ""
+    output: Output, config: ConfigOption, query: QueryArgument, name: NameOption = "", reason: ReasonOption = ""
 ) -> Result:
     """Refuse a query that waits for a decision. One refusal refuses it."""
-    return _decided(config, query, name, reason, approves=False)
+    return _decided(output, config, query, name, reason, approves=False)
 
 
-def _decided(config: "Path", query: str, name: str, reason: str, *, approves: bool) -> Result:
-    from parties.approval.deciding import decide
+def _decided(output: Output, config: "Path", query: str, name: str, reason: str, *, approves: bool) -> Result:
+    from parties.approval.deciding import costs_of, decide
     from parties.approval.decisions import Person
     from parties.approval.files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
+    from wire.asked import purpose_line
+    from wire.query import Query
     from wire.signed_fields import signed_lines
 
-    loaded = PartyConfig.load(config)
+    loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
-        return _left(files, query, name, reason, approves=approves)
+        return _left(output, files, query, name, reason, approves=approves)
     with HistoryReader(loaded) as reader:
-        found = reader.find(query)
+        found, costs = reader.find(query), None
+        if (envelope := found.shown.envelope) is not None:
+            asked = Query.from_bytes(envelope.payload)
+            costs = costs_of(reader, found.shown, asked, now, reader.ledger.merged_events(now))
+    if approves and costs is not None:
+        # Before it counts: a second approval, or the next one, may still be kept back.
+        for line in (purpose_line(found.shown.purpose), *costs.lines()):
+            output.note(line)
     query_id = found.shown.query_id.hex()
     decided = decide(loaded, query_id, Person.present(name), approves=approves, reason=reason)
     data = {
@@ -141,6 +159,8 @@ def _decided(config: "Path", query: str, name: str, reason: str, *, approves: bo
         "approvals": decided.counted,
         "approvals_needed": decided.needed,
         "people": [str(each) for each in decided.decisions],
+        "purpose": found.shown.purpose or None,
+        "costs": None if costs is None else costs.to_dict(),
     }
     # What was approved stays beside the approval, on the terminal and in a log of it.
     lines = [f"query {query_id}", *(signed_lines(found.signed) if approves else [])]
@@ -149,12 +169,17 @@ def _decided(config: "Path", query: str, name: str, reason: str, *, approves: bo
     return Result(data, in_lines(lines))
 
 
-def _left(files: "DecisionFiles", query: str, name: str, reason: str, *, approves: bool) -> Result:
+def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason: str, *, approves: bool) -> Result:
     """Leave this user's decision for the node, and wait for what it says of it."""
     from parties.approval.decisions import DecisionError
+    from wire.asked import purpose_line
+    from wire.query import Query
     from wire.signed_fields import signed_lines, signed_parts
 
     found = files.find(query)
+    if approves:
+        for line in (purpose_line(Query.from_bytes(found.envelope.payload).purpose), *found.costs):
+            output.note(line)
     try:
         since = files.leave(found.query_id, approves=approves, name=name, reason=reason)
     except OSError as error:
@@ -183,11 +208,14 @@ def _pending_in(files: "DecisionFiles", *, full: bool) -> Result:
         return Result({"pending": data}, "no query waits for a decision")
     if full:
         return Result({"pending": data}, in_lines([line for each in found for line in _lines_of(each)]))
-    header = ("query", "learner", "asked", "waits because", "answers due", "approvals needed")
+    from wire.asked import with_purpose
+
+    header = ("query", "learner", "asked", "may cost", "waits because", "answers due", "approvals needed")
     rows = []
     for each, shown in zip(found, data, strict=True):
         due, why = local_time(each.answers_due_unix_s), "; ".join(each.reasons)
-        rows.append((each.query_id.hex()[:10], shown["learner"], shown["asked"], why, due, str(each.needed)))
+        asked = with_purpose(shown["asked"], shown["purpose"] or "")
+        rows.append((each.query_id.hex()[:10], shown["learner"], asked, shown["cost"], why, due, str(each.needed)))
     return Result({"pending": data}, wrapped(header, rows, "`rado party explain QUERY` shows all that was signed"))
 
 
@@ -200,9 +228,11 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
         "query_id": waiting.query_id.hex(),
         "learner": query.learner,
         "kind": query.kind.name,
-        "asked": query.kind.words(),
+        "asked": query.words,
+        "purpose": query.purpose or None,
         "reasons": list(waiting.reasons),
         "cost": waiting.cost,
+        "cost_lines": list(waiting.costs),
         "answers_due_unix_s": waiting.answers_due_unix_s,
         "approvals_needed": waiting.needed,
         **({"signed": [part.to_dict() for part in signed_parts(waiting.envelope.payload)]} if full else {}),
@@ -218,6 +248,7 @@ def _lines_of(waiting: "Waiting") -> list[str]:
         f"query {waiting.query_id.hex()}",
         *Asked.of(Query.from_bytes(waiting.envelope.payload)).lines(),
         f"cost of an attempt, as this party's node counts it: {waiting.cost}",
+        *waiting.costs,
         *(f"waits because {reason}" for reason in waiting.reasons),
         f"answers due {local_time(waiting.answers_due_unix_s)}; {waiting.needed} approvals needed",
         *signed_lines(signed_parts(waiting.envelope.payload)),

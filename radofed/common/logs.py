@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line on standard error or in a file.
 
-Each line has an event and named fields. Fields are ids, counts, codes, durations and member names; no field may hold a
-row, a key or a plaintext. Tests search a whole run's logs for a canary row.
+Each line has an event and named fields. Fields are ids, counts, codes, durations, member names and the purpose that a
+learner states; no field may hold a row, a key or a plaintext. Tests search a whole run's logs for a canary row.
 """
 
 import logging

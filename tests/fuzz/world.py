@@ -144,7 +144,7 @@ def queries() -> tuple[Query, ...]:
         features=(Feature.FEATURE_MAPS.value,),
     )
     most = tuple(name for name in OWN_FEATURES if name not in (Feature.HELD_BACK, Feature.FEATURE_MAPS))
-    uses = ({"features": USUAL_FEATURES}, {"features": most, "quorum_wait_s": 5})
+    uses = ({"features": USUAL_FEATURES}, {"features": most, "quorum_wait_s": 5, "purpose": "Study 17"})
     bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
     return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
 

@@ -127,3 +127,16 @@ def test_a_run_may_ask_the_same_in_another_round(setting, tmp_path):
         source = SessionSource(session, tmp_path / "journal")
         digests = {source.answer(source.plan(REQUEST)).digest for _ in range(2)}
         assert (len(digests), asked(setting)) == (2, 2)
+
+
+def test_an_answer_for_another_purpose_is_found_with_that_purpose(setting):
+    """Parties agreed to that one."""
+    with setting.session() as session:
+        federation = Federation(SessionSource(session), SCHEMA, purpose="Study 17")
+        federation.statistic(["y == 1"], epsilon=EPSILON)
+        for purpose, said in (("", True), ("Study 18", True), ("Study 17", False)):
+            again = Federation(SessionSource(session), SCHEMA, purpose=purpose)
+            with pytest.raises(AskedBeforeError) as caught:
+                again.statistic(["y == 1"], epsilon=EPSILON)
+            assert ('the same for the purpose "Study 17" on' in str(caught.value)) == said
+        assert asked(setting) == 1

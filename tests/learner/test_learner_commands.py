@@ -4,12 +4,17 @@ import json
 import re
 from dataclasses import fields
 
+import numpy as np
 import pytest
+import typer
 
+from learner.model import Model
 from learner.progress import ASK_WHETHER_READY
 from learner.requests import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RADOS, Terms
 from learner.session import Session
+from radofed.cli.commands import app
 from radofed.cli.entry_point import run
+from tests.learner.random_maps import STATEMENT
 from tests.learner.setting import ROWS
 from tests.learner.totals import SCHEMA
 from wire.errors import Code
@@ -176,6 +181,51 @@ def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     assert code == 3, err
     (asked,) = setting.stub.submitted
     assert Query.from_bytes(asked.payload).quorum_wait_s == 30
+
+
+@pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate"])
+def test_a_purpose_is_signed_into_the_query(setting, learner, command):
+    trained = learner.directory / "trained.json"
+    Model(np.zeros(SCHEMA.d), SCHEMA, "mean-variance", bytes(32), STATEMENT).save(trained)
+    setting.stub.phases = [Phase.ANSWERING]
+    purpose = ("--purpose", "Study 17: \u00e9tude", "--timeout-s", "0.2")
+    shared = ("--schema", str(learner.directory / "schema.toml"), "--epsilon", "1", "--max-rows", "10000", *purpose)
+    model = str(learner.directory / "model.json")
+    asked = {
+        "query": lambda: learner.query(*purpose),
+        "statistic": lambda: learner("statistic", "y == 1", *shared),
+        "train": lambda: learner("train", "--estimator", "newton", "--output", model, *shared),
+        "histogram": lambda: learner("histogram", "age", *shared),
+        "quantiles": lambda: learner("quantiles", "age", *shared),
+        "evaluate": lambda: learner("evaluate", str(trained), "--epsilon", "1", "--max-rows", "10000", *purpose),
+    }
+    code, _, err = asked[command]()
+    assert code == 3, err
+    (sent,) = setting.stub.submitted
+    assert Query.from_bytes(sent.payload).purpose == "Study 17: \u00e9tude"
+    assert learner.json("history")[1]["data"]["queries"][0]["purpose"] == "Study 17: \u00e9tude"
+    assert 'purpose: "Study 17: \u00e9tude"' in " ".join(learner("history")[1].split())
+
+
+@pytest.mark.parametrize("command", ["query", "statistic", "train"])
+def test_a_purpose_that_cannot_be_shown_is_refused_before_anything_is_asked(setting, learner, command):
+    shared = ("--schema", str(learner.directory / "schema.toml"), "--epsilon", "1", "--purpose", "a\u202eb")
+    model = str(learner.directory / "model.json")
+    asked = {
+        "query": ("query", "--design", "moments", *shared),
+        "statistic": ("statistic", "y == 1", *shared),
+        "train": ("train", "--estimator", "newton", "--output", model, *shared),
+    }
+    code, _, err = learner(*asked[command])
+    assert (code, setting.stub.submitted) == (4, [])
+    assert "a purpose has 1 to 200 printable characters" in err
+
+
+def test_every_command_that_asks_has_the_options_of_a_query():
+    """One grammar: what has --quorum-wait has --purpose."""
+    for command in typer.main.get_command(app).commands["learner"].commands.values():
+        names = {name for option in command.params for name in option.opts}
+        assert ("--quorum-wait" in names) == ("--purpose" in names), command.name
 
 
 def test_a_quorum_wait_of_nothing_is_refused(setting, learner):

@@ -7,6 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.session import AttemptLostError
+from rado.v1 import query_pb2
 from tests.learner.setting import ROWS
 from tests.learner.totals import REQUEST
 from wire.envelopes import Kind, SigningKey
@@ -148,6 +149,19 @@ def test_a_quorum_wait_is_named_as_a_feature_exactly_where_it_is_asked_for(setti
     setting.stub.features = [setting.world.features(name, USUAL_FEATURES) for name in ROWS]
     with pytest.raises(WireError, match="quorum-wait") as caught:
         session.plan(replace(REQUEST, quorum_wait_s=30))
+    assert caught.value.code is Code.FEATURE_MISSING
+
+
+def test_a_purpose_is_named_as_a_feature_exactly_where_one_is_stated(setting, session):
+    """A query without one has the bytes that it had before there were purposes, which older nodes read."""
+    query = session.plan(replace(REQUEST, purpose="Study 17")).query
+    assert (query.features, query.purpose) == (tuple(sorted((*USUAL_FEATURES, Feature.PURPOSE))), "Study 17")
+    without = query_pb2.Query.FromString(session.plan(REQUEST).query.to_bytes())
+    assert "purpose" not in [field.name for field, _ in without.ListFields()]
+    assert Feature.PURPOSE not in without.features
+    setting.stub.features = [setting.world.features(name, USUAL_FEATURES) for name in ROWS]
+    with pytest.raises(WireError, match="purpose") as caught:
+        session.plan(replace(REQUEST, purpose="Study 17"))
     assert caught.value.code is Code.FEATURE_MISSING
 
 

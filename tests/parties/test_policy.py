@@ -177,6 +177,7 @@ def test_a_pinned_name_under_another_key_is_refused(world):
         ({"learners": []}, Code.POLICY_LEARNER),
         ({"designs": ["plain"]}, Code.POLICY_DESIGN),
         ({"allow_unprotected": False}, Code.POLICY_UNPROTECTED),
+        ({"purpose_required": True}, Code.POLICY_PURPOSE),
         ({"limits": {"rados_per_query": 19}}, Code.POLICY_LIMITS),
         ({"limits": {"delta_per_query": "1e-7"}}, Code.POLICY_LIMITS),
         ({"limits": {"attempts_per_query": 2}}, Code.POLICY_LIMITS),
@@ -190,6 +191,11 @@ def test_each_rule_refuses_with_its_code(world, changes, code):
     with pytest.raises(WireError) as caught:
         check(world, world.policy(**changes))
     assert caught.value.code is code
+
+
+def test_a_required_purpose_is_any_purpose(world):
+    """What it says is for people."""
+    check(world, world.policy(purpose_required=True), world.query(features=("purpose",), purpose="x"))
 
 
 def test_limits_admit_their_own_value(world):

@@ -105,6 +105,7 @@ def test_other_kinds_of_query(roster, name):
     assert opened.query_id.hex() == vector["query_id"]
     assert opened.query.to_bytes() == opened.envelope.payload
     assert opened.query.quorum_wait_s == (30 if "quorum" in name else 0)
+    assert bool(opened.query.purpose) == ("purpose" in name)
     lengths = {"moments": 4, "statistic": 2, "statistic, Laplace": 1, "gradient": 2, "gradient, in a basis": 2}
     lengths["moments, of the training part"] = lengths["moments, mapped"] = 4
     lengths["statistic, mapped"] = 2
@@ -265,7 +266,7 @@ def test_statements_of_the_features(roster):
     assert open_retry(envelope(vector["Retry"]), opened, roster).attempt == 2
     # Those of the version that made the vectors.
     stated = open_features(envelope(vector["Features"]), roster)[0].features
-    assert stated == tuple(feature for feature in OWN_FEATURES if feature != Feature.QUESTION)
+    assert stated == tuple(name for name in OWN_FEATURES if name not in {Feature.QUESTION, Feature.PURPOSE})
     challenge, _ = open_challenge(envelope(vector["Challenge"]), roster)
     witness, member = open_witness(envelope(vector["Witness"]), roster)
     assert (witness.nonce, witness.subject, member.name) == (challenge.nonce, "a", "b")

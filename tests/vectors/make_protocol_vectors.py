@@ -25,6 +25,7 @@ from rado.v1 import cohort_pb2, envelope_pb2, query_pb2, roster_pb2
 
 HERE = Path(__file__).resolve().parent
 NOW = 1_790_000_000
+PURPOSE = "Study 17: \u00e9tude de la gen\u00e8se, \u7814\u7a76"
 ROLES = {
     "Roster": "federation",
     "Query": "learner",
@@ -410,6 +411,11 @@ KINDS = {
         "features": ["quorum-wait"],
         "plain fields": {"quorum_wait_s": 30},
     },
+    "plain, with a purpose": {
+        "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
+        "features": ["purpose"],
+        "plain fields": {"purpose": PURPOSE},
+    },
 }
 
 
@@ -628,6 +634,16 @@ def bad_queries():
     yield ask("a field that nobody knows", "FIELD_UNKNOWN", suffix=b"\x98\x06\x01")
     yield ask("a quorum wait without its feature", "QUERY_INVALID", quorum_wait_s=30)
     yield ask("the feature of a quorum wait without one", "QUERY_INVALID", features=["quorum-wait"])
+    yield ask("a purpose without its feature", "QUERY_INVALID", purpose=PURPOSE)
+    yield ask("the feature of a purpose without one", "QUERY_INVALID", features=["purpose"])
+    for name, text in (
+        ("a purpose of 201 characters", "x" * 201),
+        ("a purpose of two lines", "study 17\nstudy 18"),
+        ("a purpose that changes its direction", "study \u202e17"),
+        ("a purpose that ends with a space", "study 17 "),
+        ("a purpose of another space", "study\u00a017"),
+    ):
+        yield ask(name, "QUERY_INVALID", features=["purpose"], purpose=text)
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
     yield ask("signed as a roster", "SIGNATURE_INVALID", domain={"domain_kind": "Roster"})
     yield ask("signed in another role", "SIGNATURE_INVALID", domain={"role": "party"})

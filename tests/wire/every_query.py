@@ -156,6 +156,7 @@ def every_query(world: World) -> dict[str, Query]:
     return made | {
         "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
         "moments after a quorum": _query(world, kinds()["moments"], quorum_wait_s=20),
+        "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),
     }
 
 
@@ -175,6 +176,7 @@ def _query(world: World, kind: object, **changes) -> Query:
         Feature.HELD_BACK: "held_back" in changes,
         Feature.FEATURE_MAPS: "feature_map" in changes,
         Feature.QUORUM_WAIT: "quorum_wait_s" in changes,
+        Feature.PURPOSE: "purpose" in changes,
         Feature.BOUND_TOTALS: True,
     }
     nonce = bytes(range(16))

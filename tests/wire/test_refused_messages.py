@@ -10,6 +10,7 @@ import pytest
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import Encoding
 from dpcore.queries.base import MAX_PARTIES, MAX_VALUES
+from learner.requests import MomentsRequest
 from rado.v1 import cohort_pb2, party_service_pb2, query_pb2
 from tests.learner.totals import FEDERATION, World
 from wire.binding import Binding, OpeningSecret, montgomery_key
@@ -22,6 +23,7 @@ from wire.query import (
     CLOCK_SKEW_S,
     MAX_ATTEMPTS,
     MAX_PHASE_S,
+    MAX_PURPOSE,
     MAX_QUERY_BYTES,
     Cancel,
     PaillierKey,
@@ -395,6 +397,39 @@ def test_a_query_has_a_quorum_wait_exactly_if_it_says_so(opened):
     refused(lambda: replace(query, quorum_wait_s=1), Code.QUERY_INVALID)
     refused(lambda: replace(query, features=feature), Code.QUERY_INVALID)
     refused(lambda: replace(query, features=feature, quorum_wait_s=MAX_PHASE_S + 1), Code.QUERY_INVALID)
+
+
+def test_a_query_has_a_purpose_exactly_if_it_says_so(opened):
+    query, feature = opened.query, (Feature.PURPOSE.value,)
+    assert replace(query, features=feature, purpose="\u7814" * MAX_PURPOSE).purpose == "\u7814" * MAX_PURPOSE
+    refused(lambda: replace(query, purpose="Study 17"), Code.QUERY_INVALID)
+    refused(lambda: replace(query, features=feature), Code.QUERY_INVALID)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * (MAX_PURPOSE + 1),
+        " study",
+        "study ",
+        " ",
+        "a\nb",
+        "a\tb",
+        "a\x1b[2Jb",
+        "a\u202eb",
+        "a\u2066b",
+        "a\u200fb",
+        "a\u2028b",
+        "a\u00a0b",
+        "a\ufeffb",
+        "a\ue000b",
+    ],
+)
+def test_a_purpose_is_one_line_of_what_people_can_see(opened, text):
+    fields = {"features": (Feature.PURPOSE.value,), "purpose": text}
+    refused(lambda: replace(opened.query, **fields), Code.QUERY_INVALID, "a purpose has 1 to 200 printable characters")
+    with pytest.raises(ConfigurationError, match="a purpose has 1 to 200 printable characters"):
+        MomentsRequest(opened.query.schema, epsilon=Fraction(1), purpose=text)
 
 
 def test_a_query_s_features_are_well_formed(opened):

@@ -105,9 +105,10 @@ def terms_of(
     colluders: int | None,
     max_rows: int | None,
     quorum_wait_s: int | None,
+    purpose: str | None,
 ) -> dict[str, Any]:
     """The options of `learner.requests.Terms` that are given."""
     from learner import asked_training
 
     given = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows, "quorum_wait": quorum_wait_s}
-    return asked_training.terms_of(given)
+    return asked_training.terms_of({**given, "purpose": purpose})

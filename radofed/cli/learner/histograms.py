@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
-from radofed.cli.arguments import AskAgain, CohortMin, Colluders, MaxRows, QuorumWait, Reuse, Timeout, WouldAccept
+from radofed.cli.arguments import (
+    AskAgain,
+    CohortMin,
+    Colluders,
+    MaxRows,
+    Purpose,
+    QuorumWait,
+    Reuse,
+    Timeout,
+    WouldAccept,
+)
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import asked_federation, question_result, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
@@ -69,6 +79,7 @@ def histogram(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
+    purpose: Purpose = None,
     timeout_s: Timeout = None,
 ) -> Result:
     """Show how the values of columns are distributed over the parties' rows.
@@ -119,6 +130,7 @@ def quantiles(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
+    purpose: Purpose = None,
     timeout_s: Timeout = None,
 ) -> Result:
     """Estimate quantiles of columns over the parties' rows.
@@ -164,6 +176,7 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
         "ask_again",
         "reuse",
         "would_accept",
+        "purpose",
     ):
         if given[name]:
             option = name.replace("_", "-")

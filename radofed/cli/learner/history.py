@@ -51,6 +51,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
+    from wire.asked import with_purpose
+
     if not found:
         return "no query"
     header = ("time", "query", "asked", "outcome", "cohort")
@@ -59,7 +61,7 @@ def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
         row = (
             local_time(each.asked.created_at_unix_s),
             each.query_id.hex()[:10],
-            each.asked.words,
+            with_purpose(each.asked.words, each.asked.purpose),
             each.outcome,
             ", ".join(each.cohort or ()),
         )

@@ -13,6 +13,7 @@ from radofed.cli.arguments import (
     HoldBack,
     MaxRows,
     OldEstimator,
+    Purpose,
     QuorumWait,
     Reuse,
     Timeout,
@@ -105,6 +106,7 @@ def train(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
+    purpose: Purpose = None,
     timeout_s: Timeout = None,
 ) -> Result:
     """Train a model on a release, or by queries.
@@ -126,7 +128,7 @@ def train(
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
         asks = {"--config": config, "--schema": schema, "--epsilon": epsilon, "--rounds": rounds, "--journal": journal}
-        asks["--hold-back"] = hold_back
+        asks["--hold-back"], asks["--purpose"] = hold_back, purpose
         if odd := [option for option, value in asks.items() if value is not None]:
             raise ConfigurationError(f"{name} learns from a release and takes no {odd[0]}; leave it out")
         if release is None:
@@ -232,6 +234,7 @@ def evaluate(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
+    purpose: Purpose = None,
     timeout_s: Timeout = None,
 ) -> Result:
     """Measure a model on the parties' rows.
@@ -251,7 +254,7 @@ def evaluate(
         check_new(calibrated)
         check_directory(calibrated)
     loaded = Model.load(model)
-    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
+    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, purpose)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
     with asked_federation(
@@ -312,6 +315,7 @@ def statistic(
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     quorum_wait: QuorumWait = None,
+    purpose: Purpose = None,
     timeout_s: Timeout = None,
 ) -> Result:
     """Estimate how often predicates hold in the parties' rows.
@@ -330,7 +334,7 @@ def statistic(
     predicates = tuple(parse(text) for text in predicate)
     # Check before connecting.
     check(predicates, shared)
-    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait)
+    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, purpose)
     with asked_federation(
         output, config, shared, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
     ) as federation:

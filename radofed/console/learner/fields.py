@@ -17,12 +17,13 @@ CHOICES: Mapping[str, Sequence[str]] = {
 USUAL = "moments"
 
 _ROWS = ("rows", "parties", "party_rows")
-_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait")
+_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait", "purpose")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
 _NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "output_format", "debug"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",
+    "purpose",
     *_ROWS,
     "statistic",
     "rados",

@@ -21,7 +21,7 @@ from learner.config import LearnerConfig
 from learner.estimators import class_of
 from learner.federation import Federation
 from learner.history import LearnerHistory
-from learner.planning import Plan, cohort_sizes
+from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
 from learner.request_options import request_of as query_request
 from learner.requests import Request
@@ -214,7 +214,7 @@ class Planning:
 
     def _terms(self, values: Mapping[str, str]) -> dict[str, Any]:
         """The options of `rado learner query` that hold for each query of an estimator, and for statistics."""
-        own = {"cohort_min", "colluders", "max_rows", "quorum_wait"}
+        own = {"cohort_min", "colluders", "max_rows", "quorum_wait", "purpose"}
         texts = {name: text for name, text in values.items() if name in own}
         given = parsed(self._query, texts, config=str(self._file), schema=str(self._file))
         return {name: given[name] for name in own}
@@ -255,13 +255,14 @@ class Planning:
         if planned.needed_epsilon is not None:
             texts["epsilon"] = planned.needed_epsilon
         warning = planned.cost.warning or ""
-        said = [each for each in planned.sentences() if each != f"Warning: {warning}"]
+        purpose = [purpose_sentence(texts["purpose"])] if "purpose" in texts else []
+        said = [*purpose, *(each for each in planned.sentences() if each != f"Warning: {warning}")]
         prepared = PreparedTraining(fields.what, texts, schema, said, warning, parties.asked, notes)
         return self._trainings.prepare(prepared)
 
     def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """The command that asks what the page does not ask."""
-        given = [f"--{name}={values[name]}" for name in ("schema", "epsilon", "delta") if values[name]]
+        given = [f"--{name}={values[name]}" for name in ("schema", "epsilon", "delta", "purpose") if values[name]]
         shared = ["--config", str(self._file), *given]
         if fields.what == STATISTIC:
             return shlex.join(["rado", "learner", "statistic", *values["statistic"].splitlines(), *shared])
@@ -272,7 +273,7 @@ class Planning:
 
     def _evaluation(self, fields: PlanFields, values: Mapping[str, str]) -> dict[str, Any]:
         """The command that measures the model, and whether its training may hold rows back."""
-        given = [f"--{name}={values[name]}" for name in ("epsilon", "delta") if values[name]]
+        given = [f"--{name}={values[name]}" for name in ("epsilon", "delta", "purpose") if values[name]]
         asks = ["rado", "learner", "evaluate", _MODEL, "--config", str(self._file), *given]
         # A guarantee needs a known number of rows, which a part of them does not have.
         guarantees = "require_rows" in inspect.signature(class_of(fields.what)).parameters

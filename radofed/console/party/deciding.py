@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from parties.approval.costs import ASSUMED
 from parties.approval.deciding import decide as record_decision
 from parties.approval.deciding import pending as find_pending
 from parties.approval.decisions import DecisionError, Person, Verdict
@@ -106,6 +107,7 @@ def _in_full(config: PartyConfig, visit: Visit, problem: str) -> Answer:
         "asked": asked,
         "predicates": None if asked is None or not asked.predicates else _Predicates.of(asked, first),
         "explanation": explanation,
+        "cost_assumed": ASSUMED,
         "signed": explanation.signed if explanation else found.signed,
         "unexplained": unexplained,
         "is_open": explanation is not None and explanation.decided.verdict is Verdict.UNDECIDED,

@@ -89,6 +89,31 @@ def test_predicates_are_forgotten_before_the_rest(history, opened):
     assert new.query.nonce in content
 
 
+def test_a_purpose_is_kept_as_long_as_the_words(history, opened):
+    stated = {"features": ("purpose",), "purpose": "Study of rare things"}
+    old, new, none = opened(**stated), opened(**stated), opened()
+    for query, second in ((old, 100.0), (new, 200.0), (none, 200.0)):
+        history.shown(query, rows=1, charge=None, now_unix_s=second)
+    assert [each.purpose for each in history.page(Page())] == ["", *["Study of rare things"] * 2]
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=150.0)
+    found = {each.query_id: each.purpose for each in history.page(Page())}
+    assert found == {old.query_id: "", new.query_id: "Study of rare things", none.query_id: ""}
+    history.forget(whole_before_unix_s=250.0, predicates_before_unix_s=250.0)
+    assert b"rare things" not in history.database.path.read_bytes()
+
+
+def test_a_history_of_before_there_were_purposes_gets_them(tmp_path, history, opened):
+    history.database.close()
+    with closing(sqlite3.connect(history.database.path)) as connection:
+        connection.execute("DROP TABLE purposes")
+    database = HistoryDatabase(history.database.path, federation="clinics", party="ada", create=False)
+    later = History(database)
+    query = opened(features=("purpose",), purpose="Study 17")
+    later.shown(query, rows=1, charge=None, now_unix_s=1.0)
+    assert [each.purpose for each in later.page(Page())] == ["Study 17"]
+    database.close()
+
+
 def test_queries_without_a_charge_do_not_fill_the_disk(history, opened, monkeypatch):
     monkeypatch.setattr(limits, "MOST_WITHOUT_CHARGE", 4)
     queries = [opened() for _ in range(8)]

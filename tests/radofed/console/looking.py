@@ -14,6 +14,12 @@ LOOKED_AT = {NARROW, WIDE}
 VIOLATIONS = """rules => axe.run({resultTypes: ["violations"], rules}).then(found => found.violations.map(
     each => [each.id, each.help, ...each.nodes.map(node => node.html)]))"""
 
+# Parts of a page that are wider than what is seen of them, as a table whose texts do not wrap.
+SCROLLING = """[...document.querySelectorAll("main, main *")]
+    .filter(each => ["auto", "scroll"].includes(getComputedStyle(each).overflowX))
+    .filter(each => each.scrollWidth > each.clientWidth)
+    .map(each => each.outerHTML.slice(0, 300))"""
+
 
 @contextmanager
 def visiting(browser, access, **options):
@@ -59,6 +65,10 @@ def check_page(page) -> None:
             assert found == [], found
         # Nothing makes the page itself wider than the window.
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width == NARROW:
+            # Nor does a part of it scroll sideways, where a fingerprint would be cut.
+            scrolling = page.evaluate(SCROLLING)
+            assert scrolling == [], scrolling
     page.set_viewport_size({"width": WIDE, "height": 900})
 
 

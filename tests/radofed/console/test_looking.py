@@ -35,6 +35,12 @@ def test_a_page_that_is_wider_than_the_window_is_found(page):
         check_page(page)
 
 
+def test_a_part_that_scrolls_sideways_on_a_narrow_screen_is_found(page):
+    page.set_content(PAGE.format("<div style='overflow-x: auto' tabindex=0><p style='width: 500px'>wide</p></div>"))
+    with pytest.raises(AssertionError, match="wide"):
+        check_page(page)
+
+
 def test_a_sound_page_passes(page):
     page.set_content(PAGE.format("<p>A sentence.</p>"))
     check_page(page)

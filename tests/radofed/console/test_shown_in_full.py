@@ -3,6 +3,8 @@
 tests/wire/test_signed_fields.py: that these lines change with every field.
 """
 
+import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -109,6 +111,62 @@ def test_the_page_on_which_a_person_decides_shows_all_of_every_kind(desk):
             assert 'value="approve"' in page
             assert envelope.payload_hash.hex() in page
             check_page(page, envelope)
+
+
+def words(printed: str) -> str:
+    """The words of an output, without the frames and breaks of a table."""
+    return " ".join(printed.split())
+
+
+def test_a_terminal_says_purpose_and_what_all_attempts_may_cost(desk, capsys):
+    """Before a person decides, beside the approval, and afterwards."""
+    purpose, name = '<b>Study</b> "17"', "moments for a purpose"
+    query = replace(every_query(desk.world)[name], purpose=purpose, max_attempts=3)
+    envelope = desk.world.ask(query)
+    desk.ada.go(envelope)
+    query_id, stated = envelope.payload_hash.hex(), 'purpose, as the learner states it: "<b>Study</b> \\"17\\""'
+    desk.run("party", "explain", query_id, "--format", "json")
+    explained = json.loads(capsys.readouterr().out)["data"]
+    (one,), (most,) = explained["costs"], explained["most_costs"]
+    assert (explained["attempts"], explained["attempts_admitted"], explained["asked"]["purpose"]) == (3, 3, purpose)
+    assert one["cost"] < most["cost"] <= 3 * one["cost"]
+    assert one["spent"] < most["spent"]
+    line = f"most that all 3 attempts may cost together, whole records: epsilon {most['cost']:.4g}; with them, "
+    desk.run("party", "explain", query_id)
+    printed = capsys.readouterr().out
+    assert (stated in printed, line in printed, "over the same rows as now" in printed) == (True, True, True)
+    desk.run("party", "pending")
+    printed = words(capsys.readouterr().out)
+    figure = f"epsilon {one['cost']:.4g}, at most epsilon {most['cost']:.4g} in 3 attempts"
+    assert {"may", "cost", "3", "attempts", "purpose:"} <= set(printed.split())
+    desk.run("party", "pending", "--format", "json")
+    waiting = {each["query_id"]: each for each in json.loads(capsys.readouterr().out)["data"]["pending"]}
+    shown = waiting[query_id]
+    assert (shown["purpose"], shown["costs"]["most_costs"]) == (purpose, [most])
+    desk.run("party", "pending", "--full")
+    assert (stated in (printed := capsys.readouterr().out), line in printed) == (True, True)
+    with serving(party_views(desk.config)) as access:
+        caller = Caller(access.link)
+        assert caller.enter() == 303
+        page, waiting = caller.ask(f"queries/{query_id}")[2], caller.ask("pending")[2]
+        assert purpose not in page + waiting
+        escaped = "<q><bdi>&lt;b&gt;Study&lt;/b&gt; &#34;17&#34;</bdi></q>"
+        assert (escaped in page, escaped in waiting) == (True, True)
+        assert "Most that all 3 attempts may cost together, in epsilon" in page
+        assert (figure in page, figure in waiting) == (True, True)
+    desk.run("party", "approve", query_id, "--format", "json")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["data"]["costs"]["most_costs"] == [most]
+    assert (stated in captured.err, line in captured.err) == (True, True)
+    desk.run("ledger", "history", query_id)
+    assert stated in capsys.readouterr().out
+    desk.run("ledger", "history", "--csv")
+    assert '"<b>Study</b> ""17"""' in capsys.readouterr().out
+    desk.run("ledger", "history")
+    assert "purpose:" in words(capsys.readouterr().out)
+    page = render(report_of(desk.ada))
+    assert purpose not in page
+    assert f"{escaped} (1 query)" in page
 
 
 def test_what_was_approved_is_printed_beside_the_approval(desk, capsys):
