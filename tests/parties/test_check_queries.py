@@ -139,7 +139,7 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     small = look(12)
     assert small.status == "advice"
     assert small.detail == "at 12 rows and delta 1e-06 not even a query of 1 rado has a finite bound"
-    assert small.fix == "Provide at least 20 rows, or a delta_per_query above 0.00024."
+    assert small.fix == "Provide at least 20 rows, or a delta_per_query above 0.00025."
     assert look(18).status == "advice"
     enough = look(20)
     assert (enough.status, enough.detail) == (
