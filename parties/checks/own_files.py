@@ -128,7 +128,7 @@ def _dp_feat(run: Run) -> None:
     elif not found.largest:
         run.add(
             "dp-feat",
-            f"{at} even 1 rado costs epsilon {upper_digits(found.one_rado, 3)}; the policy allows {float(epsilon):g}",
+            f"{at} even 1 rado costs epsilon {upper_digits(found.one_rado, 4)}; the policy allows {float(epsilon):g}",
             "Raise epsilon, or provide more rows.",
         )
     else:

@@ -149,6 +149,6 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
     dear = look(20)
     assert dear.status == "advice"
-    assert "even 1 rado costs epsilon 2.99; the policy allows 2" in dear.detail
+    assert "even 1 rado costs epsilon 2.994; the policy allows 2" in dear.detail
     replace_in(policy, '"dp-feat"', '"moments"')
     assert look(20).status == "ok"
