@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.transforms import fast_length, self_convolved
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
+from dpcore.numbers.decimals import upper_digits
 
 # An epsilon beyond this bounds nothing (e^150 to one), and cut tails are weighed with its exponential.
 LARGEST_EPSILON = 150.0
@@ -79,9 +80,8 @@ class DeltaTooSmallError(PlanError):
 
     def __init__(self, *, delta: float, smallest_delta: float) -> None:
         self.delta, self.smallest_delta = delta, smallest_delta
-        super().__init__(
-            f"delta {delta:.3g} is too small to count for this many rados: choose {smallest_delta:.1g} or more"
-        )
+        least = upper_digits(smallest_delta, 1)
+        super().__init__(f"delta {delta:.3g} is too small to count for this many rados: choose {least} or more")
 
 
 @dataclass(frozen=True)

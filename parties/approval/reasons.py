@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
+from dpcore.numbers.decimals import upper_digits
 from dpcore.predicates.notation import described, parse
 from parties.approval.decisions import Decisions, Verdict
 from parties.ledger.charges import Charge
@@ -35,12 +36,12 @@ def reasons(rules: ApprovalRules, query: Query, charge: Charge, before: Fraction
         found.append("an attempt has no bound for whole records, and such queries need approval")
     elif least is not None and before + query.max_attempts * epsilon >= least:
         attempts = f"in each of {query.max_attempts} attempts" if query.max_attempts > 1 else "in its one attempt"
-        so_far = (
-            f", after {float(before):.6g} that {query.learner!r} spent since its last approval" if before > 0 else ""
-        )
+        costs, so_far = upper_digits(float(epsilon), 6), ""
+        if before > 0:
+            spent = upper_digits(float(before), 6)
+            so_far = f", after {spent} that {query.learner!r} spent since its last approval"
         found.append(
-            f"it may cost epsilon {float(epsilon):.6g} {attempts}{so_far}, and people approve from a sum of "
-            f"{float(least):.6g} on"
+            f"it may cost epsilon {costs} {attempts}{so_far}, and people approve from a sum of {float(least):.6g} on"
         )
     if rules.admitted_predicates is not None:
         found += _unlisted(query, rules.admitted_predicates)

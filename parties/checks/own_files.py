@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dpcore.accounting.dp_feat import dp_feat_range
 from dpcore.errors import PlanError
+from dpcore.numbers.decimals import upper_digits
 from dpcore.records.schema import differences
 from parties.approval.files import DecisionFiles
 from parties.checks.run import CheckFailedError, Run
@@ -121,12 +122,13 @@ def _dp_feat(run: Run) -> None:
         run.add(
             "dp-feat",
             f"{at} not even a query of 1 rado has a finite bound",
-            f"Provide at least {found.rows_needed} rows, or a delta_per_query above {found.delta_needed:.2g}.",
+            f"Provide at least {found.rows_needed} rows, or a delta_per_query above "
+            f"{upper_digits(found.delta_needed, 2)}.",
         )
     elif not found.largest:
         run.add(
             "dp-feat",
-            f"{at} even 1 rado costs epsilon {found.one_rado:.3g}; the policy allows {float(epsilon):g}",
+            f"{at} even 1 rado costs epsilon {upper_digits(found.one_rado, 4)}; the policy allows {float(epsilon):g}",
             "Raise epsilon, or provide more rows.",
         )
     else:

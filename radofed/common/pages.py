@@ -65,7 +65,7 @@ def number(value: float) -> str:
 
 
 def seldom(probability: float) -> str:
-    """A small probability, also as one case of so many, never fewer cases than it says."""
+    """A bound on a small probability, rounded up, also as one case of so many, never fewer cases than it says."""
     if not 0 < probability < 1:
         return f"{probability:.4g}"
-    return f"{probability:.4g} (1 in {math.floor(round(1 / probability, 6)):,})"
+    return f"{upper_digits(probability, 4)} (1 in {math.floor(round(1 / probability, 6)):,})"

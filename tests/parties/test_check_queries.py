@@ -139,7 +139,7 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     small = look(12)
     assert small.status == "advice"
     assert small.detail == "at 12 rows and delta 1e-06 not even a query of 1 rado has a finite bound"
-    assert small.fix == "Provide at least 20 rows, or a delta_per_query above 0.00024."
+    assert small.fix == "Provide at least 20 rows, or a delta_per_query above 0.00025."
     assert look(18).status == "advice"
     enough = look(20)
     assert (enough.status, enough.detail) == (
@@ -149,6 +149,6 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
     dear = look(20)
     assert dear.status == "advice"
-    assert "even 1 rado costs epsilon 2.99; the policy allows 2" in dear.detail
+    assert "even 1 rado costs epsilon 2.994; the policy allows 2" in dear.detail
     replace_in(policy, '"dp-feat"', '"moments"')
     assert look(20).status == "ok"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from learner.requests import StatisticRequest
 from parties.answering.witnesses import ASK_AGAIN_S, ASK_DAILY_S, LOOK_EVERY_S
 from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
 from parties.policy import Policy
+from tests.exact_losses import NOTHING, Exact, laplace_batch
 from tests.parties.party_world import SCHEMA, make_records
 from tests.simulation.lies import Lies
 from tests.simulation.machine import Machines
@@ -46,6 +48,7 @@ from wire.status import Phase
 from wire.witness import Witness
 
 QUICK_ROUNDS = 4
+LIMIT_DELTA = 1e-3
 
 
 @dataclass
@@ -139,7 +142,11 @@ class Federation:
                     "learners": [{"name": LEARNER, "signing_key": fingerprint(self.keys.learner.public_bytes)}],
                     "designs": ["statistic"],
                     "approval": {"everything": name == self.asks},
-                    "limits": {"epsilon": f"{float(self.limit):g}", "delta": "1e-3", "unbounded_queries": 0},
+                    "limits": {
+                        "epsilon": f"{float(self.limit):g}",
+                        "delta": f"{LIMIT_DELTA:g}",
+                        "unbounded_queries": 0,
+                    },
                 }
             )
         return self._policies[name]
@@ -204,6 +211,10 @@ class Federation:
             spent = party.ledger.state().scopes[0].spent_epsilon
             if spent > float(self.limit) and name not in self.set_back:
                 raise ViolationError("no ledger is overdrawn", f"{name} spent {spent} of {self.limit}")
+            # By another accountant than the ledger's, of all that left.
+            delta = answers(len(sent), len(self.names)).delta(float(self.limit))
+            if delta > LIMIT_DELTA and name not in self.set_back:
+                raise ViolationError("no ledger is overdrawn", f"{name} has delta {delta} at epsilon {self.limit}")
             self.coalition.check_charges(name, self._charges_of(party))
             if faults := party.ledger.verify():
                 raise ViolationError("ledgers are sound", f"{name}: {faults[0]}")
@@ -523,6 +534,17 @@ class Federation:
             status = self.coordinator.core.get(query_id).round
             raise ViolationError("a healed federation answers", f"{status.phase.name}: {status.code} {status.detail}")
         self.happened["progress"] += 1
+
+
+@cache
+def answers(count: int, values: int) -> Exact:
+    """The exact privacy loss of so many answers to `Federation.ask`, over `values` predicates that may all change.
+
+    The scale of the Laplace noise is values / EPSILON, for values in [0, 1].
+    """
+    if count == 0:
+        return NOTHING
+    return answers(count - 1, values) + laplace_batch([1] * values, values / float(EPSILON))
 
 
 def one_hot(federation: Federation):

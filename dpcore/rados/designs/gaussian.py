@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.accounting.sensitivity import edge_squared
 from dpcore.errors import PlanError
+from dpcore.numbers.decimals import lower_digits
 from dpcore.rados.designs.base import HALF, RadoDesign, check_fraction
 from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.support import check_support, pooled_inclusion
@@ -31,7 +32,7 @@ class RareInclusionError(PlanError):
         most = chance / LEAST_CHANCE
         super().__init__(
             f"a record enters some rado with probability {chance:.3g} and delta is {delta:.3g}, which would hide a "
-            f"record released without noise: choose a larger support, or a delta of at most {most:.1g}"
+            f"record released without noise: choose a larger support, or a delta of at most {lower_digits(most, 1)}"
         )
 
 

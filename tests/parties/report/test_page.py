@@ -241,7 +241,8 @@ def test_every_rule_of_a_policy_has_its_words():
 
 
 @pytest.mark.parametrize(
-    ("probability", "said"), [(1e-3, "0.001 (1 in 1,000)"), (0.0, "0"), (1.0, "1"), (0.3, "0.3 (1 in 3)")]
+    ("probability", "said"),
+    [(1e-3, "0.001 (1 in 1,000)"), (0.0, "0"), (1.0, "1"), (0.3, "0.3 (1 in 3)"), (1 / 3, "0.3334 (1 in 3)")],
 )
 def test_small_probabilities_in_words(probability, said):
     assert seldom(probability) == said
