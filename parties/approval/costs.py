@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpcore.numbers.decimals import upper_digits
 from parties.history.costs import ScopeCost, costs
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, LedgerLimits
@@ -99,4 +100,4 @@ def _with(charge: Charge, events: Sequence[Event], count: int, now: float) -> li
 
 
 def _figure(cost: ScopeCost) -> str:
-    return "no bound" if cost.cost is None else f"epsilon {cost.cost:.4g}"
+    return "no bound" if cost.cost is None else f"epsilon {upper_digits(cost.cost, 4)}"

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from dpcore.numbers.decimals import lower_digits, upper_digits
 from learner.config import LearnerConfig
 from learner.session import QueryEndedError, Session
 from radofed.console.party.views import party_views
@@ -108,11 +109,11 @@ def test_the_budget_is_that_of_the_ledger(federation, page, access, approved):
     found = ledger(federation)
     record = found["scopes"][0]
     cells = page.get_by_role("row").filter(has_text="whole records").inner_text()
-    assert f"{record['spent_epsilon']:.4g}" in cells
-    assert f"{record['remaining_epsilon']:.4g}" in cells
+    assert upper_digits(record["spent_epsilon"], 4) in cells
+    assert lower_digits(record["remaining_epsilon"], 4) in cells
     assert f"Room for about {found['more_like_the_last']['lifetime']} more" in main(page)
     plot = page.locator("svg").first
-    assert f"{record['spent_epsilon']:.4g} on" in plot.locator("desc").inner_html()
+    assert f"{upper_digits(record['spent_epsilon'], 4)} on" in plot.locator("desc").inner_html()
     check_page(page)
 
 
