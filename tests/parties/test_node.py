@@ -78,6 +78,18 @@ def test_a_charge_pays_for_polls(federation):
         assert node._lifecycle._on_worked == node._pace.worked
 
 
+def test_a_node_that_answers_nothing_forgets_too(federation, monkeypatch):
+    """What comes meanwhile is noted, so that it must be bounded meanwhile."""
+    with PartyNode(config(federation)) as node:
+        forgotten = []
+        monkeypatch.setattr(node._history, "forget", lambda **_: forgotten.append(True))
+        monkeypatch.setattr(node._lifecycle, "end_expired", lambda: forgotten.append(False))
+        node._answered = False
+        node._tidy()
+        assert forgotten
+        assert all(forgotten)
+
+
 def test_two_nodes_cannot_use_one_state_directory(federation):
     first = PartyNode(config(federation))
     with pytest.raises(ConfigurationError, match="another party node"):
