@@ -151,8 +151,7 @@ class SessionSource:
         # On disk here, then in the journal, then sent: every query in the journal can be followed.
         query_id = self._session.prepare(plan)
         self._record(asked, query_id)
-        self._note(f"round {self._next + 1}: sending query {query_id.hex()[:16]}")
-        return self._followed(query_id)
+        return self._followed(query_id, "sending")
 
     def _before(self, plan: Plan) -> AskedBefore | None:
         """The earlier query whose answer is to be used. A run may ask the same again in another round of its own."""
@@ -170,7 +169,7 @@ class SessionSource:
         self._record(asked, earlier.query_id)
         self._note(f"round {self._next + 1}: {earlier.words}; nothing is charged for it")
         if earlier.release is None:
-            return self._followed(earlier.query_id)
+            return self._followed(earlier.query_id, "following")
         return self._session.fetch(earlier.query_id)
 
     def _note_other_parties(self, plan: Plan) -> None:
@@ -185,12 +184,17 @@ class SessionSource:
         words = "; ".join(f"{what}: {listed(sorted(names))}" for what, names in changes if names)
         self._note(f"round {self._next + 1} asks other parties than the round before ({words})")
 
-    def _followed(self, query_id: bytes) -> Release:
+    def _followed(self, query_id: bytes, verb: str) -> Release:
+        """Send a query and follow it. verb: what is noted of it, unless the display names it: a round is one line."""
+        number, digits = self._next + 1, query_id.hex()[:16]
+        if self._on_status is not None or not self._session.shows_progress:
+            self._note(f"round {number}: {verb} query {digits}")
         # It may be sent from here on, so it counts until its total is opened.
         self._unopened.append(query_id)
         self._session.send(query_id)
         try:
-            self._session.watch(query_id, self._on_status, self._timeout_s)
+            label = f"round {number}, query {digits}"
+            self._session.watch(query_id, self._on_status, self._timeout_s, label=label)
         except AttemptLostError as error:
             raise RoundLostError(str(error), self._session.attempts(query_id)) from error
         release = self._session.fetch(query_id)
@@ -219,9 +223,8 @@ class SessionSource:
         if released:
             self._note(f"round {self._next + 1}: already answered, query {query_id.hex()[:16]}")
             return self._session.fetch(query_id)
-        self._note(f"round {self._next + 1}: following query {query_id.hex()[:16]}")
         try:
-            return self._followed(query_id)
+            return self._followed(query_id, "following")
         except WireError as error:
             # The query ended without a total: this learner opened nothing, and the round may be sent again. The ended
             # query stays in the journal, as its attempts may have been charged, also if the coordinator says that all

@@ -47,14 +47,17 @@ class Display(Protocol):
 
 
 class Lines:
-    """A line for the end of a query, such as in a log; while it lasts, one for a change now and then, and for none."""
+    """A line for the end of a query, such as in a log; while it lasts, one for a change now and then, and for none.
+
+    A query that is no longer followed before its end leaves its last state, if that was not written.
+    """
 
     refresh_s: float | None = None
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """stream: by default standard error. clock: monotonic seconds."""
         self._stream, self._clock = stream, clock
-        self._state = ""
+        self._state = self._unwritten = ""
         self._shown_at: float | None = None
 
     def show(self, state: str, times: str, *, last: bool) -> None:
@@ -65,13 +68,21 @@ class Lines:
         quiet = REPEAT_AFTER_S if state == self._state else CHANGE_AFTER_S
         if last or now - self._shown_at >= quiet:
             self._state, self._shown_at = state, now
-            stream = self._stream or sys.stderr
-            stream.write(f"{state}{times}\n")
-            stream.flush()
+            self._write(f"{state}{times}")
+        elif state != self._state:
+            self._unwritten = f"{state}{times}"
 
     def end(self) -> None:
         """See `Display`."""
+        if self._unwritten:
+            self._write(self._unwritten)
         self._state, self._shown_at = "", None
+
+    def _write(self, line: str) -> None:
+        stream = self._stream or sys.stderr
+        stream.write(f"{line}\n")
+        stream.flush()
+        self._unwritten = ""
 
 
 class TerminalLine:
@@ -144,9 +155,9 @@ def command_display() -> Display:
 class QueryProgress:
     """Shows each status of a query, with how long it has been waited for in its phase."""
 
-    def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: monotonic seconds."""
-        self._display, self._clock = display, clock
+    def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic, label: str = "") -> None:
+        """clock: monotonic seconds. label: what begins each line, such as the round that the query answers."""
+        self._display, self._clock, self._label = display, clock, f"{label}: " if label else ""
         self._phase: tuple[int, Phase] | None = None
         self._since = 0.0
 
@@ -155,18 +166,18 @@ class QueryProgress:
         now = self._clock()
         if (status.attempt, status.phase) != self._phase:
             self._phase, self._since = (status.attempt, status.phase), now
-        state = printable(progress_sentence(status))
+        state = printable(f"{self._label}{progress_sentence(status)}")
         self._display.show(state, _times(status, now - self._since), last=status.phase.is_terminal)
 
 
 @contextmanager
-def shown_on(display: Display | None) -> Iterator[Callable[[QueryStatus], None] | None]:
-    """A callback that shows a query's statuses until the block ends; None without a display."""
+def shown_on(display: Display | None, label: str = "") -> Iterator[Callable[[QueryStatus], None] | None]:
+    """A callback that shows a query's statuses until the block ends; None without a display. label: begins a line."""
     if display is None:
         yield None
         return
     try:
-        yield QueryProgress(display)
+        yield QueryProgress(display, label=label)
     finally:
         display.end()
 

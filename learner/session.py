@@ -362,6 +362,11 @@ class Session:
             f"{float(query.delta):g}, because every attempt counts."
         )
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether it shows the progress of queries by itself."""
+        return self._display is not None
+
     def attempts(self, query_id: bytes) -> int:
         """How many attempts of a query may have a total, as far as this learner signed them.
 
@@ -380,11 +385,13 @@ class Session:
         timeout_s: float | None = None,
         *,
         retries: int = 0,
+        label: str = "",
     ) -> QueryStatus:
         """Follow a query until its total is complete, and return its last status.
 
         on_status: called with each status that differs from the last, instead of the session's own display. retries:
-        how many attempts to start without asking after an attempt is lost; each is charged.
+        how many attempts to start without asking after an attempt is lost; each is charged. label: begins each line of
+        the display.
 
         Raises QueryEndedError with the query's code and detail if it fails, AttemptLostError if an attempt is lost and
         no retry is left (the query waits), TimedOutError after `timeout_s` (the query continues) or after the query's
@@ -392,7 +399,7 @@ class Session:
         """
         check_timeout(timeout_s)
         display = self._display if on_status is None else None
-        with shown_on(display) as show:
+        with shown_on(display, label) as show:
             refresh_s = None if display is None else display.refresh_s
             return self._followed(query_id, on_status or show, timeout_s, retries, refresh_s or LONG_POLL_S)
 

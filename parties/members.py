@@ -1,17 +1,19 @@
-"""The members of the roster, and what a party's policy says of each."""
+"""The members of the roster and those that left, and what a party's policy says of each."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from parties.policy import Policy
 from wire.envelopes import fingerprint
-from wire.roster import Member, Role, Roster
+from wire.roster import Member, Role, Roster, members_that_left
 
 
 @dataclass(frozen=True)
 class MemberRow:
-    """A member of the roster. trust: what this party's policy says about it. rows_at_least: None if not stated.
+    """A member of a roster. trust: what this party's policy says about it. rows_at_least: None if not stated.
 
     digits: of its key, for people to read to each other. digits and fingerprint are empty if it signs nothing.
+    left_after: the last version that this party saw of the roster with it, if the newest is without it; None if not.
     """
 
     role: str
@@ -20,11 +22,20 @@ class MemberRow:
     trust: str
     rows_at_least: int | None
     digits: str
+    left_after: int | None = None
 
 
-def members_of(roster: Roster, policy: Policy, own_name: str) -> tuple[MemberRow, ...]:
-    """Every member, in the roster's order."""
-    return tuple(_member(member, policy, own_name, roster) for member in roster.members)
+def members_of(roster: Roster, policy: Policy, own_name: str, former: Iterable[Roster] = ()) -> tuple[MemberRow, ...]:
+    """Every member in the roster's order, then those of former rosters that left: they may have answered with it."""
+    left = (
+        replace(
+            _member(member, policy, own_name, roster),
+            trust=f"left after version {version} of the roster",
+            left_after=version,
+        )
+        for member, version in members_that_left(roster, former)
+    )
+    return (*(_member(member, policy, own_name, roster) for member in roster.members), *left)
 
 
 def _member(member: Member, policy: Policy, own_name: str, roster: Roster) -> MemberRow:

@@ -151,6 +151,21 @@ class PartyNode:
             # Whether the rows were accepted cannot be known.
             return {Reason.STATE_UNREADABLE: str(error)}
 
+    def _held_by(self) -> str:
+        """What keeps this party from answering, in words, for the history."""
+        found = []
+        try:
+            pause = self._pauses.present()
+        except RadofedError:
+            found.append("could not read whether it was paused")
+        else:
+            found += [] if pause is None else [f"was paused by {pause.by}"]
+        if Reason.STATE_UNREADABLE in self._row_faults():
+            found.append("could not read its state")
+        if not self._guard.may_answer:
+            found.append("waited until its privacy ledger was confirmed")
+        return f"this party {' and '.join(found) or 'was just resumed'}"
+
     def _is_paused(self) -> bool:
         try:
             pause = self._pauses.present()
@@ -316,11 +331,14 @@ class PartyNode:
             "coordinator": self._config.coordinator,
             "last_contact_unix_s": self._contact_unix_s,
             "ledger_confirmed": self._guard.may_answer,
-            "paused": None if pause is None else {"since_unix_s": pause.since_unix_s, "by": pause.by},
+            "paused": None
+            if pause is None
+            else {"since_unix_s": pause.since_unix_s, "by": pause.by, "unanswered": self._pauses.unanswered(pause)},
             "waiting_for_people": self._history.count_waiting(time.time()),
             "unverified": self._shown.unverified.status(),
             "rows": self._lifecycle.party.records.rows,
             "usable_rows": self._row_guard.counts.usable,
+            "changed_cells": dict(self._row_guard.counts.changed or {}),
             "rows_not_accepted": {reason.value: sentence for reason, sentence in self._row_faults().items()},
             "data": self.data.status(),
             "configuration": settings_of(self._config),
@@ -413,14 +431,14 @@ class PartyNode:
             except Exception as error:  # noqa: BLE001 - a party must not silently stop polling
                 pause_s = next(waits)
                 self._log.exception("polling failed", error=type(error).__name__)
-            if self._answered:
-                self._end_expired()
+            self._tidy()
             self._stop.wait(pause_s)
 
-    def _end_expired(self) -> None:
-        """End what has expired, also while the coordinator is out of reach or no longer knows this party."""
+    def _tidy(self) -> None:
+        """End what has expired, also while the coordinator is out of reach or no longer knows this party; forget."""
         try:
-            self._lifecycle.end_expired()
+            if self._answered:
+                self._lifecycle.end_expired()
             self._forget()
         except Exception as error:  # noqa: BLE001 - tried again after the next poll
             self._log.warning("expired attempts not ended", error=type(error).__name__, reason=str(error))
@@ -484,7 +502,7 @@ class PartyNode:
     def _take(self, batch: WorkBatch) -> bool:
         """Answer challenges, and take work once the ledger is confirmed. Returns whether some of it was junk.
 
-        Before the ledger is confirmed nothing is answered, ended or released.
+        While this party must not answer, nothing is answered, ended or released, and what is asked is noted.
         """
         unverified = self._guard.answer(batch.challenges, self._poll_client)
         if unverified:
@@ -493,14 +511,13 @@ class PartyNode:
         is_same = self._was_held == (is_held := bool(self._row_faults()))
         if self._may_answer and self._answered and is_same and not self._lifecycle.gate.has_news():
             return self._shown.take(batch) or unverified > 0
-        # Once it may answer, or its rows are held or no longer are, and once a person has decided, it looks at all open
-        # queries again.
-        self._was_held, self._answered = is_held, self._may_answer
-        if self._answered:
+        # Once it may answer, once it must not, once its rows are held or no longer are, and once a person has decided,
+        # it looks at all open queries again.
+        before, self._answered, self._was_held = self._answered, self._may_answer, is_held
+        if self._answered or before:
             self._shown.restart()
-        else:
-            self._shown.skip(batch.cursor)
-        return unverified > 0
+            return unverified > 0
+        return self._shown.hold(batch, self._held_by()) or unverified > 0
 
 
 def _decision_files(config: PartyConfig) -> DecisionFiles | None:

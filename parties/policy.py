@@ -131,6 +131,9 @@ class DataLimits(Configuration):
     `"1"` allows any."""
     largest_drop_in_rows: Annotated[Exact, Field(le=1)] = Fraction(1, 4)
     """Largest share by which rows, or usable rows, may be fewer than when the party answered last. `"1"` allows any."""
+    largest_rise_in_changed_cells: Annotated[Exact, Field(le=1)] = Fraction(1, 4)
+    """Largest share of a feature's cells by which more may be replaced, set to 0 or clipped by the schema's policies
+    than when the party answered last. `"1"` allows any."""
 
 
 class ApprovalRules(Configuration):

@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.config import PartyConfig
+from radofed.common.files.faults import in_words
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import BY_UMASK, write_durably
+from radofed.common.files.writing import BY_UMASK, make_directory, write_durably
 from radofed.common.logs import Log
 from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
-from wire.roster import Roster, open_roster
+from wire.roster import Roster, members_that_left, open_roster
 
 _FILE = "roster.signed"
 _ROSTER = FileKind(
@@ -21,6 +22,10 @@ _ROSTER = FileKind(
     limit_bytes=4 << 20,
     decides=True,
 )
+_FORMER = FileKind(with_remedy("remove it: members that left are then not listed"), limit_bytes=4 << 20)
+_FORMER_DIRECTORY = "former-rosters"
+MOST_FORMER = 64
+"""Former rosters that are kept, the newest: only those with a member that the next one is without."""
 # A member signed what says so: the roster may have been renewed since this party last fetched it.
 _RENEWED = frozenset({Code.ROSTER_STALE, Code.ROSTER_EXPIRED})
 # No member that this party knows signed it: one may have joined since, or a coordinator shows junk.
@@ -125,6 +130,8 @@ class Rosters:
                 return False
             if known is not None and roster.version == known.version:
                 return False
+            if known is not None and self._envelope is not None and members_that_left(roster, [known]):
+                self._keep(known.version, self._envelope)
             temporary = self._path.with_name(f".{_FILE}.new")
             write_durably(self._path, envelope.to_bytes(), mode=BY_UMASK, temporary=temporary)
             self._envelope, self._roster = envelope, roster
@@ -133,6 +140,28 @@ class Rosters:
                 "roster accepted", version=roster.version, members=len(roster.members), expires=roster.expiry_date
             )
             return True
+
+    def _keep(self, version: int, envelope: Envelope) -> None:
+        """Keep a roster whose members are not all in the next one: people ask who was in the federation."""
+        directory = self._path.parent / _FORMER_DIRECTORY
+        try:
+            make_directory(directory, self._path.parent)
+            # With as many digits as any version has: names are in the order of versions.
+            write_durably(directory / f"{version:019}.signed", envelope.to_bytes(), mode=BY_UMASK)
+            for path in former_files(self._path.parent)[:-MOST_FORMER]:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            self._log.warning("former roster not kept", version=version, reason=in_words(error))
+
+    def former(self) -> list[Roster]:
+        """The former rosters that are kept, verified, oldest first. Raises ConfigurationError if one is damaged."""
+        found = []
+        for path in former_files(self._path.parent):
+            try:
+                found.append(self._open(Envelope.from_bytes(read_bytes(path, _FORMER))))
+            except WireError as error:
+                raise _FORMER.error(path, f"the former roster cannot be used ({error})") from error
+        return found
 
     def check(self, envelope: Envelope) -> Roster:
         """The roster of an envelope. Does not store it. Raises WireError if `offer` would reject it."""
@@ -148,10 +177,20 @@ class Rosters:
         return roster
 
 
+def former_files(state_directory: Path) -> list[Path]:
+    """The files of the former rosters that are kept, oldest first."""
+    return sorted((state_directory / _FORMER_DIRECTORY).glob("*.signed"))
+
+
+def known_rosters(config: PartyConfig) -> Rosters:
+    """The rosters that a party's node has stored. Raises ConfigurationError."""
+    key, log = load_public_key(config.federation_key), Log(f"party.{config.name}")
+    return Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log)
+
+
 def known_roster(config: PartyConfig) -> Roster | None:
     """The newest roster that a party's node has stored; None before the first. Raises ConfigurationError."""
-    key, log = load_public_key(config.federation_key), Log(f"party.{config.name}")
-    return Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log).known
+    return known_rosters(config).known
 
 
 def _check_newer(roster: Roster, known: Roster) -> None:

@@ -64,7 +64,12 @@ ROWS = Metric(
     "Rows that the node holds: those that are usable, and those that the schema's policies made zero vectors.",
     "`rado party status`", ("state",),
 )  # fmt: skip
-METRICS = (*SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING, ROWS)
+CHANGED_CELLS = Metric(
+    "rado_changed_cells_ratio", Kind.GAUGE,
+    "The largest share of a feature's cells that the schema's policies replaced, set to 0 or clipped.",
+    "`rado party status`",
+)  # fmt: skip
+METRICS = (*SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING, ROWS, CHANGED_CELLS)
 """All metrics of a party."""
 
 
@@ -172,6 +177,7 @@ class PartyWatch:
             held = self.loaded.rows()
             yield Sample(ROWS, held.usable, {"state": "usable"})
             yield Sample(ROWS, held.rows - held.usable, {"state": "unusable"})
+            yield Sample(CHANGED_CELLS, float(max(held.changed_shares.values(), default=0)))
             yield Sample(WAITING, self.loaded.history.count_waiting(self._clock()))
             yield from _remaining(self.loaded.ledger.state().scopes)
 

@@ -192,10 +192,12 @@ lifetime_per_query_s = {choices.lifetime_per_query_s:_}
 
 {_OPTIONAL_LIMITS}
 # How much this party's rows may change before a person has to accept them (rado party accept-rows): the largest share
-# that may be unusable, and the largest share by which they may be fewer than when the party answered last.
+# that may be unusable, the largest share by which they may be fewer than when the party answered last, and the largest
+# share of a feature's cells by which more may be replaced or clipped than then.
 # [data]
 # most_unusable_rows = "0.5"
 # largest_drop_in_rows = "0.25"
+# largest_rise_in_changed_cells = "0.25"
 
 # Learners that may ask, pinned by the fingerprints of their signing keys.
 {pinned}"""

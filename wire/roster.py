@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -214,6 +215,17 @@ def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: 
     if roster.version < at_least_version:
         raise WireError(Code.ROSTER_STALE, f"Version {roster.version} came after version {at_least_version}.")
     return roster
+
+
+def members_that_left(newest: Roster, older: Iterable[Roster]) -> list[tuple[Member, int]]:
+    """Members that the newest roster does not list with the same key, each with the last older version that does."""
+    present = {(member.role, member.name, member.signing_key) for member in newest.members}
+    left: dict[tuple[Role, str, bytes], tuple[Member, int]] = {}
+    for roster in sorted(older, key=lambda each: each.version):
+        for member in roster.members:
+            if (key := (member.role, member.name, member.signing_key)) not in present:
+                left[key] = member, roster.version
+    return list(left.values())
 
 
 def read_roster(file: Path, federation_key: bytes, kind: FileKind) -> tuple[Envelope, Roster]:

@@ -97,6 +97,17 @@ def changes(
     return tuple(sorted(found, key=lambda change: (_LOSSES[change.choice], -change.cells)))
 
 
+def changed_cells(schema: Schema, tallies: Sequence[Tally]) -> dict[str, int]:
+    """For each feature, how many of its cells have a value that is not theirs: replaced, set to 0 or clipped.
+
+    Cells that leave their row out are not among them. tallies: as for `changes`.
+    """
+    return {
+        feature.name: sum(change.cells for change in _changes(feature, tally, 0) if not change.leaves_out)
+        for feature, tally in zip(schema.features, tallies, strict=False)
+    }
+
+
 def main_cause(found: Sequence[Change]) -> str:
     """What left most rows out, as a clause; "" if no row is left out."""
     return found[0].sentence if found and found[0].leaves_out else ""

@@ -24,7 +24,7 @@ from learner.training import digest_of_releases
 from wire.asked import Asked
 from wire.envelopes import fingerprint, load_public_key
 from wire.errors import WireError
-from wire.roster import Member, Role, Roster
+from wire.roster import Role, Roster, members_that_left
 
 MOST_PREDICATES = 20
 """Predicates of a query that a report shows."""
@@ -318,13 +318,7 @@ def _members(roster: Roster, rosters: Sequence[Roster], releases: Sequence[Relea
     stated: dict[str, int] = {}
     for release in releases:
         stated |= release.party_rows
-    present = {(member.role, member.name, member.signing_key) for member in roster.members}
-    left: dict[tuple[Role, str, bytes], tuple[Member, int]] = {}
-    for each in sorted(rosters, key=lambda each: each.version):
-        for member in each.members:
-            if (key := (member.role, member.name, member.signing_key)) not in present:
-                left[key] = member, each.version
-    listed = [*((member, None) for member in roster.members), *left.values()]
+    listed = [*((member, None) for member in roster.members), *members_that_left(roster, rosters)]
     return tuple(
         MemberRow(
             role=member.role.value,

@@ -29,7 +29,7 @@ from parties.answering.withdrawals import Withdrawals
 from parties.approval.files import DecisionFiles
 from parties.approval.gate import Gate
 from parties.database import LedgerBusyError
-from parties.history.database import HistoryBusyError
+from parties.history.database import HistoryBusyError, HistoryFileError
 from parties.history.history import History, What
 from parties.history.policies import facts_of
 from parties.ledger.charges import Charge
@@ -200,6 +200,27 @@ class QueryLifecycle:
         except Exception as error:  # noqa: BLE001 - one query's failure must not stop the others
             self._log.error("contribution failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._withdraw(work, held, error, "the contribution failed")
+
+    def note_unanswered(self, work: Work, reason: str) -> bool:
+        """Note a query that comes while this party answers nothing. Nothing is reserved, charged or sent.
+
+        reason: why, in words. One that does not verify is not noted, and one that is noted is not read again. Bounded
+        as all queries without a charge are (History.forget). Returns False if it could not be noted now.
+        """
+        key = (work.query_id, work.attempt, What.UNANSWERED)
+        try:
+            if work.phase is not Phase.ANSWERING or not work.state.awaits_answer or self._history.has(*key):
+                return True
+            opened = self._open(work)
+            self._history.shown(opened, rows=self._party.records.rows, charge=None, now_unix_s=self._clock())
+            self._history.happened(*key, self._clock(), reason=reason)
+        except WireError as error:
+            self._log.refused("not verified", peer="coordinator", code=error.code, query=work.query_id)
+            return not may_pass(error)
+        except (HistoryBusyError, HistoryFileError) as error:
+            self._log.warning("history not written", query=work.query_id, reason=str(error))
+            return False
+        return True
 
     def held(self) -> set[bytes]:
         """The queries of which this party holds something that ends with the query."""

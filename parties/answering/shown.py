@@ -66,9 +66,21 @@ class ShownWork:
         """Look at all open queries again, from the next poll on."""
         self.cursor, self.is_sweeping, self._unlisted = 0, True, None
 
-    def skip(self, cursor: int) -> None:
-        """Follow the cursor without a look at what was shown."""
-        self.cursor, self.is_sweeping, self._unlisted = cursor, False, None
+    def hold(self, batch: WorkBatch, reason: str) -> bool:
+        """Follow the cursor while this party answers nothing: what a learner signed is noted, and nothing else is done.
+
+        reason: why nothing is answered, in words. Returns whether some of it was not signed, could not be read, or
+        could not be noted, which is shown again then. Raises as `take`.
+        """
+        self.cursor, self.is_sweeping, self._unlisted = batch.cursor, False, None
+
+        def note(signed: Iterable[Work]) -> bool:
+            return not [work for work in signed if not self._lifecycle.note_unanswered(work, reason)]
+
+        is_noted, is_junk = self._pass_on(batch, note)
+        if not is_noted:
+            self.restart()
+        return is_junk or not is_noted
 
     def follow_roster(self) -> None:
         """Look at all open queries again if one did not verify and there is a newer roster. Call it before a poll.
@@ -89,17 +101,22 @@ class ShownWork:
         """
         if self.is_sweeping and self._unlisted is None:
             self._unlisted = self._lifecycle.held()
-        if batch.unreadable:
-            self._note("UNREADABLE", batch.unreadable)
-        signed, others = self._verified(batch.work)
-        has_room = self._offer_all(signed)
-        if others:
-            again, others = self._look_again(others)
-            has_room = self._offer_all(again) and has_room
+        has_room, is_junk = self._pass_on(batch, self._offer_all)
         self._move(batch)
         if not has_room:
             self.restart()
-        return bool(others or batch.unreadable or not has_room)
+        return is_junk or not has_room
+
+    def _pass_on(self, batch: WorkBatch, take: Callable[[Iterable[Work]], bool]) -> tuple[bool, bool]:
+        """Give `take` what is signed, and note the rest. Returns whether it took all, and whether there is a rest."""
+        if batch.unreadable:
+            self._note("UNREADABLE", batch.unreadable)
+        signed, others = self._verified(batch.work)
+        has_taken = take(signed)
+        if others:
+            again, others = self._look_again(others)
+            has_taken = take(again) and has_taken
+        return has_taken, bool(others or batch.unreadable)
 
     def _verified(self, shown: Iterable[Work]) -> tuple[list[Work], list[tuple[Work, Code]]]:
         """The work that a learner signed; and the rest, with the code of what is wrong."""

@@ -133,9 +133,10 @@ class Gate:
         """Note that a query is over, if it waited: no one decided in time, so it counts as refused."""
         self._waiting.pop(query_id, None)
         if self._history.waits(query_id):
-            self._history.happened(
-                query_id, attempt, What.ENDED, self._clock(), reason="no one decided before the answers were due"
-            )
+            # Who decided may have decided late, as one of too few, or while this party was paused.
+            what = "it was not both decided on and answered" if self._decisions.of(query_id) else "no one decided"
+            reason = f"{what} before the answers were due"
+            self._history.happened(query_id, attempt, What.ENDED, self._clock(), reason=reason)
 
     def waiting(self) -> set[bytes]:
         """The queries that wait for a decision, as far as the history knows, also expired ones."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from parties.approval.decisions import LONGEST_TEXT, Person
 from parties.history.database import HistoryDatabase
+from parties.history.history import History
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,16 @@ class Pauses:
             connection.execute("INSERT INTO pauses VALUES (?, ?, ?, NULL, NULL)", row)
             return True
 
-    def resume(self, person: Person, now_unix_s: float) -> bool:
-        """End the pause, durably. Returns False if there was none."""
+    def resume(self, person: Person, now_unix_s: float) -> Pause | None:
+        """End the pause, durably. Returns it; None if there was none."""
         with self._database.transaction() as connection:
-            return bool(
-                connection.execute(
-                    "UPDATE pauses SET resumed_at_unix_s = ?, resumed_by = ? WHERE resumed_at_unix_s IS NULL",
-                    (now_unix_s, str(person)),
-                ).rowcount
+            ended = self.present()
+            connection.execute(
+                "UPDATE pauses SET resumed_at_unix_s = ?, resumed_by = ? WHERE resumed_at_unix_s IS NULL",
+                (now_unix_s, str(person)),
             )
+            return ended
+
+    def unanswered(self, pause: Pause) -> int:
+        """How many queries came since the pause began, and were not answered yet or at all."""
+        return History(self._database).count_unanswered(pause.since_unix_s)

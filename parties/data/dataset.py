@@ -4,14 +4,14 @@ The reports are for the party only. Of their contents, only the number of rows g
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.records.changed_cells import Change, changes, main_cause, summed
+from dpcore.records.changed_cells import Change, changed_cells, changes, main_cause, summed
 from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
@@ -30,9 +30,10 @@ class LoadReport:
     """Result of loading: numbers of rows and, for each feature, the numbers of cells that a policy changed.
 
     zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class. tallies: one per
-    feature, in the schema's order, then the label's. changes: the same by policy, what lost most first. digest: SHA-256
-    over all rows as encoded, in their order, and over their ids. It confirms a guess of all rows:
-    `PartySecret.data_digest` makes of it what people may read.
+    feature, in the schema's order, then the label's. changes: the same by policy, what lost most first. changed: by
+    feature, the cells whose value a policy replaced or clipped. digest: SHA-256 over all rows as encoded, in their
+    order, and over their ids. It confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may
+    read.
     """
 
     file: str
@@ -43,6 +44,7 @@ class LoadReport:
     tallies: tuple[Tally, ...]
     digest: bytes = field(repr=False)
     changes: tuple[Change, ...] = ()
+    changed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -208,4 +210,6 @@ class _Counted:
         parts = (self._schema.digest, *(each.digest() for each in self._hashes))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
         found = changes(self._schema, self._tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
-        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies, digest, found)
+        changed = changed_cells(self._schema, self._tallies)
+        counts = (self._rows, dropped, self._positive, negative)
+        return LoadReport(self._file, *counts, self._tallies, digest, found, changed)

@@ -1,9 +1,9 @@
-"""Keeps a party from answering with rows that lost their meaning: most are not usable, or many are gone.
+"""Keeps a party from answering with rows that lost their meaning: most are not usable, or many rows or cells are gone.
 
-An export that breaks still loads: a boolean written as 0 and 1 makes zero vectors, a filter in a query leaves 5,000
-rows of 1,000,000. Answers from such rows are charged like others. So the counts that were answered with last are kept
-in the state directory, and counts that are worse than the policy's [data] allows hold the party until a person accepts
-them.
+An export that breaks still loads: a boolean written as 0 and 1 makes zero vectors, or the value that its policy
+imputes; a filter in a query leaves 5,000 rows of 1,000,000. Answers from such rows are charged like others. So the
+counts that were answered with last are kept in the state directory, and counts that are worse than the policy's [data]
+allows hold the party until a person accepts them.
 
 A held party refuses what it would accept otherwise, with the code ROWS_NOT_ACCEPTED. That tells coordinator and learner
 one bit about its rows, whether they are beyond a limit of the policy; silence told the same of a party that is known to
@@ -13,6 +13,7 @@ run. No epsilon bounds it (docs/threat-model.md, P4).
 import json
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -33,33 +34,49 @@ ADVICE = (
     "rows (`rado party accept-rows`)"
 )
 _REMEDY = "remove it: the rows that the node loads then are what later ones are compared with"
-_KIND = FileKind(with_remedy(_REMEDY), limit_bytes=4096, decides=True)
+_KIND = FileKind(with_remedy(_REMEDY), limit_bytes=16 << 20, decides=True)
 
 
 @dataclass(frozen=True)
 class RowCounts:
-    """rows: of the table. usable: those that are not zero vectors."""
+    """rows: of the table. usable: those that are not zero vectors.
+
+    changed: for each feature, how many cells the schema's policies replaced, set to 0 or clipped; None if not known.
+    """
 
     rows: int
     usable: int
+    changed: Mapping[str, int] | None = None
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "RowCounts":
         """Of a file. Raises TypeError, ValueError."""
         found = cls(**content)
-        if not (type(found.rows) is int and type(found.usable) is int and 0 <= found.usable <= found.rows):
+        cells = {} if found.changed is None else dict(found.changed)
+        numbers = [found.usable, *cells.values()]
+        if type(found.rows) is not int or not all(type(each) is int and 0 <= each <= found.rows for each in numbers):
             raise ValueError("not the counts of a table")
         return found
 
     @classmethod
     def of(cls, report: LoadReport) -> "RowCounts":
         """The counts of a loaded table."""
-        return cls(report.rows, report.rows - report.zero_vectors)
+        return cls(report.rows, report.rows - report.zero_vectors, dict(report.changed))
 
     @property
     def unusable_share(self) -> Fraction:
         """Zero vectors among the rows."""
         return Fraction(self.rows - self.usable, self.rows)
+
+    @property
+    def changed_shares(self) -> dict[str, Fraction]:
+        """For each feature, the share of its cells that were replaced, set to 0 or clipped; empty if not known."""
+        return {name: Fraction(cells, self.rows) for name, cells in (self.changed or {}).items()}
+
+    def rises(self, before: "RowCounts") -> dict[str, Fraction]:
+        """By how much these shares are larger than before, for features that both have."""
+        known = before.changed_shares
+        return {name: share - known[name] for name, share in self.changed_shares.items() if name in known}
 
 
 @dataclass(frozen=True)
@@ -97,7 +114,25 @@ def faults(counts: RowCounts, known: Known | None, limits: DataLimits) -> dict[R
                     f"{_percent(limits.largest_drop_in_rows)}"
                 )
                 break
+        rises = counts.rises(known.counts)
+        limit = limits.largest_rise_in_changed_cells
+        if beyond := sorted((name for name, rise in rises.items() if rise > limit), key=lambda name: -rises[name]):
+            name, more = beyond[0], len(beyond) - 1
+            further = "" if not more else f" (and of {more} more {'feature' if more == 1 else 'features'})"
+            found[Reason.CELLS_CHANGED] = (
+                f"the schema's policies replace or clip {_percent(counts.changed_shares[name])} of the cells of "
+                f"feature {name!r}{further}, it was {_percent(known.counts.changed_shares[name])}, and the policy's "
+                f"largest_rise_in_changed_cells is {_percent(limit)}"
+            )
     return found
+
+
+def _is_more(counts: RowCounts, known: RowCounts) -> bool:
+    """Whether they say more than the known ones, and no feature lost more cells."""
+    if any(rise > 0 for rise in counts.rises(known).values()):
+        return False
+    is_same = (counts.rows, counts.usable) == (known.rows, known.usable)
+    return (counts.rows >= known.rows and counts.usable > known.usable) or (is_same and counts != known)
 
 
 def _percent(share: Fraction) -> str:
@@ -197,7 +232,7 @@ class RowGuard:
             return
         if known is None:
             self._save(Known(self._counts))
-        elif self._counts.rows >= known.counts.rows and self._counts.usable > known.counts.usable:
+        elif _is_more(self._counts, known.counts):
             self._save(Known(self._counts, known.accepted, known.accepted_by, known.accepted_at_unix_s))
 
     def _save(self, known: Known) -> None:

@@ -47,6 +47,7 @@ class What(StrEnum):
     CHARGED = "charged"
     UPLOADED = "uploaded"
     ENDED = "ended"
+    UNANSWERED = "not answered"
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after
 (SELECT purpose FROM purposes WHERE purposes.query_id = queries.query_id), envelope FROM queries"""
 _WAITING = "WHERE is_waiting = 1 AND not_after_unix_s >= ?"
 _COUNTED = "SELECT count(*) FROM queries"
+_COUNTED_UNANSWERED = """SELECT count(DISTINCT query_id) FROM events AS came WHERE what = ? AND at_unix_s >= ? AND
+NOT EXISTS (SELECT 1 FROM events WHERE query_id = came.query_id AND what <> ?)"""
 # Beyond a number of rows or bytes, counted from the newest on: of each learner, and of all together.
 _LEARNERS_OLDER = """SELECT query_id FROM (
     SELECT query_id, row_number() OVER (PARTITION BY learner ORDER BY shown_at_unix_s DESC) AS place
@@ -190,6 +193,19 @@ class History:
         if noted is None:
             self._since_forgotten += 1
             self._on_noted(what)
+
+    def has(self, query_id: bytes, attempt: int, what: What) -> bool:
+        """Whether an event is noted."""
+        with self.database.reading() as connection:
+            return connection.execute(_DETAILS_OF, (query_id, attempt, what.value)).fetchone() is not None
+
+    def count_unanswered(self, since_unix_s: float) -> int:
+        """How many queries came since then while this party answered nothing, and were not answered yet or at all."""
+        with self.database.reading() as connection:
+            found: tuple[int] = connection.execute(
+                _COUNTED_UNANSWERED, (What.UNANSWERED.value, since_unix_s, What.UNANSWERED.value)
+            ).fetchone()
+        return found[0]
 
     def data_digest(self, query_id: bytes, attempt: int) -> str:
         """The digest of the rows with which this party accepted an attempt; empty if that was not noted."""

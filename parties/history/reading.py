@@ -239,14 +239,20 @@ def _decision(
         return f"not answered: {ended.details['reason']}"
     if (waits := whats.get(What.WAITS)) is not None:
         if shown.not_after_unix_s < now_unix_s:
-            return "not answered: no one decided before it expired"
+            what = "it was not both decided on and answered" if decisions else "no one decided"
+            return f"not answered: {what} before it expired"
         return f"waits for a decision: {'; '.join(waits.details['reasons'])}{by_whom}"
-    return "not answered"
+    return _unanswered(whats)
 
 
 def _refusal(event: Happened) -> str:
     code = Code(event.details["code"])
     return f"{code.value}, {event.details['detail'] or CATALOGUE[code].sentence}"
+
+
+def _unanswered(whats: Mapping[What, Happened]) -> str:
+    event = whats.get(What.UNANSWERED)
+    return "not answered" if event is None else f"not answered: {event.details['reason']}"
 
 
 def _attempt(number: int, events: Sequence[Happened], recorded: RecordedCharge | None) -> AttemptRead:
@@ -284,4 +290,4 @@ def _outcome(whats: Mapping[What, Happened], *, is_charged: bool) -> str:
         return f"ended without a charge: {whats[What.ENDED].details['reason']}"
     if What.WAITS in whats:
         return "waits for a decision"
-    return "accepted" if What.ACCEPTED in whats else "not answered"
+    return "accepted" if What.ACCEPTED in whats else _unanswered(whats)

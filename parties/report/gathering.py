@@ -22,7 +22,7 @@ from parties.ledger.state import ScopeState, state_of
 from parties.members import MemberRow, members_of
 from parties.policy import Policy
 from parties.report.budgets import Period, ScopeBudget, budgets, charged_since
-from parties.rosters import known_roster
+from parties.rosters import known_rosters
 from wire.asked import Asked
 from wire.errors import CATALOGUE
 from wire.roster import Role
@@ -176,8 +176,8 @@ class Report:
 
     @property
     def parties(self) -> tuple[MemberRow, ...]:
-        """The parties of the roster."""
-        return tuple(member for member in self.members if member.role == Role.PARTY.value)
+        """The parties of the roster, without those that left."""
+        return tuple(each for each in self.members if each.role == Role.PARTY.value and each.left_after is None)
 
     @property
     def limits_changed(self) -> bool:
@@ -247,7 +247,8 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
     as_of = min(until_unix_s, now_unix_s)
     period = Period(since_unix_s, until_unix_s)
     Period(since_unix_s, as_of)
-    roster = known_roster(config)
+    rosters = known_rosters(config)
+    roster = rosters.known
     with HistoryReader(config) as reader:
         # A query that is shown meanwhile is outside of the pages, so that none moves.
         queries = list(reader.every(Page(since_unix_s=since_unix_s, until_unix_s=as_of)))
@@ -289,7 +290,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         right_guesses=None if state.unbounded_charged or not _limit_holds(record) else _right_guesses(record),
         roster_version=None if roster is None else roster.version,
         roster_expiry="" if roster is None else roster.expiry_date,
-        members=() if roster is None else members_of(roster, policy, config.name),
+        members=() if roster is None else members_of(roster, policy, config.name, rosters.former()),
         policy=policy,
         policies=policies,
         honest_parties=tuple(

@@ -74,6 +74,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
                         "trust": shared.TRUST[member.role],
                         "policy_of_this_party": member.trust,
                         "fingerprint": member.fingerprint or None,
+                        "left_after_roster": member.left_after,
                     }
                     for member in report.members
                 ],

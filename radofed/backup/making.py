@@ -94,6 +94,7 @@ def _add_party(contents: Contents, config: "PartyConfig") -> None:
     from parties.copies import history_copy, ledger_copy
     from parties.data.row_guard import FILE as ROWS_FILE
     from parties.history.database import FILE as HISTORY_FILE
+    from parties.rosters import former_files
 
     state = config.state_directory
     contents.add("policy", config.policy)
@@ -103,6 +104,8 @@ def _add_party(contents: Contents, config: "PartyConfig") -> None:
     contents.add_key("state_directory", state / "secret", state)
     if (state / ROSTER_FILE).exists():
         contents.add("state_directory", state / ROSTER_FILE, state)
+    for path in former_files(state):
+        contents.add("state_directory", path, state)
     if (state / ROWS_FILE).exists():
         contents.add("state_directory", state / ROWS_FILE, state)
     # The history first: what it lacks is made from the ledger's charges.

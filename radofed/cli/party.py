@@ -8,6 +8,7 @@ import typer
 
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
+from radofed.cli.party_approval import unanswered_words
 from radofed.common.failure import EXIT_FAILED
 from radofed.common.logs import quiet_grpc
 from radofed.common.printing import DIGEST_DIGITS, in_lines, local_time
@@ -60,6 +61,8 @@ def _status_words(found: dict[str, Any]) -> list[str]:
     ]
     if (pause := found["paused"]) is not None:
         lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])}")
+        # A node that was started before an upgrade does not say it.
+        lines += unanswered_words(pause.get("unanswered", 0))
     lines += _row_words(found)
     refused = {what: found[what]["refused"] for what in ("policy", "data")}
     lines += [f"{what} not reloaded: {why}" for what, why in refused.items() if why]
@@ -115,7 +118,7 @@ def accept_rows(
     config: ConfigOption,
     usable: Annotated[int, typer.Option(help="How many usable rows the node holds, as a check.", show_default=False)],
 ) -> Result:
-    """Let the running node answer with rows that the policy's [data] holds back: too few, or too few usable ones.
+    """Let the running node answer with rows that the policy's [data] holds back: fewer, fewer usable, or other cells.
 
     Look at `rado party status` first, and find out why the rows changed. Later rows are compared with these.
     """
@@ -127,7 +130,8 @@ def accept_rows(
 
     directory = PartyConfig.load(config).state_directory
     found = read_status(directory)
-    counts = RowCounts(found["rows"], found["usable_rows"])
+    # A node that was started before an upgrade does not say what was changed.
+    counts = RowCounts(found["rows"], found["usable_rows"], found.get("changed_cells"))
     if counts.usable != usable:
         raise ConfigurationError(
             f"the node holds {counts.usable} usable rows of {counts.rows}, not {usable}; nothing was accepted"

@@ -1,7 +1,7 @@
 """`rado party pending | explain | approve | refuse | pause | resume`: people decide what their party answers."""
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -11,17 +11,21 @@ from radofed.cli.tables import wrapped
 from radofed.common.printing import in_lines, local_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rich.console import RenderableType
 
     from parties.approval.deciding import Pending
     from parties.approval.files import DecisionFiles, Waiting
+    from parties.approval.pause import Pauses
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 # A node looks for decisions between two polls, which take a few seconds.
 _NODE_LOOKS_WITHIN_S, _LOOK_EVERY_S = 20.0, 0.2
+
+T = TypeVar("T")
 
 QueryArgument = Annotated[str, typer.Argument(help="The first digits of the query's id.", metavar="QUERY")]
 NameOption = Annotated[str, typer.Option("--name", help="Who decides; the policy may ask for it.")]
@@ -36,6 +40,7 @@ def pending(
     """Show the queries that wait for a person's decision, oldest first."""
     from parties.approval.deciding import pending as find_pending
     from parties.approval.files import DecisionFiles
+    from parties.approval.pause import Pauses
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.asked import purpose_line
@@ -45,7 +50,8 @@ def pending(
     if (files := DecisionFiles.for_others(loaded)) is not None:
         return _pending_in(files, full=full)
     with HistoryReader(loaded) as reader:
-        found = find_pending(reader, now)
+        found, pauses = find_pending(reader, now), Pauses(reader.database)
+        unanswered = 0 if (paused := pauses.present()) is None else pauses.unanswered(paused)
     data = [
         {
             "query_id": each.shown.query_id.hex(),
@@ -63,18 +69,26 @@ def pending(
         }
         for each in found
     ]
+    result = {"pending": data, "unanswered_while_paused": unanswered}
     if full and found:
         lines = []
         for each in found:
             costs = [] if each.costs is None else each.costs.lines()
             lines += [f"query {each}", purpose_line(each.shown.purpose), *costs, *signed_lines(each.signed)]
-        return Result({"pending": data}, in_lines(lines))
-    return Result({"pending": data}, _table(found))
+        return Result(result, in_lines([*lines, *unanswered_words(unanswered)]))
+    return Result(result, _table(found, unanswered_words(unanswered)))
 
 
-def _table(found: "list[Pending]") -> "RenderableType":
+def unanswered_words(count: int) -> list[str]:
+    """A line about queries that came during a pause; none without one."""
+    came = "1 query came" if count == 1 else f"{count} queries came"
+    words = f"{came} while this party was paused and {'is' if count == 1 else 'are'} not answered"
+    return [f"{words}; see `rado ledger history`"] if count else []
+
+
+def _table(found: "list[Pending]", unanswered: list[str]) -> "RenderableType":
     if not found:
-        return "no query waits for a decision"
+        return in_lines(["no query waits for a decision", *unanswered])
     from wire.asked import with_purpose
 
     header = ("query", "learner", "asked", "may cost", "waits because", "answers due", "approvals")
@@ -90,7 +104,8 @@ def _table(found: "list[Pending]") -> "RenderableType":
             f"{each.decided.counted} of {each.decided.needed}",
         )
         rows.append(row)
-    return wrapped(header, rows, "`rado party explain QUERY` shows all that was signed, and what an answer would mean")
+    see = "`rado party explain QUERY` shows all that was signed, and what an answer would mean"
+    return wrapped(header, rows, "; ".join([see, *unanswered]))
 
 
 def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Result:
@@ -258,29 +273,39 @@ def _lines_of(waiting: "Waiting") -> list[str]:
 def pause(_output: Output, config: ConfigOption, name: NameOption = "", reason: ReasonOption = "") -> Result:
     """Let this party answer, charge and send nothing until it is resumed, also after a restart.
 
-    What was charged before is sent once it is resumed, if its query is still open.
+    What was charged before is sent once it is resumed, if its query is still open. Queries that come meanwhile are in
+    the history (`rado ledger history`).
     """
-    changed = _pause(config, name, reason)
+    from parties.approval.decisions import Person
+
+    person = Person.present(name)
+    changed = _with_pauses(config, lambda pauses: pauses.pause(person, reason, time.time()))
     return Result({"paused": True, "changed": changed}, "paused" if changed else "it was paused before")
 
 
 def resume(_output: Output, config: ConfigOption, name: NameOption = "") -> Result:
-    """Let this party answer again."""
-    changed = _pause(config, name, None)
-    return Result({"paused": False, "changed": changed}, "resumed" if changed else "it was not paused")
-
-
-def _pause(config: "Path", name: str, reason: str | None) -> bool:
-    """Pause with a reason, or resume with none. Returns whether that changed anything."""
+    """Let this party answer again. Says how many queries came meanwhile."""
     from parties.approval.decisions import Person
+
+    person = Person.present(name)
+
+    def resumed(pauses: "Pauses") -> tuple[bool, int]:
+        ended = pauses.resume(person, time.time())
+        return ended is not None, 0 if ended is None else pauses.unanswered(ended)
+
+    changed, unanswered = _with_pauses(config, resumed)
+    data = {"paused": False, "changed": changed, "unanswered": unanswered}
+    return Result(data, in_lines(["resumed" if changed else "it was not paused", *unanswered_words(unanswered)]))
+
+
+def _with_pauses(config: "Path", function: "Callable[[Pauses], T]") -> "T":
     from parties.approval.pause import Pauses
     from parties.config import PartyConfig
     from parties.history.reading import open_history
 
-    person, database = Person.present(name), open_history(PartyConfig.load(config))
+    database = open_history(PartyConfig.load(config))
     try:
-        pauses = Pauses(database)
-        return pauses.resume(person, time.time()) if reason is None else pauses.pause(person, reason, time.time())
+        return function(Pauses(database))
     finally:
         database.close()
 

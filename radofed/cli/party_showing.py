@@ -16,17 +16,18 @@ from radofed.common.printing import in_lines, local_time
 def members(_output: Output, config: ConfigOption) -> Result:
     """Show the members of the federation with their fingerprints, and what the policy says of each.
 
-    The digits of a key are those that its owner reads out. Reads the roster that the node stored last. The node may
-    run.
+    The digits of a key are those that its owner reads out. Reads the roster that the node stored last, and lists last
+    the members that left since the node's first one. The node may run.
     """
     from parties.config import PartyConfig
     from parties.members import members_of
     from parties.policy import Policy
-    from parties.rosters import known_roster
+    from parties.rosters import known_rosters
 
     loaded = PartyConfig.load(config)
-    roster = known_roster(loaded)
-    found = () if roster is None else members_of(roster, Policy.load(loaded.policy), loaded.name)
+    rosters = known_rosters(loaded)
+    roster, policy = rosters.known, Policy.load(loaded.policy)
+    found = () if roster is None else members_of(roster, policy, loaded.name, rosters.former())
     data = {"roster_version": None if roster is None else roster.version, "members": [vars(each) for each in found]}
     if roster is None:
         return Result(data, "this party has not seen a roster yet; start it")

@@ -94,6 +94,6 @@ def _errors(request: PlanRequest, costs: dict[float, Cost]) -> dict[str, list[tu
         return {
             "noise of a mean edge": [(e, noise.noise_sd / request.rows) for e, noise in noises],
             "noise of a mean product": [(e, (noise.product_noise_sd or 0) / request.rows) for e, noise in noises],
-            "sampling": [(e, noise.spread / request.rows) for e, noise in noises],
+            "sampling error of a mean": [(e, noise.spread / request.rows) for e, noise in noises],
         }
     return {"noise / spread of a rado": [(e, noise.noise_sd / noise.spread) for e, noise in noises]}

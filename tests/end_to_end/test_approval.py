@@ -179,8 +179,17 @@ def test_a_paused_party_answers_once_it_is_resumed(federation, learner):
     )
     assert {p.party: p.state.word for p in learner.status(query_id).parties}["b"] == "silent"
     assert '"paused"' in federation.log("b")
-    rado("party", "resume", *at(federation, "b"))
+    charged = ledger(federation, "b")["events_charged"]
+    came = wait_until(lambda: rado("party", "status", *at(federation, "b"))["data"]["paused"]["unanswered"], what="b")
+    assert came == rado("party", "pending", *at(federation, "b"))["data"]["unanswered_while_paused"] == 1
+    noted = in_history(federation, query_id, "b")
+    assert noted["decision"].startswith("not answered: this party was paused by ")
+    assert noted["learner"] == "learner"
+    assert noted["signed"]
+    assert ledger(federation, "b")["events_charged"] == charged
+    assert rado("party", "resume", *at(federation, "b"))["data"]["unanswered"] == 1
     assert learner.watch(query_id, timeout_s=HANG_S).phase.word == "complete"
+    assert in_history(federation, query_id, "b")["decision"] == "accepted"
 
 
 def test_a_query_that_waits_is_found_again_after_a_restart(federation, learner):

@@ -300,6 +300,13 @@ def read_authority(damaged: str):
     return read
 
 
+def read_former_roster(data: bytes) -> None:
+    directory = scratch("former-roster")
+    written("former-roster/former-rosters", "1.signed", data)
+    held = Rosters(directory, federation=world.FEDERATION, federation_key=FEDERATION_KEY, log=Log("fuzz"))
+    assert held.former()[0].version
+
+
 def read_installed_roster(path: Path) -> None:
     assert installed_rosters(path.parent, FEDERATION_KEY)[0].version
 
@@ -506,6 +513,8 @@ def targets() -> list[Target]:
         Target("party-roster", in_file("party-roster", "roster.signed", lambda path: Rosters(
             path.parent, federation=world.FEDERATION, federation_key=FEDERATION_KEY, log=Log("fuzz"))),
                octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._ROSTER",)),
+        Target("former-roster", read_former_roster, octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._FORMER",),
+               examples=20),
         Target("coordinator-roster", read_membership, octets_near([signed]) | payloads, 4 * MEBIBYTE,
                ("coordinator.membership._ROSTER",), examples=20),
         Target("learner-roster", in_file("learner-roster", "roster.signed", lambda path: LearnerState(
@@ -528,9 +537,9 @@ def targets() -> list[Target]:
         Target("rows-stated", read_rows_stated, json_octets([{"ann": {"rows": 5, "at_unix_s": 9, "key": "00"}}]),
                1 << 20, ("learner.state._ROWS_FILE",)),
         Target("rows-loaded", in_file("rows-loaded", "rows.json", lambda path: load_known(path.parent)),
-               json_octets([{"counts": {"rows": 9, "usable": 5}, "accepted": {"rows": 5, "usable": 5},
-                             "accepted_by": "ann", "accepted_at_unix_s": 1}]),
-               4096, ("parties.data.row_guard._KIND",)),
+               json_octets([{"counts": {"rows": 9, "usable": 5, "changed": {"age": 3}},
+                             "accepted": {"rows": 5, "usable": 5}, "accepted_by": "ann", "accepted_at_unix_s": 1}]),
+               16 << 20, ("parties.data.row_guard._KIND",)),
         Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radofed.common.local_status._STATUS",)),

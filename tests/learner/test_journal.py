@@ -3,6 +3,7 @@
 tests/end_to_end/test_asking.py tests resuming with real processes.
 """
 
+import io
 import json
 import math
 from fractions import Fraction
@@ -14,6 +15,7 @@ from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from learner.composition import Unanswered
 from learner.federation import Federation, RoundEndedError, RoundLostError
 from learner.journal import FORMAT, JournalError, SessionSource
+from learner.progress import Lines
 from learner.release import Release
 from learner.session import QueryEndedError
 from tests.learner.memory import Memory, patients
@@ -77,6 +79,21 @@ def setting(tmp_path, learner_key):
     made = Setting(tmp_path, learner_key)
     yield made
     made.stub.stop()
+
+
+def test_a_round_is_one_line(setting, tmp_path):
+    """On a display, the line of its query; elsewhere a note."""
+    stream, notes = io.StringIO(), []
+    with setting.session(progress=Lines(stream)) as session:
+        source = SessionSource(session, tmp_path / "journal", note=notes.append)
+        digits = source.answer(source.plan(REQUEST)).query_id.hex()[:16]
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith(f"round 1, query {digits}: attempt 1, complete; ")
+    assert notes == []
+    with setting.session(progress=False) as session:
+        source = SessionSource(session, asks_again=True, note=notes.append)
+        digits = source.answer(source.plan(REQUEST)).query_id.hex()[:16]
+    assert notes == [f"round 1: sending query {digits}"]
 
 
 def test_a_query_that_ended_is_kept_and_counted(setting, tmp_path):

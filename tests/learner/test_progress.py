@@ -134,6 +134,25 @@ def test_a_short_round_is_one_line_of_a_log():
     assert len(stream.getvalue().splitlines()) == 8
 
 
+def test_each_line_of_a_round_begins_with_its_label():
+    stream = io.StringIO()
+    with shown_on(Lines(stream), "round 2, query 00ff") as show:
+        show(status(Phase.COMPLETE, S.UPLOADED))
+    assert stream.getvalue().startswith("round 2, query 00ff: attempt 1, complete; ")
+
+
+def test_a_query_that_is_no_longer_followed_leaves_its_last_state():
+    stream = io.StringIO()
+    with shown_on(Lines(stream)) as show:
+        show(status(Phase.ANSWERING, S.SILENT))
+        show(status(Phase.LOST, S.LEFT_OUT))
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith("attempt 1, lost; ")
+    with shown_on(Lines(stream)) as show:
+        show(status(Phase.COMPLETE, S.UPLOADED))
+    assert len(stream.getvalue().splitlines()) == 2
+
+
 def test_the_time_of_a_wait_begins_with_each_phase():
     now, stream = [0.0], io.StringIO()
     progress = QueryProgress(Lines(stream, lambda: now[0]), lambda: now[0])

@@ -15,6 +15,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
+from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.jobs import ADVANCING_THREADS, Jobs
 from parties.config import PartyConfig
 from parties.node import PartyNode
@@ -76,6 +77,33 @@ def test_a_charge_pays_for_polls(federation):
         assert charged == ["pace", "rows"]
         # Nor is a step of a query free.
         assert node._lifecycle._on_worked == node._pace.worked
+
+
+def test_a_node_that_answers_nothing_forgets_too(federation, monkeypatch):
+    """What comes meanwhile is noted, so that it must be bounded meanwhile."""
+    with PartyNode(config(federation)) as node:
+        forgotten = []
+        monkeypatch.setattr(node._history, "forget", lambda **_: forgotten.append(True))
+        monkeypatch.setattr(node._lifecycle, "end_expired", lambda: forgotten.append(False))
+        node._answered = False
+        node._tidy()
+        assert forgotten
+        assert all(forgotten)
+
+
+def test_a_node_that_stops_answering_looks_again_at_what_it_was_shown(federation, monkeypatch):
+    """A query of the last poll may have been stopped before anything of it was noted."""
+    node = PartyNode(config(federation))
+    try:
+        monkeypatch.setattr(PartyNode, "_may_answer", False)
+        node._answered, node._shown.cursor, node._shown.is_sweeping = True, 5, False
+        node._take(WorkBatch((), 6))
+        assert (node._answered, node._shown.cursor, node._shown.is_sweeping) == (False, 0, True)
+        node._take(WorkBatch((), 6))
+        assert (node._shown.cursor, node._shown.is_sweeping) == (6, False)
+        assert node._held_by() == "this party waited until its privacy ledger was confirmed"
+    finally:
+        node._opened.close()
 
 
 def test_two_nodes_cannot_use_one_state_directory(federation):

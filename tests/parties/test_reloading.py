@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dpcore.errors import DataError
+from dpcore.records.features import BooleanFeature
 from dpcore.records.held_back import RowKey
 from parties.config import PartyConfig
 from parties.data.dataset import load
@@ -142,6 +143,30 @@ def test_rows_that_lost_their_meaning_wait_for_a_person(federation):
     assert not {"ROWS_UNUSABLE", "ROWS_DROPPED"} & set(status["not_ready"])
     assert federation.stop("ada") == 0
     assert "start it" in rado("party", "accept-rows", "--usable", "0", *at, code=2)["error"]["message"]
+
+
+def test_cells_that_lost_their_values_wait_for_a_person(federation):
+    """A boolean is written as 0 and 1, and the schema imputes what it does not know: no row is lost."""
+    data, at = federation.directory("ada") / "data.csv", ("--config", config(federation))
+    smoker = BooleanFeature(
+        name="smoker", true=("yes",), false=("no",), missing="impute", unknown="impute", impute=False
+    )
+    imputing = replace(STAYS, features=(STAYS.features[0], smoker))
+    (federation.directory("ada") / "schema.toml").write_text(imputing.to_toml())
+    federation.start("ada")
+    wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
+    data.write_text(ROWS.replace("yes,", "1,").replace("no,", "0,"))
+    found = rado("party", "reload", *at, code=1)["data"]
+    assert (found["usable_rows"], set(found["rows_not_accepted"])) == (3, {"CELLS_CHANGED"})
+    assert "100 % of the cells of feature 'smoker', it was 0 %" in found["rows_not_accepted"]["CELLS_CHANGED"]
+    status = rado("party", "status", *at)["data"]
+    assert status["changed_cells"] == {"age": 0, "smoker": 3}
+    assert "CELLS_CHANGED" in status["not_ready"]
+    checked = {each["name"]: each for each in rado("party", "check", *at, code=1)["data"]["findings"]}
+    assert checked["row-limits"]["status"] == "failed"
+    assert rado("party", "accept-rows", "--usable", "3", *at)["data"]["changed"] is True
+    assert "CELLS_CHANGED" not in rado("party", "status", *at)["data"]["not_ready"]
+    assert federation.stop("ada") == 0
 
 
 def test_equal_rows_of_two_parties_have_digests_that_differ(federation):

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.errors import ConfigurationError
 from parties.answering.attempts import AttemptState
-from parties.rosters import Rosters, known_roster
+from parties.members import members_of
+from parties.rosters import Rosters, former_files, known_roster
 from radofed.common.logs import Log
 from tests.parties.party_world import FEDERATION, reserved, spent
 from wire.cohort import Acceptance, Cohort, Refusal, open_statement, sign
@@ -268,6 +270,39 @@ def test_before_the_first_roster_there_is_none_to_use(world, tmp_path):
     with pytest.raises(WireError) as caught:
         _ = rosters(tmp_path, world, world.roster.federation).current
     assert caught.value.code is Code.ROSTER_STALE
+
+
+def test_rosters_of_members_that_left_are_kept_and_no_others(ada, world, tmp_path, monkeypatch):
+    for version, without in ((2, ()), (3, ("bo",)), (4, ("bo",)), (5, ("bo", "cy")), (6, ("cy",))):
+        assert ada.rosters.offer(signed(world, version, without=without))
+    again = rosters(tmp_path, world, FEDERATION)
+    # Version 5 has every member of 6. Bo came back with the same key, so only Cy left.
+    assert [roster.version for roster in again.former()] == [2, 4]
+    rows = members_of(again.current, world.policy(), "ada", again.former())
+    assert [(row.name, row.left_after, row.trust) for row in rows if row.left_after is not None] == [
+        ("cy", 4, "left after version 4 of the roster")
+    ]
+    assert len(rows) == len(world.roster.members)
+    monkeypatch.setattr("parties.rosters.MOST_FORMER", 1)
+    assert again.offer(signed(world, 10, without=("bo", "cy")))
+    assert [roster.version for roster in again.former()] == [6]
+
+
+def test_a_former_roster_that_is_damaged_says_what_to_do(ada, world, tmp_path):
+    assert ada.rosters.offer(signed(world, 2, without=("bo",)))
+    (file,) = former_files(tmp_path)
+    file.write_bytes(b"x")
+    with pytest.raises(ConfigurationError, match=r"000001\.signed.*remove it: members that left"):
+        ada.rosters.former()
+    # It decides nothing.
+    assert rosters(tmp_path, world, FEDERATION).current.version == 2
+
+
+def test_a_disk_that_is_full_keeps_no_former_roster_and_stops_nothing(ada, world, tmp_path, caplog):
+    (tmp_path / "former-rosters").write_bytes(b"in the way")
+    with caplog.at_level("WARNING"):
+        assert ada.rosters.offer(signed(world, 2, without=("bo",)))
+    assert "former roster not kept" in caplog.text
 
 
 def test_a_roster_of_another_federation_is_rejected(world, tmp_path):

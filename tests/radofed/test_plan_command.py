@@ -355,6 +355,17 @@ def test_a_picture_is_drawn(capsys, tmp_path, arguments, panels):
     assert all(part.sum() > 50 for part in (blue[:720], blue[-720:]))
 
 
+def test_a_picture_of_moments_shows_the_sampling_error_beside_the_noise(capsys, tmp_path):
+    """The glossary's term: "sampling" alone could be taken for the subsampling of records."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra bench")
+    file, noise = tmp_path / "plan.svg", ("--design", "moments", "--epsilon", "1", "--coordinates", "3")
+    data(capsys, "--rows", "4000", "--parties", "3", *noise, "--picture", str(file))
+    # Matplotlib writes each text as shapes, below a comment that has it.
+    texts = re.findall(r"<!-- (.*?) -->", file.read_text())
+    assert {"noise of a mean edge", "noise of a mean product", "sampling error of a mean"} <= set(texts)
+    assert "sampling" not in texts
+
+
 def test_a_picture_without_matplotlib_says_what_to_install(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, found = plan(capsys, *POOL, "--picture", str(tmp_path / "plan.png"))

@@ -28,6 +28,10 @@ class Reason(StrEnum):
     NOT_IN_ROSTER = "NOT_IN_ROSTER", "the newest roster does not list this party with its signing key"
     ROWS_UNUSABLE = "ROWS_UNUSABLE", "more rows than the policy allows are not usable; see `rado party status`"
     ROWS_DROPPED = "ROWS_DROPPED", "more rows than the policy allows are gone; see `rado party status`"
+    CELLS_CHANGED = (
+        "CELLS_CHANGED",
+        "more cells than the policy allows were replaced or clipped by the schema's policies; see `rado party status`",
+    )
     SPOOL_FULL = "SPOOL_FULL", "the spool's quota or its disk has no room for one more chunk"
     PAUSED = "PAUSED", "a person has paused the party; `rado party resume` ends it"
     NO_NEW_QUERIES = (

@@ -7,7 +7,7 @@ from parties.checks.preflight import preflight
 from parties.config import PartyConfig
 from parties.members import members_of
 from parties.policy import Policy
-from parties.rosters import known_roster
+from parties.rosters import known_rosters
 from radofed.common.log_tail import newest
 from radofed.common.logs import LEVELS
 from radofed.console.pages import Answer, Shown, Visit
@@ -17,11 +17,12 @@ MOST_SHOWN_BYTES = 128 << 10
 
 
 def members(config: PartyConfig, _: Visit) -> Answer:
-    """The roster that the node stored last, and what the policy says of each member."""
-    roster, policy = known_roster(config), Policy.load(config.policy)
+    """The roster that the node stored last and the members that left, and what the policy says of each."""
+    rosters, policy = known_rosters(config), Policy.load(config.policy)
+    roster = rosters.known
     values = {
         "roster": roster,
-        "members": () if roster is None else members_of(roster, policy, config.name),
+        "members": () if roster is None else members_of(roster, policy, config.name, rosters.former()),
         "warning": "" if roster is None else roster.expiry_warning(time.time()),
         "needed": policy.members_needed(1),
     }

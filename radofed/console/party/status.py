@@ -55,19 +55,26 @@ def _values(config: PartyConfig) -> dict[str, Any]:
     # The history may be damaged, or not be there before the first start: the rest is shown all the same.
     pause: Pause | None
     try:
-        pause, history_fault = _with_pauses(config, Pauses.present), ""
+        (pause, unanswered), history_fault = _with_pauses(config, _paused), ""
     except RadofedError as error:
-        pause, history_fault = None, str(error)
+        pause, unanswered, history_fault = None, 0, str(error)
     return {
         "now": time.time(),
         "status": running,
         "fault": fault,
         "not_ready": reason_lines(codes),
         "pause": pause,
+        "unanswered": unanswered,
         "paused_word": "yes" if pause else "no",
         "history_fault": history_fault,
         "changed": False,
     }
+
+
+def _paused(pauses: Pauses) -> tuple[Pause | None, int]:
+    """The pause that lasts, and how many queries came meanwhile."""
+    pause = pauses.present()
+    return pause, 0 if pause is None else pauses.unanswered(pause)
 
 
 def _with_pauses(config: PartyConfig, function: Callable[[Pauses], T]) -> T:

@@ -108,6 +108,17 @@ def test_undecided_when_the_answers_are_due_is_refused(asking, phase):
     assert "no one decided" in event.details["reason"]
 
 
+def test_a_query_that_was_approved_too_late_is_not_said_to_be_undecided(asking):
+    """Its party may have been paused meanwhile."""
+    envelope = known(asking.world)
+    asking.go(envelope)
+    decide(asking, envelope, approves=True)
+    asking.go(envelope, phase=Phase.UPLOADING)
+    events = asking.history.events([envelope.payload_hash])[envelope.payload_hash]
+    (event,) = [each for each in events if each.what is What.ENDED]
+    assert event.details["reason"] == "it was not both decided on and answered before the answers were due"
+
+
 def test_a_query_that_waited_and_is_gone_waits_no_longer(asking):
     envelope, other = known(asking.world), known(asking.world, max_attempts=2)
     asking.go(envelope)

@@ -1,6 +1,8 @@
 """What a party makes of what it is shown: signatures first, the sweep over all open queries, newer rosters."""
 
 import secrets
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -8,12 +10,13 @@ import pytest
 from parties.answering.attempts import AttemptState
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.shown import ShownWork
+from parties.history.history import Page, What
 from parties.rosters import Rosters
 from radofed.common.logs import Log
 from tests.parties.party_world import FEDERATION, Ada
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, ConnectionLostError
-from wire.status import Phase, Work
+from wire.status import PartyState, Phase, Work
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 
@@ -174,6 +177,63 @@ def test_a_fetch_that_fails_hides_no_query_that_verified(ada, looking):
     with pytest.raises(ConnectionLostError):
         looking.take(ada.world.ask(key=SigningKey.generate(FEDERATION)), query)
     assert looking.offered == [query]
+
+
+def hold(looking, *queries: Envelope, unreadable: int = 0, **changes) -> bool:
+    work = tuple(looking.ada.work(query, **changes) for query in queries)
+    return looking.shown.hold(WorkBatch(work, looking.shown.cursor + 1, unreadable), "this party was paused by Ann")
+
+
+def test_what_is_asked_while_nothing_is_answered_is_noted_and_nothing_else_is_done(ada, looking):
+    query = ada.world.ask()
+    assert not hold(looking, query)
+    assert not hold(looking, query)
+    (shown,) = ada.history.page(Page())
+    assert (shown.query_id, shown.learner, shown.charge) == (query.payload_hash, "lea", None)
+    (event,) = ada.history.events([query.payload_hash])[query.payload_hash]
+    assert (event.what, event.details) == (What.UNANSWERED, {"reason": "this party was paused by Ann"})
+    assert ada.history.count_unanswered(event.at_unix_s) == 1
+    assert ada.history.count_unanswered(event.at_unix_s + 1) == 0
+    assert (looking.offered, ada.hub.answers, list(ada.ledger.events())) == ([], [], [])
+    assert list(ada.attempts.of_query(query.payload_hash)) == []
+    # Once it is answered it counts no more.
+    assert ada.go(query)
+    assert ada.history.count_unanswered(0.0) == 0
+
+
+def test_junk_that_is_shown_while_nothing_is_answered_takes_no_line_on_disk(ada, looking):
+    strangers = [ada.world.ask(key=SigningKey.generate(FEDERATION)) for _ in range(3)]
+    expired = ada.world.ask(replace(ada.world.query(), created_at_unix_s=1, not_after_unix_s=2))
+    assert hold(looking, forged(ada.world), *strangers, expired, unreadable=2)
+    assert looking.shown.unverified.status()["entries"] == {
+        "UNREADABLE": 2,
+        Code.SIGNATURE_INVALID: 1,
+        Code.PEER_UNKNOWN: 3,
+    }
+    # Nor what does not wait for this party's answer.
+    assert not hold(looking, ada.world.ask(), phase=Phase.UPLOADING)
+    assert not hold(looking, ada.world.ask(), state=PartyState.REFUSED)
+    assert ada.history.page(Page()) == []
+    with ada.history.database.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
+
+
+def test_what_could_not_be_noted_is_shown_again(ada, looking):
+    query = ada.world.ask()
+    with closing(sqlite3.connect(ada.history.database.path)) as other:
+        other.execute("ALTER TABLE queries RENAME TO away")
+        assert hold(looking, query)
+        assert (looking.shown.cursor, looking.shown.is_sweeping) == (0, True)
+        other.execute("ALTER TABLE away RENAME TO queries")
+    assert not hold(looking, query)
+    assert [shown.query_id for shown in ada.history.page(Page())] == [query.payload_hash]
+
+
+def test_a_query_of_a_learner_that_joined_meanwhile_is_noted(ada, looking):
+    newcomer = ada.world.learner_key = SigningKey.generate(FEDERATION)
+    ada.world.version = 2
+    assert not hold(looking, ada.world.ask(key=newcomer))
+    assert len(ada.history.page(Page())) == 1
 
 
 def test_an_accepted_query_ends_although_its_learner_has_left(ada, looking):

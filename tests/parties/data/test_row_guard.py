@@ -52,6 +52,68 @@ def test_a_share_that_a_person_accepted_is_allowed_and_no_larger_one():
     assert codes(5000, 4000, BEFORE, DataLimits(most_unusable_rows="0.1")) == {Reason.ROWS_UNUSABLE}
 
 
+def cells(rows, **changed):
+    return RowCounts(rows, rows, changed)
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        (cells(1000, age=0, smoker=300), set()),
+        (cells(1000, age=250, smoker=50), set()),
+        (cells(1000, age=251, smoker=50), {Reason.CELLS_CHANGED}),
+        # Shares, of more rows and of fewer.
+        (cells(4000, age=1000, smoker=0), set()),
+        (cells(800, age=201, smoker=0), {Reason.CELLS_CHANGED}),
+        # A feature that the schema has only now was never answered with.
+        (cells(1000, age=0, smoker=0, height=1000), set()),
+        (cells(1000, age=0), set()),
+        (RowCounts(1000, 1000), set()),
+    ],
+)
+def test_cells_that_lost_their_values_count_by_feature(present, expected):
+    """A boolean written as 0 and 1 whose policy imputes loses no row, and says nothing any more."""
+    known = Known(cells(1000, age=0, smoker=50))
+    assert set(faults(present, known, LIMITS)) == expected
+    assert faults(present, known, DataLimits(largest_rise_in_changed_cells="1")) == {}
+    # Before the first answer, and beside a file of an earlier version, there is nothing to compare with.
+    assert faults(present, None, LIMITS) == faults(present, Known(RowCounts(1000, 1000)), LIMITS) == {}
+
+
+def test_the_feature_that_lost_most_is_named_with_both_shares():
+    (sentence,) = faults(cells(1000, age=300, smoker=990), Known(cells(1000, age=0, smoker=50)), LIMITS).values()
+    assert "99 % of the cells of feature 'smoker' (and of 1 more feature), it was 5 %" in sentence
+    assert "largest_rise_in_changed_cells is 25 %" in sentence
+
+
+def test_changed_cells_count_only_once_they_are_answered_with(tmp_path):
+    """Also if there are more rows than before: or they could rise step by step, with no answer in between."""
+    first = RowGuard(tmp_path, cells(1000, age=0), LIMITS, Log("test"))
+    first.hold(cells(1100, age=200))
+    assert first.faults() == {}
+    assert load_known(tmp_path).counts == cells(1000, age=0)
+    first.note_charged()
+    assert load_known(tmp_path).counts == cells(1100, age=200)
+    first.hold(cells(1100, age=1100))
+    assert set(first.faults()) == {Reason.CELLS_CHANGED}
+    first.note_charged()
+    assert load_known(tmp_path).counts == cells(1100, age=200)
+    accept(tmp_path, cells(1100, age=1100), "ann")
+    assert first.faults() == {}
+    first.hold(cells(1100, age=100))
+    assert load_known(tmp_path).counts == cells(1100, age=100)
+
+
+def test_the_file_of_an_earlier_version_gets_the_cells_of_the_same_rows(tmp_path):
+    save_known(tmp_path, Known(RowCounts(1000, 1000)))
+    held = RowGuard(tmp_path, cells(900, age=900), LIMITS, Log("test"))
+    assert load_known(tmp_path).counts == RowCounts(1000, 1000)
+    held.hold(cells(1000, age=10))
+    assert load_known(tmp_path).counts == cells(1000, age=10)
+    held.hold(cells(900, age=900))
+    assert set(held.faults()) == {Reason.CELLS_CHANGED}
+
+
 @pytest.fixture
 def guard(tmp_path):
     def made(rows, usable, limits=LIMITS):
@@ -106,6 +168,12 @@ def test_a_policy_that_is_reloaded_decides_anew(guard):
     assert held.faults() == {}
 
 
+@pytest.mark.parametrize("changed", [{"age": 6}, {"age": -1}, {"age": "5"}, {"age": True}, 5, [1]])
+def test_cells_that_no_table_has_are_refused(changed):
+    with pytest.raises((TypeError, ValueError)):
+        RowCounts.from_dict({"rows": 5, "usable": 5, "changed": changed})
+
+
 @pytest.mark.parametrize("content", ["", "{}", json.dumps({"counts": {"rows": 1}}), "[]"])
 def test_a_damaged_file_is_refused_and_says_what_to_do(tmp_path, guard, content):
     save_known(tmp_path, BEFORE)
@@ -118,7 +186,7 @@ def test_a_damaged_file_is_refused_and_says_what_to_do(tmp_path, guard, content)
 
 @pytest.mark.parametrize("value", ["1.1", "-1", "half"])
 def test_a_share_is_at_most_one(value):
-    for name in ("most_unusable_rows", "largest_drop_in_rows"):
+    for name in ("most_unusable_rows", "largest_drop_in_rows", "largest_rise_in_changed_cells"):
         with pytest.raises(ValueError, match=name):
             DataLimits(**{name: value})
     assert DataLimits().most_unusable_rows == Fraction(1, 2)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ from parties.policy import Policy
 from parties.report import budgets, gathering
 from parties.report.budgets import Period
 from parties.report.page import render
+from parties.report.registry import registry_entry
 from radofed.cli.output import json_ready
 from tests.parties.report.report_world import (
     ROWS,
@@ -249,6 +251,20 @@ def test_members_are_those_of_the_roster_as_the_policy_sees_them(world, tmp_path
     assert members["hub"].fingerprint == ""
     pinned = {member.name: member for member in report_of(ada_at(world, _new(tmp_path))).members}
     assert pinned["lea"].trust == "may ask (key pinned)"
+
+
+def test_members_that_left_are_listed_after_the_others(world, tmp_path):
+    """They may have answered together with this party."""
+    ada = ada_at(world, tmp_path)
+    left = replace(world.roster, version=2, members=tuple(each for each in world.roster.members if each.name != "bo"))
+    assert ada.rosters.offer(left.sign(world.federation_key))
+    report = report_of(ada)
+    assert [member.name for member in report.members if member.left_after is not None] == ["bo"]
+    assert report.members[-1].left_after == 1
+    entry = registry_entry(report)["deployment"]
+    (actor,) = [actor for actor in entry["model"]["actors"] if actor["name"] == "bo"]
+    assert (actor["left_after_roster"], actor["policy_of_this_party"]) == (1, "left after version 1 of the roster")
+    assert "bo" not in entry["product"]["data_curators"]
 
 
 def _new(directory):

@@ -4,16 +4,18 @@ import csv
 import io
 import json
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 
 import pytest
 
 from dpcore.errors import RadofedError
-from parties.approval.decisions import Decisions
+from parties.approval.decisions import Decisions, Person
+from parties.approval.pause import Pauses
 from parties.config import PartyConfig
 from parties.history.database import FILE
-from parties.history.history import What
+from parties.history.history import History, What
+from parties.history.reading import open_history
 from parties.policy import Policy
 from radofed.common.local_status import StatusServer
 from radofed.console.access import CSRF_FIELD
@@ -383,6 +385,17 @@ def test_a_party_whose_node_does_not_run_is_paused_and_resumed(own_desk, browser
         check_page(page)
         press(page, "Resume")
         assert "Paused" not in page.inner_text("main")
+
+
+def test_the_start_page_says_how_many_queries_came_during_a_pause(own_desk):
+    config = PartyConfig.load(own_desk.config)
+    with closing(open_history(config)) as database:
+        Pauses(database).pause(Person.present("Ann"), "", 1000.0)
+        for number in range(2):
+            came = History(database)
+            came.happened(bytes([number]) * 32, 1, What.UNANSWERED, 1001.0, reason="this party was paused by Ann")
+    with own_desk.called() as (caller, _):
+        assert "2 queries came meanwhile" in caller.ask("status/now?paused=yes")[2]
 
 
 def test_the_start_page_says_when_another_person_paused(own_desk):

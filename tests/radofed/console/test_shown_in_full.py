@@ -132,13 +132,14 @@ def test_a_terminal_says_purpose_and_what_all_attempts_may_cost(desk, capsys):
     assert (explained["attempts"], explained["attempts_admitted"], explained["asked"]["purpose"]) == (3, 3, purpose)
     assert one["cost"] < most["cost"] <= 3 * one["cost"]
     assert one["spent"] < most["spent"]
-    line = f"most that all 3 attempts may cost together, whole records: epsilon {upper_digits(most['cost'], 4)}; with them, "
+    together = f"epsilon {upper_digits(most['cost'], 4)}"
+    line = f"most that all 3 attempts may cost together, whole records: {together}; with them, "
     desk.run("party", "explain", query_id)
     printed = capsys.readouterr().out
     assert (stated in printed, line in printed, "over the same rows as now" in printed) == (True, True, True)
     desk.run("party", "pending")
     printed = words(capsys.readouterr().out)
-    figure = f"epsilon {upper_digits(one['cost'], 4)}, at most epsilon {upper_digits(most['cost'], 4)} in 3 attempts"
+    figure = f"epsilon {upper_digits(one['cost'], 4)}, at most {together} in 3 attempts"
     assert {"may", "cost", "3", "attempts", "purpose:"} <= set(printed.split())
     desk.run("party", "pending", "--format", "json")
     waiting = {each["query_id"]: each for each in json.loads(capsys.readouterr().out)["data"]["pending"]}
