@@ -145,7 +145,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
         found = reader.find(query)
         costs = costs_of(reader, found.shown, now) if approves else None
     if costs is not None:
-        # Before it counts: a second approval, or the next one, may still be kept back.
+        # Before the approval is recorded.
         for line in (purpose_line(found.shown.purpose), *costs.lines()):
             output.note(line)
     query_id = found.shown.query_id.hex()
