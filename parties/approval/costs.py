@@ -14,7 +14,7 @@ from dpcore.numbers.decimals import upper_digits
 from parties.history.costs import ScopeCost, costs
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, LedgerLimits
-from parties.ledger.room import more_like
+from parties.ledger.room import merged, more_like
 from parties.ledger.state import state_of
 
 ASSUMED = (
@@ -46,8 +46,9 @@ class AttemptCosts:
 
         now: Unix seconds.
         """
-        present = _with(charge, events, 0 if recorded else 1, now)
-        every = _with(charge, events, attempts - recorded, now)
+        held = merged(events)
+        present = _with(charge, held, 0 if recorded else 1, now)
+        every = _with(charge, held, attempts - recorded, now)
         more = more_like(limits, present, charge)
         return cls(
             attempts,

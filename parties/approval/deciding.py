@@ -4,8 +4,9 @@ Commands and the console use these functions. Each may run while the party's nod
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
 
 from dpcore.errors import ConfigurationError
 from parties.approval.costs import AttemptCosts
@@ -13,7 +14,8 @@ from parties.approval.decisions import Decided, Decision, DecisionError, Decisio
 from parties.config import PartyConfig
 from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
-from parties.ledger.limits import Event
+from parties.ledger.charges import Charge
+from parties.ledger.room import merged
 from wire.query import Query
 from wire.signed_fields import SignedPart, signed_parts
 
@@ -22,15 +24,19 @@ from wire.signed_fields import SignedPart, signed_parts
 class Pending:
     """A query that waits for people.
 
-    answers_due_unix_s: when its first answers are due; later nothing is answered. costs: None before an attempt's cost
-    is known.
+    answers_due_unix_s: when its first answers are due; later nothing is answered. count: computes `costs`.
     """
 
     shown: Shown
     reasons: tuple[str, ...]
     decided: Decided
     answers_due_unix_s: float
-    costs: AttemptCosts | None
+    count: Callable[[], AttemptCosts | None]
+
+    @cached_property
+    def costs(self) -> AttemptCosts | None:
+        """What an attempt and all that are allowed cost; None before that is known. Takes some 0.1 s."""
+        return self.count()
 
     @property
     def cost_words(self) -> str:
@@ -54,7 +60,16 @@ class Pending:
 
 def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
     """The queries that still need a decision, oldest first."""
-    decisions, before = Decisions(reader.database), reader.ledger.merged_events(now_unix_s)
+    decisions, limits = Decisions(reader.database), reader.policy.limits.of_ledger
+    # Merged once for all: a sum over every charge takes long.
+    before = merged(reader.ledger.merged_events(now_unix_s))
+
+    @cache
+    def counted(charge: Charge | None, attempts: int, recorded: int) -> AttemptCosts | None:
+        if charge is None:
+            return None
+        return AttemptCosts.of(charge, attempts, limits, before, recorded, now_unix_s)
+
     found = []
     shown = reader.history.waiting(now_unix_s)
     events = reader.history.events(each.query_id for each in shown)
@@ -64,23 +79,22 @@ def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
             query = Query.from_bytes(each.envelope.payload)
             reasons = [event.details["reasons"] for event in events[each.query_id] if event.what is What.WAITS][-1]
             due = query.created_at_unix_s + query.answer_within_s
-            costs = costs_of(reader, each, query, now_unix_s, before)
-            found.append(Pending(each, tuple(reasons), decided, due, costs))
+            recorded = len(reader.ledger.attempts_of(each.query_id))
+            found.append(
+                Pending(each, tuple(reasons), decided, due, partial(counted, each.charge, query.max_attempts, recorded))
+            )
     return found
 
 
-def costs_of(
-    reader: HistoryReader, shown: Shown, query: Query, now_unix_s: float, events: Sequence[Event]
-) -> AttemptCosts | None:
-    """What a query's attempts cost by the policy of the moment; None if the cost of one is not known.
-
-    events: `Ledger.merged_events` of the reader.
-    """
-    if shown.charge is None:
+def costs_of(reader: HistoryReader, shown: Shown, now_unix_s: float) -> AttemptCosts | None:
+    """What a query's attempts cost by the policy of the moment; None if the cost of one, or the query, is not known."""
+    if shown.charge is None or shown.envelope is None:
         return None
-    recorded = len(reader.ledger.attempts_of(shown.query_id))
-    limits = reader.policy.limits.of_ledger
-    return AttemptCosts.of(shown.charge, query.max_attempts, limits, events, recorded, now_unix_s)
+    attempts = Query.from_bytes(shown.envelope.payload).max_attempts
+    recorded, limits = len(reader.ledger.attempts_of(shown.query_id)), reader.policy.limits.of_ledger
+    return AttemptCosts.of(
+        shown.charge, attempts, limits, reader.ledger.merged_events(now_unix_s), recorded, now_unix_s
+    )
 
 
 def decide(

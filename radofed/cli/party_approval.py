@@ -151,19 +151,16 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.asked import purpose_line
-    from wire.query import Query
     from wire.signed_fields import signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
         return _left(output, files, query, name, reason, approves=approves)
     with HistoryReader(loaded) as reader:
-        found, costs = reader.find(query), None
-        if (envelope := found.shown.envelope) is not None:
-            asked = Query.from_bytes(envelope.payload)
-            costs = costs_of(reader, found.shown, asked, now, reader.ledger.merged_events(now))
-    if approves and costs is not None:
-        # Before it counts: a second approval, or the next one, may still be kept back.
+        found = reader.find(query)
+        costs = costs_of(reader, found.shown, now) if approves else None
+    if costs is not None:
+        # Before the approval is recorded.
         for line in (purpose_line(found.shown.purpose), *costs.lines()):
             output.note(line)
     query_id = found.shown.query_id.hex()

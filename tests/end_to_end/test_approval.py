@@ -27,6 +27,7 @@ from tests.waiting import HANG_S, wait_until
 
 ROWS = {"a": 300, "b": 280, "c": 320, "d": 250}
 ALLOWING = PolicyChoices(designs=("statistic", "moments"), epsilon="20", delta="1e-4")
+PURPOSE = 'Study 17: "readmissions"'
 PHASES = {"answer_within_s": 300, "prepare_within_s": 300, "upload_within_s": 300}
 
 
@@ -67,7 +68,9 @@ def at(federation, name: str) -> tuple[str, str]:
 
 def ask(session: Session) -> bytes:
     """Ask all four parties for moments, and return the query's id."""
-    request = MomentsRequest(schema=Schema.from_toml(SCHEMA), epsilon=Fraction(1), cohort_min=4, **PHASES)
+    request = MomentsRequest(
+        schema=Schema.from_toml(SCHEMA), epsilon=Fraction(1), cohort_min=4, purpose=PURPOSE, **PHASES
+    )
     return session.ask(session.plan(request))
 
 
@@ -96,6 +99,7 @@ def test_from_pending_to_history(federation, learner):
     shown = waiting(federation, query_id)
     assert (shown["learner"], shown["kind"]) == ("learner", "moments")
     assert shown["reasons"] == ["every query needs approval"]
+    assert shown["purpose"] == PURPOSE
 
     # The others have answered meanwhile, and the learner knows who is waited for.
     def known() -> dict[str, str]:
@@ -116,6 +120,10 @@ def test_from_pending_to_history(federation, learner):
     assert 0 < record["cost"] <= 1
     assert record["remaining"] < 20
     assert explained["more_like_it"] > 20
+    most = explained["most_costs"][0]
+    assert (explained["attempts"], explained["asked"]["purpose"]) == (3, PURPOSE)
+    assert record["cost"] < most["cost"] < 3 * record["cost"]
+    assert shown["costs"]["most_costs"] == explained["most_costs"]
     # Nothing was charged, reserved or computed while people look at it.
     assert ledger(federation) == before
     assert not (federation.directory("a") / "state" / "spool" / query_id.hex()).exists()
@@ -130,6 +138,8 @@ def test_from_pending_to_history(federation, learner):
     found = in_history(federation, query_id)
     assert found["decision"].startswith("accepted, approved by Ann (")
     assert found["people"][0]["reason"] == "as agreed"
+    assert found["purpose"] == PURPOSE
+    assert json.dumps(PURPOSE) in federation.log("a")
     (attempt,) = found["attempts"]
     assert attempt["charged"]
     assert attempt["cohort"] == ROWS
@@ -227,7 +237,7 @@ def test_the_learner_has_a_history_too(federation):
     query_id = next(each["query_id"] for each in found["queries"] if each["outcome"].startswith("sent"))
     rado("learner", "fetch", query_id[:12], *config)
     opened = rado("learner", "history", query_id[:12], *config)["data"]
-    assert (opened["outcome"], opened["cohort"]) == ("opened in attempt 1", ROWS)
+    assert (opened["outcome"], opened["cohort"], opened["purpose"]) == ("opened in attempt 1", ROWS, PURPOSE)
     assert opened["detail"]["values"] == in_history(federation, bytes.fromhex(query_id))["detail"]["values"]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from learner.report.page import MOST_DRAWN, render
 from learner.report.registry import registry_entry
 from learner.report.sentences import assumptions, not_protected
 from learner.report.shape_sentences import BANDS, NO_BANDS
+from learner.requests import MomentsRequest
 from learner.shapes.shapes import shapes_of
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
-from tests.learner.report.report_world import BACKWARDS, HTML, ROWS, table
+from tests.learner.report.report_world import BACKWARDS, HTML, ROWS, SCHEMA, table
 from tests.learner.shapes.mapped import model
 
 THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model.md"
@@ -59,6 +61,16 @@ def test_text_of_categories_is_text(report):
     assert HTML in Page(text).words
     assert "left\\u202etfel instead of east" in Page(text).words
     assert not [character for character in text if not character.isprintable() and character != "\n"]
+
+
+def test_a_purpose_is_the_learner_s_text(reported, tmp_path):
+    request = MomentsRequest(SCHEMA, epsilon=Fraction(1), purpose=HTML)
+    reported.asked(request).save(tmp_path / "release")
+    text = render(made := reported.report(tmp_path / "release"))
+    assert HTML not in text
+    assert f"As the learner states it in signed queries, which nothing checks: {HTML} (1 query)." in Page(text).words
+    assert (made.purposes, made.without_purpose) == (((HTML, 1),), 0)
+    assert "No purpose was stated in a query." in words(reported.report(reported.answers[1]))
 
 
 def test_the_answers_come_first(report, newton):

@@ -79,6 +79,11 @@ def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
     state = full.ledger.state().scopes[0]
     assert "lea (5 queries, 4 answered)" in start
     assert f"{report.bytes_out:,} bytes of encrypted, masked sums." in start
+    # As an explanation says it, with when that is (docs/threat-model.md, P3).
+    assert (
+        "can be read only if it works with more of the parties that this party accepts than the policy assumes" in start
+    )
+    assert "No one reads these alone" not in words
     assert f"epsilon {state.spent_epsilon:.4g} of 3 is spent" in start
     assert f"{report.more:,} more queries like the last one" in start
     assert "the learner and up to 1 of the accepted parties it could compute" in start

@@ -172,10 +172,11 @@ def plan_to_ask(federation, page, opening, what: str, **fields: str) -> None:
 def test_an_estimator_asks_after_a_confirmation_and_goes_on_after_a_restart(federation, browser, tmp_path):
     config, before = federation.learner.config, (charged(federation), len(asked(federation)))
     with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:
-        plan_to_ask(federation, page, opening, "newton", rounds="2")
+        plan_to_ask(federation, page, opening, "newton", rounds="2", purpose="Study 17")
         text = page.inner_text("main")
         for words in ("Nothing was sent yet", "Budget of all answers: epsilon 1 at delta 1e-6", "It asks moments",
-                      "It asks the gradient", "and 1.000 if the coordinator", "a\t300"):  # fmt: skip
+                      "It asks the gradient", "and 1.000 if the coordinator", "a\t300",
+                      'Purpose, as it is shown to the parties: "Study 17".'):  # fmt: skip
             assert words in text
         check_page(page)
         assert (charged(federation), len(asked(federation))) == before
@@ -202,6 +203,7 @@ def test_an_estimator_asks_after_a_confirmation_and_goes_on_after_a_restart(fede
         page.wait_for_selector("text=Open the model")
         # The first answer was read from disk.
         assert (charged(federation), len(asked(federation))) == (before[0] + 2, before[1] + 2)
+        assert [each["purpose"] for each in asked(federation)[:2]] == ["Study 17"] * 2
         command = shlex.split(page.inner_text("pre.command"))
         page.click("text=Open the model")
         assert "newton" in page.inner_text("main")
@@ -222,8 +224,12 @@ def test_statistics_are_asked_after_a_confirmation(federation, learner):
     before = len(asked(federation))
     plan_to_ask(federation, page, opening, "statistic", statistic="y == 1", tolerance="0.000001")
     assert "900 rows cannot keep a tolerance of 1e-06" in page.inner_text("[role=alert]")
-    plan_to_ask(federation, page, opening, "statistic", statistic='y == 1\nx["age"] >= 0', tolerance="0.2")
+    both = 'y == 1\nx["age"] >= 0'
+    plan_to_ask(federation, page, opening, "statistic", statistic=both, tolerance="0.2", purpose="a\u202eb")
+    assert "a purpose has 1 to 200 printable characters" in page.inner_text("[role=alert]")
+    plan_to_ask(federation, page, opening, "statistic", statistic=both, tolerance="0.2", purpose="Study 18")
     assert "y == 1" in page.inner_text("ol.predicates")
+    assert 'Purpose, as it is shown to the parties: "Study 18".' in page.inner_text("main")
     assert len(asked(federation)) == before
     page.click("button.main")
     page.wait_for_selector("text=Open the release")
@@ -232,6 +238,10 @@ def test_statistics_are_asked_after_a_confirmation(federation, learner):
     share = float(page.inner_text('tr:has-text("age") td'))
     assert 0.9 < share < 1.1
     assert "All tolerances together hold with probability 0.95" in page.inner_text("main")
+    check_page(page)
+    assert asked(federation)[0]["purpose"] == "Study 18"
+    open_page(page, opening, "queries")
+    assert page.inner_text("tbody tr:first-child q") == "Study 18"
     check_page(page)
 
 

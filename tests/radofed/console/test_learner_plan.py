@@ -140,12 +140,13 @@ def test_a_plan_is_that_of_the_command(plan, member, what, fields, arguments):
 )
 def test_the_commands_that_train_and_measure_are_filled_in(browse_plan, member, what, holds_back):
     more = {} if holds_back else {"option": "feature=age\nrequire_rows=false"}
-    page = browse_plan(what, epsilon="1/2", delta="1e-5", **more)
+    page = browse_plan(what, epsilon="1/2", delta="1e-5", purpose="Study 17", **more)
     train, measure = map(shlex.split, page.locator("pre.command").all_inner_texts())
     config = ["--config", str(member.config)]
     assert train[:7] == ["rado", "learner", "train", "--estimator", what, *config]
-    assert {"--epsilon=1/2", "--delta=1e-5"} <= set(train)
-    assert measure == ["rado", "learner", "evaluate", train[-1], *config, "--epsilon=1/2", "--delta=1e-5"]
+    options = ["--epsilon=1/2", "--delta=1e-5", "--purpose=Study 17"]
+    assert set(options) <= set(train)
+    assert measure == ["rado", "learner", "evaluate", train[-1], *config, *options]
     assert ("--hold-back 0.2" in page.inner_text("section")) == holds_back
     check_page(page)
 
