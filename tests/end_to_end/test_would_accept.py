@@ -75,6 +75,21 @@ def test_a_question_is_no_answer_that_could_be_reused(federation):
     assert spent(federation) > before
 
 
+def test_every_command_that_asks_gives_people_time(federation):
+    """People who decide need longer than ten minutes."""
+    times = ("--answer-within-s", "7200", "--expires-after-s", "90000", "--epsilon", "1/100")
+    model = federation.root / "timed.json"
+    rado("learner", "statistic", "y == 1", *asking(federation), *times)
+    rado("learner", "histogram", "age", *asking(federation), *times)
+    rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), *times, "-o", str(model))
+    rado("learner", "evaluate", str(model), *asking(federation)[:2], *times)
+    history = ("ledger", "history", "--config", str(federation.member("a").config))
+    last = rado(*history, "--limit", "5")["data"]["queries"]
+    signed = [rado(*history, query["query_id"])["data"]["detail"] for query in last]
+    assert {query["answer_within_s"] for query in signed} == {7200}
+    assert {query["not_after_unix_s"] - query["created_at_unix_s"] for query in signed} == {90_000}
+
+
 def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation):
     policy = federation.directory("c") / "policy.toml"
     policy.write_text(policy.read_text().replace('"gradient"', '"gaussian"'))
@@ -95,3 +110,21 @@ def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation
     assert "truncation" not in said
     assert spent(federation) == before
     assert rado(*words, "--max-rows", "10000")["data"]["rows"] == sum(ROWS.values())
+
+
+def test_a_party_with_a_schema_of_another_version_refuses_and_is_named(federation, capsys):
+    """The columns are the same, but texts are compared in another form. Its own check says which fields differ."""
+    (federation.directory("b") / "schema.toml").write_text(
+        SCHEMA.replace("schema_version = 1", 'schema_version = 2\ntexts = ["nfc", "trim"]')
+    )
+    config = str(federation.member("b").config)
+    rado("party", "reload", "--config", config)
+    before = spent(federation)
+    words = ("learner", "statistic", '~x["smoker"]', *asking(federation), "--epsilon", "1/10")
+    (question,) = rado(*words, "--would-accept")["data"]["questions"]
+    assert question["would_refuse"] == {"b": "SCHEMA_MISMATCH"}
+    assert run([*words]) == 6
+    assert "refused: b (SCHEMA_MISMATCH)" in capsys.readouterr().err
+    assert spent(federation) == before
+    checks = {each["name"]: each for each in rado("party", "check", "--config", config)["data"]["findings"]}
+    assert "These differ: texts." in checks["refusals"]["detail"]

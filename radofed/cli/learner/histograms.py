@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from radofed.cli.arguments import AskAgain, CohortMin, Colluders, MaxRows, QuorumWait, Reuse, Timeout, WouldAccept
+from radofed.cli.arguments import (
+    AnswerWithinS,
+    AskAgain,
+    CohortMin,
+    Colluders,
+    ExpiresAfterS,
+    MaxRows,
+    QuorumWait,
+    Reuse,
+    Timeout,
+    WouldAccept,
+)
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import asked_federation, question_result, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
@@ -64,6 +75,8 @@ def histogram(
     ask_again: AskAgain = False,
     reuse: Reuse = False,
     would_accept: WouldAccept = False,
+    answer_within_s: AnswerWithinS = None,
+    expires_after_s: ExpiresAfterS = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -114,6 +127,8 @@ def quantiles(
     ask_again: AskAgain = False,
     reuse: Reuse = False,
     would_accept: WouldAccept = False,
+    answer_within_s: AnswerWithinS = None,
+    expires_after_s: ExpiresAfterS = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -165,7 +180,7 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
         "would_accept",
     ):
         if given[name]:
-            option = name.replace("_", "-")
+            option = name if name == "columns" else f"--{name.replace('_', '-')}"
             raise ConfigurationError(f"a saved answer is printed as it was asked: leave {option} out, or --release")
     release = Release.load(given["release"])
     return _histograms(release, given["confidence"]), (release, given["release"])
@@ -174,7 +189,7 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
 def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]] | Result":
     from dpcore.errors import ConfigurationError
     from dpcore.evaluation.histograms import USUAL_CELLS, column_histograms, histogram_predicates
-    from learner.asked_training import terms_of
+    from learner.asked_training import terms_of, times_of
     from learner.journal import SessionSource
     from learner.questions import QuestionAnsweredError
     from learner.release import Release
@@ -196,7 +211,7 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
         output,
         config,
         shared,
-        terms_of(given),
+        terms_of(given) | times_of(given),
         timeout_s,
         ask_again=again,
         reuse=reuse,
