@@ -69,6 +69,10 @@ def test_what_does_not_fit_is_refused_without_a_charge(federation):
 def test_a_question_is_no_answer_that_could_be_reused(federation):
     words = ("learner", "statistic", "y == -1", *asking(federation), "--epsilon", "1/10")
     rado(*words, "--would-accept")
+    (shown,) = rado("ledger", "history", "--config", str(federation.member("a").config), "--limit", "1")["data"][
+        "queries"
+    ]
+    assert shown["decision"] == "only asked, and would accept it: nothing was charged"
     assert run([*words, "--reuse"]) == 4
     before = spent(federation)
     assert rado(*words)["data"]["rows"] == sum(ROWS.values())
