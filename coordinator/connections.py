@@ -37,6 +37,8 @@ LOOKED_AT_EVERY_S: Final = 1.0
 
 MOST_DESCRIPTORS: Final = 65_536
 """What this process asks for. Many systems grant 1,024 files and sockets until a process asks for more."""
+LEAST_ROOM: Final = 2048
+"""Connections that a small federation's coordinator accepts, if its descriptors suffice."""
 OTHER_DESCRIPTORS: Final = 256
 """Kept for files and for other sockets, and to end connections: that takes descriptors too."""
 
@@ -140,10 +142,16 @@ class Connections:
                 self._log.warning("connections not looked at", reason=in_words(error))
 
 
-def make_room() -> int:
-    """Raise the limit of this process's descriptors, if that is allowed, and return how many connections fit.
+def most_needed(members: int) -> int:
+    """The connections that so many members may have."""
+    return CONNECTIONS_AT_ONCE * members
 
-    Without a limit on connections a stranger could take all descriptors, and nothing could be ended any more.
+
+def make_room(members: int) -> int:
+    """Raise the limit of this process's descriptors, if that is allowed, and return the most connections to accept.
+
+    Without a limit on connections a stranger could take all descriptors, and nothing could be ended any more. Each also
+    takes memory until the next look, so there are no more than twice what these members need: a roster may grow.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
@@ -152,7 +160,8 @@ def make_room() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     limit = MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-    return max(limit // 2, limit - OTHER_DESCRIPTORS)
+    fit = max(limit // 2, limit - OTHER_DESCRIPTORS)
+    return min(fit, max(LEAST_ROOM, 2 * (most_needed(members) + members + UNIDENTIFIED_AT_ONCE)))
 
 
 def _address(peer: str) -> Address | None:

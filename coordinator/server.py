@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
-from coordinator.connections import CONNECTIONS_AT_ONCE, Connections, make_room
+from coordinator.connections import Connections, make_room, most_needed
 from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.local_control import LocalControl
@@ -143,8 +143,9 @@ class Node:
         self._watch = CoordinatorWatch(config, own, core, membership, seen)
         self._serve_metrics(self._watch, stack)
         self._serve_status(LocalControl(config, core, self._watch), stack)
-        self._room = make_room()
-        if self._room < (needed := CONNECTIONS_AT_ONCE * len(membership.roster.members)):
+        members = len(membership.roster.members)
+        self._room = make_room(members)
+        if self._room < (needed := most_needed(members)):
             self._log.warning("few descriptors", connections=self._room, needed=needed)
         server = self._build(core, membership, seen)
         self.address = self._bind(server, own)

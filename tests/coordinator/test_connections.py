@@ -193,11 +193,14 @@ def test_a_coordinator_asks_for_the_descriptors_that_its_members_need():
     code = (
         "import resource; from coordinator.connections import make_room; "
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1])); "
-        "room = make_room(); print(room, resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+        "print(make_room(5), make_room(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
-    room, soft = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split())
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    few, many, soft = map(int, printed.split())
     assert soft == min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    assert room == max(soft // 2, soft - 256)
+    fit = max(soft // 2, soft - 256)
+    # Eight connections of each member, one of each that is not known yet, and 256 of strangers: twice.
+    assert (few, many) == (min(fit, 2048), min(fit, 2 * (8000 + 1000 + 256)))
 
 
 def test_a_coordinator_says_that_it_has_too_few_descriptors(world):
