@@ -8,27 +8,39 @@ down, which gRPC sees as a peer that has gone.
 import asyncio
 import ipaddress
 import os
+import resource
 import socket
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from radofed.common.files.faults import in_words
 from radofed.common.logs import Log
 from wire.errors import Code, WireError
 
 CONNECTIONS_AT_ONCE: Final = 8
 """The most connections of one member. A node has one, and so has each command that runs."""
 UNIDENTIFIED_AT_ONCE: Final = 256
-"""The most connections without a call of a member."""
+"""The most connections without a call of a member, beside one for each member that has no connection.
+
+All members may come at once, as after a fault of the network, and over slow lines none has called yet.
+"""
 IDENTIFIED_WITHIN_S: Final = 60.0
 """A connection without a call of a member is ended after this time."""
 LOOKED_AT_EVERY_S: Final = 1.0
+
+MOST_DESCRIPTORS: Final = 65_536
+"""What this process asks for. Many systems grant 1,024 files and sockets until a process asks for more."""
+LEAST_ROOM: Final = 2048
+"""Connections that a small federation's coordinator accepts, if its descriptors suffice."""
+OTHER_DESCRIPTORS: Final = 256
+"""Kept for files and for other sockets, and to end connections: that takes descriptors too."""
 
 _DESCRIPTORS: Final = next((path for path in (Path("/proc/self/fd"), Path("/dev/fd")) if path.is_dir()), None)
 
@@ -57,10 +69,16 @@ class Connections:
         log: Log,
         *,
         busy: Callable[[], Iterable[str]] = tuple,
+        members: Callable[[], int] = lambda: 0,
+        room: int = MOST_DESCRIPTORS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """port: of this server. busy: addresses with a call in progress, in gRPC's form. clock: monotonic seconds."""
+        """port: of this server. busy: addresses with a call in progress, in gRPC's form. members: their number.
+
+        room: the most connections that the server accepts. clock: monotonic seconds.
+        """
         self._port, self._log, self._busy, self._clock = port, log, busy, clock
+        self._members, self._room = members, room
         self._known: dict[Address, _Connection] = {}
 
     def note(self, peer: str, san: str) -> None:
@@ -96,7 +114,7 @@ class Connections:
         for san, found in owned.items():
             # Stable: the oldest stay first among those at work, and among the others.
             addresses = sorted(found, key=at_work.__contains__)
-            most = CONNECTIONS_AT_ONCE if san else UNIDENTIFIED_AT_ONCE
+            most = CONNECTIONS_AT_ONCE if san else self._most_unidentified(owned)
             beyond = addresses[: max(0, len(addresses) - most)]
             if san and beyond:
                 self._log.refused(
@@ -107,11 +125,43 @@ class Connections:
         if ended:
             _end(self._port, ended)
 
+    def _most_unidentified(self, owned: Mapping[str, Sequence[Address]]) -> int:
+        """A quarter of the room stays free: whoever comes until the next look gets in."""
+        identified = [found for san, found in owned.items() if san]
+        absent = max(0, self._members() - len(identified))
+        free = self._room * 3 // 4 - sum(map(len, identified))
+        return max(0, min(UNIDENTIFIED_AT_ONCE + absent, free))
+
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOKED_AT_EVERY_S)
-            self.look()
+            try:
+                self.look()
+            except OSError as error:  # no descriptor is free
+                self._log.warning("connections not looked at", reason=in_words(error))
+
+
+def most_needed(members: int) -> int:
+    """The connections that so many members may have."""
+    return CONNECTIONS_AT_ONCE * members
+
+
+def make_room(members: int) -> int:
+    """Raise the limit of this process's descriptors, if that is allowed, and return the most connections to accept.
+
+    Without a limit on connections a stranger could take all descriptors, and nothing could be ended any more. Each also
+    takes memory until the next look, so there are no more than twice what these members need: a roster may grow.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    limit = MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    fit = max(limit // 2, limit - OTHER_DESCRIPTORS)
+    return min(fit, max(LEAST_ROOM, 2 * (most_needed(members) + members + UNIDENTIFIED_AT_ONCE)))
 
 
 def _address(peer: str) -> Address | None:

@@ -6,7 +6,6 @@ Threads call it; the node's state is read and changed in its event loop.
 import os
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Any, Final
 
 from coordinator.config import CoordinatorConfig
@@ -15,6 +14,7 @@ from coordinator.drain import under_way
 from coordinator.live import LiveQuery
 from coordinator.watching import CoordinatorWatch
 from radofed.common.local_status import StatusServer
+from radofed.common.version import program_version
 
 DRAIN: Final = "/drain"
 UNDRAIN: Final = "/undrain"
@@ -42,7 +42,7 @@ class LocalControl:
         return {
             "coordinator": self._config.name,
             "federation": self._config.federation,
-            "version": version("radofed"),
+            "version": program_version(),
             "pid": os.getpid(),
             "started_at_unix_s": self._started_unix_s,
             "drained_since_unix_s": drain.since_unix_s,

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
-from coordinator.connections import Connections
+from coordinator.connections import Connections, make_room, most_needed
 from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.local_control import LocalControl
@@ -143,9 +143,19 @@ class Node:
         self._watch = CoordinatorWatch(config, own, core, membership, seen)
         self._serve_metrics(self._watch, stack)
         self._serve_status(LocalControl(config, core, self._watch), stack)
+        members = len(membership.roster.members)
+        self._room = make_room(members)
+        if self._room < (needed := most_needed(members)):
+            self._log.warning("few descriptors", connections=self._room, needed=needed)
         server = self._build(core, membership, seen)
         self.address = self._bind(server, own)
-        self._connections = Connections(int(self.address.rpartition(":")[2]), self._log, busy=self._peers_at_work)
+        self._connections = Connections(
+            int(self.address.rpartition(":")[2]),
+            self._log,
+            busy=self._peers_at_work,
+            members=lambda: len(membership.roster.members),
+            room=self._room,
+        )
         await server.start()
         stack.push_async_callback(self._stop, server, core)
         expiry = _watch_expiry(membership, own, core.wall_clock)
@@ -202,7 +212,8 @@ class Node:
             core.counts,
             lambda peer, san: self._connections.note(peer, san),  # noqa: PLW0108 - made once the port is known
         )
-        server = grpc.aio.server(interceptors=(self._gate,), options=SERVER_OPTIONS)
+        options = [*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", self._room)]
+        server = grpc.aio.server(interceptors=(self._gate,), options=options)
         intake = Intake(core, lambda: membership.roster, self._log)
         witnesses = WitnessExchange(self._store, lambda: membership.roster, core.clock)
         views = Views(core, witnesses)

@@ -20,11 +20,15 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # of Python 3.11
+    sys.exit(f"install.py: radofed needs Python 3.11 or newer, and this is {sys.version.split()[0]}")
 
 ROOT = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -54,7 +54,7 @@ class AskedTraining:
         options = named_options(given["option"] or ())
         if given["rounds"] is not None:
             options["rounds"] = given["rounds"]
-        terms = {**terms_of(given), "held_back": training_part(given["hold_back"])}
+        terms = {**terms_of(given), **times_of(given), "held_back": training_part(given["hold_back"])}
         estimator = make_estimator(name, **options)
         return cls(name, estimator, schema, *budget_of(name, given["epsilon"], given["delta"]), terms)
 
@@ -74,6 +74,11 @@ def terms_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_purpose(given["purpose"] or "")
     return {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
+
+
+def times_of(given: Mapping[str, Any]) -> dict[str, int]:
+    """How long parties, and the people who decide there, have for each query, as far as it is given."""
+    return {name: given[name] for name in ("answer_within_s", "expires_after_s") if given.get(name) is not None}
 
 
 def budget_of(what: str, epsilon: str | None, delta: str) -> tuple[Fraction, Fraction]:

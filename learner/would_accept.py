@@ -38,7 +38,9 @@ class WouldAccept:
     def sentences(self) -> list[str]:
         """The answers in words."""
         total = sum(self.rows.values())
-        lines = [f"{self.what}: {len(self.rows)} parties would accept, over {total} rows; {self.cohort_min} are needed"]
+        asked = len(self.rows) + len(self.refusals) + len(self.silent)
+        enough = f"{total} rows; {self.cohort_min} are needed"
+        lines = [f"{self.what}: {len(self.rows)} of {asked} parties would accept, over {enough}"]
         lines += [f"{name}: would accept, {rows} rows" for name, rows in self.rows.items()]
         for name, code in self.refusals.items():
             hint = f": {CATALOGUE[Code(code)].hint}" if code in set(Code) else ""

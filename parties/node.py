@@ -12,7 +12,6 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any, Self
 
 from dpcore.errors import RadofedError
@@ -49,6 +48,7 @@ from parties.stated_rows import StatedRows
 from parties.watching import Loaded, PartyWatch
 from radofed.common.local_status import StatusServer
 from radofed.common.logs import Daily, Log, start_logging
+from radofed.common.version import program_version
 from radofed.common.watching.readiness import Reason
 from radofed.common.watching.server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
@@ -325,7 +325,7 @@ class PartyNode:
         return {
             "party": self._config.name,
             "federation": self._config.federation,
-            "version": version("radofed"),
+            "version": program_version(),
             "pid": os.getpid(),
             "started_at_unix_s": self._started_unix_s,
             "coordinator": self._config.coordinator,
@@ -484,7 +484,7 @@ class PartyNode:
     def _state_features(self) -> None:
         """Send what this node can do. A coordinator of version 0.1 does not take it, and nothing depends on it here."""
         config = self._config
-        stated = Features(config.federation, config.name, OWN_FEATURES, version("radofed"), int(time.time()))
+        stated = Features(config.federation, config.name, OWN_FEATURES, program_version(), int(time.time()))
         try:
             self._poll_client.state_features(stated.sign(self._signing_key))
         except WireError as error:

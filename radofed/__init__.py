@@ -113,9 +113,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415  (slow; only needed for the version)
+        from radofed.common.version import program_version  # noqa: PLC0415  (slow; only needed for the version)
 
-        return version("radofed")
+        return program_version()
     if name == "provision":
         return import_module("radofed.provision")
     if name in _FORMER:

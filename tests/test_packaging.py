@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import radofed
 from radofed.cli.entry_point import PACKAGES
+from radofed.common.version import _of_checkout, program_version
 
 HEAVY = ("numpy", "scipy", "sklearn", "grpc", "google.protobuf", "pydantic", "pyarrow", "cryptography", "rich")
 ROOT = Path(__file__).parents[1]
@@ -100,6 +102,16 @@ def test_the_module_is_the_command():
         [sys.executable, "-m", "radofed", "--version"], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert (result.returncode, result.stdout) == (0, f"rado {radofed.__version__}\n")
+
+
+def test_a_checkout_states_its_own_version_and_not_that_of_the_last_installation(tmp_path, monkeypatch):
+    """A node signs its version and shows it to others, and a cluster's nodes compare theirs."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    monkeypatch.setattr("radofed.common.version.version", lambda _: "0.0.1")
+    assert program_version.__wrapped__() == stated
+    assert _of_checkout(tmp_path) == ""
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "another"\nversion = "9"\n')
+    assert _of_checkout(tmp_path) == ""
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):

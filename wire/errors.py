@@ -334,7 +334,7 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.ROWS_NOT_ACCEPTED: Entry(
         _S.FAILED_PRECONDITION,
-        "The party answers nothing until a person has checked its rows.",
+        "The party refuses every query until a person has checked its rows.",
         "Tell the party's data officer: `rado party status` says what changed, and once the table is corrected "
         "(`rado party reload`) or accepted as it is (`rado party accept-rows`) a new query is answered.",
         6,

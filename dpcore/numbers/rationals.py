@@ -20,6 +20,9 @@ def exact_number(text: str) -> Fraction:
     # Fraction reads the digits of every script, as \d does.
     if re.search(r"[eE][+-]?[\d_]{4,}", text):
         raise OverflowError(f"the exponent of {text!r} is too long")
+    # 1_0 is Python's notation for 10, and a slip of the hand for 1.0: a budget is not guessed at.
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} has characters that numbers do not have")
     return Fraction(text)
 
 

@@ -35,10 +35,7 @@ def named(error: Exception) -> dict[str, str]:
     """Log fields of an error. For an error that may quote data, only its type and place."""
     if isinstance(error, WireError):
         return {"code": error.code.value, "detail": error.detail}
-    if isinstance(
-        error,
-        LedgerConflictError | LedgerBusyError | LedgerFileError | HistoryBusyError | SpoolLostError | MaskKeyError,
-    ):
+    if isinstance(error, _SAFE_TO_QUOTE):
         return {"error": type(error).__name__, "detail": str(error)}
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -350,6 +350,8 @@ class QueryLifecycle:
         rows = party.records.rows
         said = Acceptance(work.query_id, work.attempt, party.name, rows, unused, roster.version)
         signed = sign(said, party.signing_key)
+        reason = "it was a question, and this party would accept it"
+        self._note(work.query_id, work.attempt, What.ENDED, reason=reason, would_accept=True)
         self._log.info("would accept", query=work.query_id, rows=rows, cost=str(charge), **_purpose_of(opened))
         self._tell(work, lambda: self._coordinator.answer(signed, accepts=True))
 

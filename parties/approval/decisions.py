@@ -9,6 +9,7 @@ node's user and root, could change the record of what others decided.
 
 import os
 import pwd
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +31,15 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
+
+
+def is_user(name: str) -> bool:
+    """Whether the operating system knows this user, or it is the number of one that has no entry there."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return re.fullmatch(r"user \d+", name) is not None
+    return True
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dpcore.accounting.dp_feat import dp_feat_range
 from dpcore.errors import PlanError
 from dpcore.numbers.decimals import upper_digits
 from dpcore.records.schema import differences
+from parties.approval.decisions import is_user
 from parties.approval.files import DecisionFiles
 from parties.checks.run import CheckFailedError, Run
 from parties.data.dataset import check as check_data
@@ -62,17 +63,31 @@ def _policy(run: Run) -> None:
 def _decisions(run: Run) -> None:
     """Where people decide, and whether there can be as many as the policy asks for."""
     files, approval = DecisionFiles.of(run.config), run.policy.approval
+    advice = _advice_on_approval(run.policy)
     if files is not None:
         files.check()
         who = ", ".join(approval.users) or "everybody who may write there"
-        run.add("decisions", f"other users of this machine decide in {files.directory}: {who}")
+        run.add("decisions", f"other users of this machine decide in {files.directory}: {who}", advice)
     elif approval.asks:
-        alone = approval.approvers > 1
-        advice = (
-            f"approvers = {approval.approvers} needs as many users of this machine: name a directory by decisions in "
-            "party.toml, in which they decide without access to this party's state."
-        )
-        run.add("decisions", "people decide as this node's user or as root", advice if alone else "")
+        if approval.approvers > 1:
+            advice = (
+                f"{advice} approvers = {approval.approvers} needs as many users of this machine: name a directory by "
+                "decisions in party.toml, in which they decide without access to this party's state."
+            ).strip()
+        run.add("decisions", "people decide as this node's user or as root", advice)
+
+
+def _advice_on_approval(policy: Policy) -> str:
+    """What the rules name and is not there: a misspelt learner does not wait, and a misspelt user never decides."""
+    approval, advice = policy.approval, []
+    pinned = {learner.name for learner in policy.learners}
+    if odd := [name for name in approval.learners if name not in pinned]:
+        advice.append(f"The policy admits no learner called {' or '.join(odd)}: correct learners in [approval].")
+    if odd := [name for name in approval.users if not is_user(name)]:
+        advice.append(f"This machine has no user {' or '.join(odd)}: correct users in [approval].")
+    if approval.users and len(approval.users) < approval.approvers:
+        advice.append(f"{approval.approvers} users must approve, and only {len(approval.users)} may: add to users.")
+    return " ".join(advice)
 
 
 def _schema(run: Run) -> None:

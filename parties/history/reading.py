@@ -236,7 +236,9 @@ def _decision(
     if (refused := whats.get(What.REFUSED)) is not None:
         return f"refused: {_refusal(refused)}"
     if (ended := whats.get(What.ENDED)) is not None:
-        return f"not answered: {ended.details['reason']}"
+        asked = ended.details.get("would_accept")
+        words = "only asked, and would accept it: nothing was charged"
+        return words if asked else f"not answered: {ended.details['reason']}"
     if (waits := whats.get(What.WAITS)) is not None:
         if shown.not_after_unix_s < now_unix_s:
             what = "it was not both decided on and answered" if decisions else "no one decided"

@@ -1,7 +1,6 @@
 """Makes the backup of a node, also while it runs, or of an operator's directory."""
 
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from cryptography.x509.oid import NameOID
 from radofed.backup.archive import write_archive
 from radofed.backup.contents import Contents
 from radofed.backup.manifest import OPERATOR, Manifest
+from radofed.common.version import program_version
 from radofed.node_config import load_node_config, role_of
 from radofed.provision_roster import ROSTER_FILE, signed_roster
 from wire.envelopes import load_public_key
@@ -85,7 +85,7 @@ def _write(
 ) -> Manifest:
     at = int(time.time() if now_unix_s is None else now_unix_s)
     manifest = Manifest(
-        role, name, federation, at, version("radofed"), configuration, (), contents.outside, tuple(contents.missing)
+        role, name, federation, at, program_version(), configuration, (), contents.outside, tuple(contents.missing)
     )
     return write_archive(archive, manifest, contents.items)
 

@@ -94,6 +94,11 @@ HoldBack = Annotated[
 Retries = Annotated[
     int, typer.Option(min=0, help="Attempts to start without asking after one is lost; parties charge each.")
 ]
+AnswerWithinS = Annotated[
+    int | None,
+    typer.Option(help="Time for parties, and for people who decide there, to answer, in seconds. Default: 600."),
+]
+ExpiresAfterS = Annotated[int | None, typer.Option(help="Time until the query expires, in seconds. Default: 86400.")]
 Timeout = Annotated[
     float | None, typer.Option(help="Longest wait, in seconds; the query continues. Default: no limit.")
 ]

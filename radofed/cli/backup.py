@@ -27,7 +27,9 @@ def create(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A new file, or a directory: the file in it is named by the time.", metavar="FILE", show_default=False
+            help="A new file, or a directory: the file in it is named by the node and the time.",
+            metavar="FILE",
+            show_default=False,
         ),
     ],
     config: Annotated[
@@ -54,7 +56,7 @@ def create(
 
     from dpcore.errors import ConfigurationError
     from radofed.backup.advice import to_dict, words_of
-    from radofed.backup.dated import dated_file, drop_oldest
+    from radofed.backup.dated import dated_file, drop_oldest, whose
     from radofed.backup.making import back_up, back_up_operator
 
     if (config is None) == (operator is None):
@@ -64,12 +66,13 @@ def create(
     directory = file if file.is_dir() else None
     if keep is not None and (directory is None or keep < 1):
         raise ConfigurationError("--keep needs a directory in place of the file, and is at least 1")
+    owner = "" if directory is None else whose(config, operator)
     if directory is not None:
-        file = dated_file(directory, source, time.time())
+        file = dated_file(directory, owner, time.time())
     check_new(file)
     check_directory(file)
     made = (back_up if config is not None else back_up_operator)(source, file, with_keys=with_keys)
-    dropped = [] if directory is None or keep is None else drop_oldest(directory, source, keep)
+    dropped = [] if directory is None or keep is None else drop_oldest(directory, owner, keep)
     lines = [f"{file}:", *words_of(made, time.time()), *(f"deleted: {path}" for path in dropped)]
     return Result({"file": file, **to_dict(made), "deleted": dropped}, in_lines(lines))
 

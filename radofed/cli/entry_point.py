@@ -74,6 +74,7 @@ def _line_of_warning(message: Warning | str, *_place: object, **_more: object) -
 def run(arguments: list[str]) -> int:
     """Run `rado` with these arguments and return the exit code. Raises nothing."""
     output = Output.of_arguments(arguments)
+    _note_unreadable(output, arguments)
     try:
         check_distribution()
         code = _command()(args=arguments, prog_name="rado", standalone_mode=False)
@@ -87,6 +88,16 @@ def run(arguments: list[str]) -> int:
         if callable(format_message := getattr(error, "format_message", None)):
             return _usage(output, error, format_message())
         return output.fail(error)
+
+
+def _note_unreadable(output: Output, arguments: list[str]) -> None:
+    """In a locale of another encoding a name such as città is no text, and the schema seems not to have it."""
+    encoding = sys.getfilesystemencoding()
+    odd = [each for each in arguments if any("\udc80" <= character <= "\udcff" for character in each)]
+    if odd and encoding != "utf-8":
+        output.note(
+            f"note: {odd[0]!r} is no text in this locale's encoding, {encoding}; set PYTHONUTF8=1 if it is UTF-8"
+        )
 
 
 @lru_cache(1)

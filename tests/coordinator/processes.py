@@ -15,21 +15,27 @@ MAIN = "import sys; from tests.coordinator.serving import serve_debugging; serve
 
 
 class Process:
-    """A coordinator in a separate process. fresh: for what has to do with its memory (tests.forked)."""
+    """A coordinator in a separate process. fresh: for what has to do with its memory (tests.forked).
 
-    def __init__(self, world: World, *, fresh: bool = False) -> None:
+    descriptors: the most files and sockets that the system lets it have, if it is fresh.
+    """
+
+    def __init__(self, world: World, *, fresh: bool = False, descriptors: int | None = None) -> None:
         self.world = world
         world.config.address_file.unlink(missing_ok=True)
         self.log = world.root / "coordinator.log"
         config = str(world.directories["coordinator"] / "coordinator.toml")
-        self.process = self._started_fresh(config) if fresh else Forked(serve_debugging, (config,), self.log)
+        self.process = (
+            self._started_fresh(config, descriptors) if fresh else Forked(serve_debugging, (config,), self.log)
+        )
         self.address = self._wait_for_address()
         self.clients = Clients(world, self.address)
 
-    def _started_fresh(self, config: str) -> subprocess.Popen[bytes]:
+    def _started_fresh(self, config: str, descriptors: int | None) -> subprocess.Popen[bytes]:
+        limited = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-c", MAIN, config],
+                [*limited, sys.executable, "-c", MAIN, config],
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join([".", "protos"])},
             )

@@ -1,7 +1,11 @@
 """A member's limits hold over all its connections: calls, kept bytes, and the connections themselves."""
 
 import gc
+import resource
+import signal
 import socket
+import subprocess
+import sys
 import time
 from contextlib import ExitStack, closing
 
@@ -10,10 +14,11 @@ import pytest
 from coordinator.connections import Connections, _address
 from rado.v1 import member_service_pb2, party_service_pb2
 from radofed.common.logs import Log
+from tests.coordinator.processes import Process
 from tests.coordinator.raw_client import RawConnection, pump_until
 from tests.coordinator.test_unfinished_messages import codes
 from tests.coordinator.world import refused
-from tests.waiting import wait_until
+from tests.waiting import HANG_S, wait_until
 from wire.errors import Code
 from wire.upload import Chunk
 
@@ -136,12 +141,14 @@ def test_connections_at_work_are_not_cut_and_one_more_is_refused(world, node, cl
 
 
 def test_connections_without_a_call_are_few_and_end_soon(world, node, clients, monkeypatch):
+    """One of each member that has none, and few others."""
     monkeypatch.setattr("coordinator.connections.UNIDENTIFIED_AT_ONCE", 3)
     clients["ann"].work()
+    absent = len(world.roster.members) - 1
     opened = []
-    for _ in range(5):
+    for _ in range(absent + 5):
         opened += connections(world, node, 1)
-    assert pump_until(opened, lambda: sum(each.is_up for each in opened) == 3)
+    assert pump_until(opened, lambda: sum(each.is_up for each in opened) == absent + 3)
     monkeypatch.setattr("coordinator.connections.IDENTIFIED_WITHIN_S", 0.0)
     assert pump_until(opened, lambda: not any(each.is_up for each in opened))
     # A connection of a member without calls stays.
@@ -150,6 +157,57 @@ def test_connections_without_a_call_are_few_and_end_soon(world, node, clients, m
     assert connected is clients["ann"].channel
     for connection in opened:
         connection.close()
+
+
+def test_strangers_do_not_take_the_last_descriptor(world):
+    """Ending a connection takes a descriptor. Where none was left, no stranger was ended and no member got in."""
+    process = Process(world, fresh=True, descriptors=128)
+    host, port = process.address.split(":")
+    try:
+        with ExitStack() as opened:
+            strangers = [opened.enter_context(socket.create_connection((host, int(port)), HANG_S)) for _ in range(300)]
+            # Of all that were accepted a quarter of the room is left. The others are refused at once.
+            wait_until(lambda: sum(is_open(each) for each in strangers) <= 48)
+            process.clients["ann"].work()
+            assert any(is_open(each) for each in strangers)
+        assert "connections not looked at" not in {event["event"] for event in process.events()}
+    finally:
+        process.stop(signal.SIGTERM)
+
+
+def is_open(stranger: socket.socket) -> bool:
+    """Whether the server keeps the connection. It may have sent something."""
+    stranger.setblocking(False)
+    try:
+        while stranger.recv(4096):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def test_a_coordinator_asks_for_the_descriptors_that_its_members_need():
+    """Many systems grant 1,024 until a process asks for more, and a thousand parties have a connection each."""
+    code = (
+        "import resource; from coordinator.connections import make_room; "
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1])); "
+        "print(make_room(5), make_room(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    few, many, soft = map(int, printed.split())
+    assert soft == min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    fit = max(soft // 2, soft - 256)
+    # Eight connections of each member, one of each that is not known yet, and 256 of strangers: twice.
+    assert (few, many) == (min(fit, 2048), min(fit, 2 * (8000 + 1000 + 256)))
+
+
+def test_a_coordinator_says_that_it_has_too_few_descriptors(world):
+    process = Process(world, fresh=True, descriptors=64)
+    process.stop(signal.SIGTERM)
+    (said,) = (event for event in process.events() if event["event"] == "few descriptors")
+    assert said["connections"] == 32 < said["needed"]
 
 
 def test_other_sockets_of_the_process_are_left_alone():

@@ -73,6 +73,16 @@ def test_every_install_command_is_of_packages_with_hashes():
         assert "--require-hashes" in line or "--no-deps" in line, line
 
 
+def test_an_older_python_is_named():
+    code = "import runpy, sys; sys.modules['tomllib'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(DEPLOY / "install.py")], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1
+    assert found.stderr.startswith("install.py: radofed needs Python 3.11 or newer, and this is 3.")
+    assert "Traceback" not in found.stderr
+
+
 def test_commands_that_install_name_extras_that_there_are():
     named = set()
     for file in SHOWN:

@@ -12,6 +12,7 @@ import pytest
 
 import coordinator.server
 import parties.node
+from coordinator.connections import MOST_DESCRIPTORS
 from dpcore.errors import ConfigurationError, NotYetError
 from parties.data.held_data import DataAwayError
 from radofed.provision import provision
@@ -81,6 +82,9 @@ def test_what_is_late_at_boot_starts_a_node_again(name):
 
 def test_both_nodes_are_hardened_alike():
     found = [service(DEPLOY / "systemd" / name) for name in NODES]
+    # Members connect to a coordinator, and a party has one connection.
+    limits = {name: each.pop("LimitNOFILE", None) for name, each in zip(NODES, found, strict=True)}
+    assert limits == {"rado-coordinator.service": str(MOST_DESCRIPTORS), "rado-party.service": None}
     for each in found:
         for of_the_role in ("ExecStart", "SocketBindAllow"):
             each.pop(of_the_role, None)

@@ -70,10 +70,29 @@ def test_what_does_not_fit_is_refused_without_a_charge(federation):
 def test_a_question_is_no_answer_that_could_be_reused(federation):
     words = ("learner", "statistic", "y == -1", *asking(federation), "--epsilon", "1/10")
     rado(*words, "--would-accept")
+    (shown,) = rado("ledger", "history", "--config", str(federation.member("a").config), "--limit", "1")["data"][
+        "queries"
+    ]
+    assert shown["decision"] == "only asked, and would accept it: nothing was charged"
     assert run([*words, "--reuse"]) == 4
     before = spent(federation)
     assert rado(*words)["data"]["rows"] == sum(ROWS.values())
     assert spent(federation) > before
+
+
+def test_every_command_that_asks_gives_people_time(federation):
+    """People who decide need longer than ten minutes."""
+    times = ("--answer-within-s", "7200", "--expires-after-s", "90000", "--epsilon", "1/100")
+    model = federation.root / "timed.json"
+    rado("learner", "statistic", "y == 1", *asking(federation), *times)
+    rado("learner", "histogram", "age", *asking(federation), *times)
+    rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), *times, "-o", str(model))
+    rado("learner", "evaluate", str(model), *asking(federation)[:2], *times)
+    history = ("ledger", "history", "--config", str(federation.member("a").config))
+    last = rado(*history, "--limit", "5")["data"]["queries"]
+    signed = [rado(*history, query["query_id"])["data"]["detail"] for query in last]
+    assert {query["answer_within_s"] for query in signed} == {7200}
+    assert {query["not_after_unix_s"] - query["created_at_unix_s"] for query in signed} == {90_000}
 
 
 def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation):
@@ -120,3 +139,21 @@ def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_wo
     assert rado(*words, "--ask-again")["data"]["rows"] == sum(ROWS.values()) - len(rows) // 2
     data.write_text(whole)
     rado("party", "reload", *at)
+
+
+def test_a_party_with_a_schema_of_another_version_refuses_and_is_named(federation, capsys):
+    """The columns are the same, but texts are compared in another form. Its own check says which fields differ."""
+    (federation.directory("b") / "schema.toml").write_text(
+        SCHEMA.replace("schema_version = 1", 'schema_version = 2\ntexts = ["nfc", "trim"]')
+    )
+    config = str(federation.member("b").config)
+    rado("party", "reload", "--config", config)
+    before = spent(federation)
+    words = ("learner", "statistic", '~x["smoker"]', *asking(federation), "--epsilon", "1/10")
+    (question,) = rado(*words, "--would-accept")["data"]["questions"]
+    assert question["would_refuse"] == {"b": "SCHEMA_MISMATCH"}
+    assert run([*words]) == 6
+    assert "refused: b (SCHEMA_MISMATCH)" in capsys.readouterr().err
+    assert spent(federation) == before
+    checks = {each["name"]: each for each in rado("party", "check", "--config", config)["data"]["findings"]}
+    assert "These differ: texts." in checks["refusals"]["detail"]

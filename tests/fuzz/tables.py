@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from dpcore.errors import DataError
 from parties.data.dataset import load
-from radofed.common.tables.tables import open_table, read_observations
+from radofed.common.tables.tables import open_table, read_rows
 from tests.fuzz.mutation import octets_near, texts_near
 from tests.fuzz.target import Target, written
 from tests.schemas import STAYS
@@ -37,7 +37,7 @@ def reader(extension: str):
     def read(data: bytes) -> None:
         path = written(f"table-{extension}", f"rows.{extension}", data)
         failures = []
-        for use in (lambda: load(path, STAYS), lambda: read_observations(path, STAYS), lambda: every_column(path)):
+        for use in (lambda: load(path, STAYS), lambda: read_rows(path, STAYS), lambda: every_column(path)):
             try:
                 use()
             except DataError as error:

@@ -351,10 +351,10 @@ def test_the_scorer_of_the_documentation_reads_texts_as_the_schema_states(tmp_pa
     schema = Schema(name="visits", label=SCHEMA.label, features=features, texts=("nfc", "trim", "case"))
     fitted = model(schema=schema)
     cells = {
-        "age": ("50", "abc", "inf", "1e400", " 61 ", ""),
-        "kg": ("70", "n/a", "70", "\u00a070", "70", "70"),
-        "smoker": ("oui", "OUI\u00a0", "non", "\u200bNon", "Non", "perhaps"),
-        "ward": ("évry", "E\u0301VRY", "STRASSE", " straße", "Paris", "Évry"),
+        "age": ("50", "abc", "inf", "1e400", " 61 ", "", "6_1", "50"),
+        "kg": ("70", "n/a", "70", "\u00a070", "70", "70", "70", "70"),
+        "smoker": ("oui", "OUI\u00a0", "non", "\u200bNon", "Non", "perhaps", "oui", "oui"),
+        "ward": ("évry", "E\u0301VRY", "STRASSE", " straße", "Paris", "Évry", "Évry", "Évry" + "\u00a0" * 256),
     }
     lines = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
     path = tmp_path / "texts.csv"
@@ -365,7 +365,11 @@ def test_the_scorer_of_the_documentation_reads_texts_as_the_schema_states(tmp_pa
     expected = predict(fitted, path)
     exported = json.loads(json.dumps(fitted.to_original_units(), allow_nan=False))
     found = [score(exported, line) for line in lines]
-    assert [one is None for one in found] == (expected.labels == 0).tolist() == [False, True, *[False] * 3, True]
+    assert (
+        [one is None for one in found]
+        == (expected.labels == 0).tolist()
+        == [False, True, *[False] * 3, True, False, False]
+    )
     for one, margin_of in zip(found, expected.scores, strict=True):
         assert one is None or one[0] == pytest.approx(margin_of, abs=1e-6)
 

@@ -24,7 +24,7 @@ from learner.release import Release
 from learner.report.measured import measure
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import model_of_answers, train
-from radofed.common.tables.tables import encoded_blocks, read_observations
+from radofed.common.tables.tables import encoded_blocks, read_rows
 from radofed.simulation.asking import simulated_federation
 from tests.learner.totals import SCHEMA as FLAGS
 from tests.learner.totals import World
@@ -175,7 +175,8 @@ def test_own_rows_are_measured_by_its_scores(fitted, table):
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_an_exported_model_decides_as_the_model(fitted, table):
     """As scikit-learn pipeline: every map that the estimator makes."""
-    model, (x, usable) = fitted[0], read_observations(table, SCHEMA)
+    model, rows = fitted[0], read_rows(table, SCHEMA)
+    x, usable = rows.x, rows.usable
     margins = model.to_sklearn()[1:].decision_function(x[usable, :-1])
     np.testing.assert_allclose(margins, model.scores(x[usable]), atol=2.0**-20)
     assert len(model.to_original_units()["terms"]) == len(model.feature_map.terms)

@@ -1,6 +1,8 @@
 """The preflight: reports every fault with its cause and its fix, and skips checks that depend on a failed one."""
 
 import datetime as dt
+import os
+import pwd
 import re
 import socket
 import ssl
@@ -386,3 +388,21 @@ def test_a_state_directory_on_a_read_only_mount_is_refused_by_check_and_start(of
     assert (found.status, found.detail) == ("failed", f"{state}: {says}")
     assert rado(["party", "start", "--config", str(ada / "party.toml")]) == 4
     assert says in capsys.readouterr().err
+
+
+def test_rules_of_approval_that_name_who_is_not_there(offline):
+    """A misspelt learner would not wait, and a misspelt user would never decide: neither is said when a query comes."""
+    policy = offline.directory("ada") / "policy.toml"
+    found = policy.read_text()
+    me = pwd.getpwuid(os.getuid()).pw_name
+    policy.write_text(f'{found}\n[approval]\nlearners = ["learner"]\nusers = ["{me}", "user 54321"]\n')
+    assert run(offline)["decisions"].status == "ok"
+    policy.write_text(
+        f'{found}\n[approval]\nlearners = ["learner", "leaner"]\nusers = ["{me}", "no-such-user"]\napprovers = 3\n'
+    )
+    decisions = run(offline)["decisions"]
+    assert decisions.status == "advice"
+    assert "no learner called leaner:" in decisions.fix
+    assert "no user no-such-user:" in decisions.fix
+    assert "3 users must approve, and only 2 may" in decisions.fix
+    assert "name a directory by decisions" in decisions.fix

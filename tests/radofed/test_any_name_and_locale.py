@@ -46,3 +46,33 @@ def test_what_is_printed_into_a_file_is_utf_8(tmp_path, encoding):
         subprocess.run(asked, stdout=file, stderr=subprocess.DEVNULL, env=own, check=True)
     assert '"Genève"' in schema.read_text(encoding="utf-8")
     subprocess.run([*command, "check", str(schema), str(table)], capture_output=True, check=True)
+
+
+POSIX = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii:strict"}, POSIX])
+def test_no_locale_changes_a_byte(tmp_path, locale):
+    """What is printed into a pipe, what a command writes, and what its notes say without failing."""
+    table = tmp_path / "table.csv"
+    table.write_text(TEXT.replace("city", "città").replace("Zürich", "東京"), encoding="utf-8")
+    infer = [sys.executable, "-m", "radofed", "schema", "infer", str(table), "--label", "ill", "--positive", "1"]
+    found = []
+    for own in ({"PYTHONUTF8": "1"}, locale):
+        written = tmp_path / f"{len(found)}.toml"
+        environment = {**os.environ, **own}
+        printed = subprocess.run(infer, capture_output=True, check=True, env=environment).stdout
+        subprocess.run([*infer, "--output", str(written)], capture_output=True, check=True, env=environment)
+        checked = [*infer[:4], "check", str(written), str(table), "--format", "yaml"]
+        yaml = subprocess.run(checked, capture_output=True, check=True, env=environment).stdout
+        found.append((printed, written.read_bytes(), yaml.replace(written.name.encode(), b"")))
+    assert found[0] == found[1]
+    assert "東京".encode() in found[0][0]
+
+
+def test_an_argument_that_is_no_text_in_this_locale_is_said_to_be_none():
+    """The name of a column seemed not to be in a schema that has it."""
+    asked = [sys.executable, "-m", "radofed", "plan", "--design", "moments", "--rows", "9", "--statistic", "città"]
+    result = subprocess.run(asked, capture_output=True, check=False, env={**os.environ, **POSIX})
+    assert result.returncode == 4
+    assert b"set PYTHONUTF8=1 if it is UTF-8" in result.stderr

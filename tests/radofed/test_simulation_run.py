@@ -342,6 +342,14 @@ def test_integers_are_digits(rows, capsys):
     assert "is not a whole number: write digits only" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("epsilon", ["1_0", "1/1_0", "1e-1_0", "\uff11", "1,5"])
+def test_a_budget_is_not_guessed_at(epsilon, capsys):
+    """1_0 was read as 10, as Python does."""
+    options = ["--design", "moments", "--parties", "4", "--coordinates", "20", "--rows", "40000"]
+    assert run(["plan", *options, f"--epsilon={epsilon}"]) == 4
+    assert "is not a number; write, say, 1e-6 or 1/2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--epsilon", "--delta"])
 def test_numbers_are_within_doubles(option, capsys):
     options = {"--rows": "40000", "--parties": "4", "--coordinates": "20", "--design": "moments", "--epsilon": "1"}

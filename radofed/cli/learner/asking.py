@@ -112,3 +112,10 @@ def terms_of(
 
     given = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows, "quorum_wait": quorum_wait_s}
     return asked_training.terms_of({**given, "purpose": purpose})
+
+
+def times_of(answer_within_s: int | None, expires_after_s: int | None) -> dict[str, int]:
+    """The times of `learner.requests.Terms` that are given."""
+    from learner import asked_training
+
+    return asked_training.times_of({"answer_within_s": answer_within_s, "expires_after_s": expires_after_s})

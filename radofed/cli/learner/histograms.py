@@ -7,9 +7,11 @@ import typer
 
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
 from radofed.cli.arguments import (
+    AnswerWithinS,
     AskAgain,
     CohortMin,
     Colluders,
+    ExpiresAfterS,
     MaxRows,
     Purpose,
     QuorumWait,
@@ -75,6 +77,8 @@ def histogram(
     ask_again: AskAgain = False,
     reuse: Reuse = False,
     would_accept: WouldAccept = False,
+    answer_within_s: AnswerWithinS = None,
+    expires_after_s: ExpiresAfterS = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -126,6 +130,8 @@ def quantiles(
     ask_again: AskAgain = False,
     reuse: Reuse = False,
     would_accept: WouldAccept = False,
+    answer_within_s: AnswerWithinS = None,
+    expires_after_s: ExpiresAfterS = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -179,7 +185,7 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
         "purpose",
     ):
         if given[name]:
-            option = name.replace("_", "-")
+            option = name if name == "columns" else f"--{name.replace('_', '-')}"
             raise ConfigurationError(f"a saved answer is printed as it was asked: leave {option} out, or --release")
     release = Release.load(given["release"])
     return _histograms(release, given["confidence"]), (release, given["release"])
@@ -188,7 +194,7 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
 def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]] | Result":
     from dpcore.errors import ConfigurationError
     from dpcore.evaluation.histograms import USUAL_CELLS, column_histograms, histogram_predicates
-    from learner.asked_training import terms_of
+    from learner.asked_training import terms_of, times_of
     from learner.journal import SessionSource
     from learner.questions import QuestionAnsweredError
     from learner.release import Release
@@ -210,7 +216,7 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
         output,
         config,
         shared,
-        terms_of(given),
+        terms_of(given) | times_of(given),
         timeout_s,
         ask_again=again,
         reuse=reuse,

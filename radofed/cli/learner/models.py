@@ -7,9 +7,11 @@ import typer
 
 from dpcore.numbers.decimals import upper
 from radofed.cli.arguments import (
+    AnswerWithinS,
     AskAgain,
     CohortMin,
     Colluders,
+    ExpiresAfterS,
     HoldBack,
     MaxRows,
     OldEstimator,
@@ -21,7 +23,7 @@ from radofed.cli.arguments import (
     estimator_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, within
+from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, times_of, within
 from radofed.cli.output import Output, Result
 from radofed.common.options import exact, named_options
 from radofed.common.printing import in_lines
@@ -101,6 +103,8 @@ def train(
         ),
     ] = False,
     would_accept: WouldAccept = False,
+    answer_within_s: AnswerWithinS = None,
+    expires_after_s: ExpiresAfterS = None,
     hold_back: HoldBack = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
@@ -230,6 +234,8 @@ def evaluate(
     ask_again: AskAgain = False,
     reuse: Reuse = False,
     would_accept: WouldAccept = False,
+    answer_within_s: AnswerWithinS = None,
+    expires_after_s: ExpiresAfterS = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -257,6 +263,7 @@ def evaluate(
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, purpose)
     if loaded.held_back is not None:
         terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
+    terms |= times_of(answer_within_s, expires_after_s)
     with asked_federation(
         output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
     ) as federation:
@@ -311,6 +318,8 @@ def statistic(
     ask_again: AskAgain = False,
     reuse: Reuse = False,
     would_accept: WouldAccept = False,
+    answer_within_s: AnswerWithinS = None,
+    expires_after_s: ExpiresAfterS = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -331,12 +340,13 @@ def statistic(
     from radofed.common.files.schemas import load_schema
 
     shared = load_schema(schema)
+    times = times_of(answer_within_s, expires_after_s)
     predicates = tuple(parse(text) for text in predicate)
     # Check before connecting.
     check(predicates, shared)
     terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, purpose)
     with asked_federation(
-        output, config, shared, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
+        output, config, shared, terms | times, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
     ) as federation:
         oracle = within(federation, "statistic", epsilon, delta)
         try:

@@ -11,12 +11,14 @@ import typer
 
 from radofed.cli.arguments import (
     LISTED,
+    AnswerWithinS,
     AskAgain,
     CohortMin,
     Colluders,
     Design,
     EdgeWeight,
     EpsilonPerRado,
+    ExpiresAfterS,
     FractionBits,
     HoldBack,
     Limit,
@@ -113,10 +115,8 @@ _MaxParties = Annotated[int | None, typer.Option(help="Most parties in a cohort.
 _Attempts = Annotated[
     int | None, typer.Option(help="Most attempts that may be started; parties charge each. Default: 3.")
 ]
-_AnswerWithinS = Annotated[int | None, typer.Option(help="Time for parties to answer, in seconds. Default: 600.")]
 _PrepareWithinS = Annotated[int | None, typer.Option(help="Time for parties to get ready, in seconds. Default: 3600.")]
 _UploadWithinS = Annotated[int | None, typer.Option(help="Time for parties to upload, in seconds. Default: 3600.")]
-_ExpiresAfterS = Annotated[int | None, typer.Option(help="Time until the query expires, in seconds. Default: 86400.")]
 _Wait = Annotated[bool, typer.Option(help="Follow the query and fetch its release.")]
 
 
@@ -143,10 +143,10 @@ def query(
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     attempts: _Attempts = None,
-    answer_within_s: _AnswerWithinS = None,
+    answer_within_s: AnswerWithinS = None,
     prepare_within_s: _PrepareWithinS = None,
     upload_within_s: _UploadWithinS = None,
-    expires_after_s: _ExpiresAfterS = None,
+    expires_after_s: ExpiresAfterS = None,
     quorum_wait: QuorumWait = None,
     purpose: Purpose = None,
     hold_back: HoldBack = None,

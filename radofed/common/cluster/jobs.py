@@ -14,7 +14,6 @@ this node's user. This process reads the driver's messages as data only: no othe
 here, and if a message is invalid, the node continues without the cluster.
 """
 
-import importlib.metadata
 import io
 import pickle
 import pickletools
@@ -38,6 +37,7 @@ from dpcore.numbers.processors import one_blas_thread
 from radofed.common.cluster.ray_cluster import require_ray
 from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.logs import Log
+from radofed.common.version import program_version
 
 ITEM_BYTES = 4 << 20
 """The approximate size of an item: large compared with the cost of a task, small compared with memory."""
@@ -274,15 +274,10 @@ def check_in_background(settings: ClusterSettings, log: Log) -> None:
     threading.Thread(target=check, name="check cluster", daemon=True).start()
 
 
-def program_version() -> str:
-    """This program's version. A worker must have the same, because another might compute different results."""
-    return importlib.metadata.version("radofed")
-
-
 def run_item(version: str, function: Callable[[Any, Any], Any], shared: Any, payload: Any) -> Any:
     """The function of a task on a worker. BLAS has one thread there, because tasks share the machine.
 
-    Raises ClusterError if the worker's program has another version.
+    Raises ClusterError if the worker's program has another version: it might compute different results.
     """
     if program_version() != version:
         raise ClusterError(

@@ -323,15 +323,6 @@ def read_rows(source: TableSource, schema: Schema) -> EncodedRows:
     return EncodedRows(x, None, usable, summed(block.tallies for block in blocks))
 
 
-def read_observations(source: TableSource, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """All rows of a table without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
-
-    A row that is not usable is all zeros, and nothing can be predicted for it. Raises as encoded_blocks does.
-    """
-    rows = read_rows(source, schema)
-    return rows.x, rows.usable
-
-
 def _state(path: str | Path) -> tuple[int, int, int] | None:
     try:
         found = Path(path).stat()

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib.metadata import version
 
+from radofed.common.version import program_version
 from radofed.common.watching.readiness import Reason
 
 
@@ -109,7 +109,7 @@ SHARED = (
 
 def build_sample(role: str) -> Sample:
     """The version of this process."""
-    return Sample(BUILD, 1, {"version": version("radofed"), "role": role})
+    return Sample(BUILD, 1, {"version": program_version(), "role": role})
 
 
 def traffic_samples(counts: Counts) -> list[Sample]:

@@ -13,6 +13,7 @@ from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
+from dpcore.records.text_forms import DRAFTED_TEXTS
 from parties.answering.attempts import AttemptState
 from parties.answering.decisions import check_schema
 from parties.answering.failures import StoppedError
@@ -30,10 +31,13 @@ from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 OTHER_SCHEMA = Schema(name="other", label=SCHEMA.label, features=SCHEMA.features)
+# The same columns in a file of schema_version 2: texts are compared in another form.
+NEWER_SCHEMA = replace(SCHEMA, texts=DRAFTED_TEXTS)
 
 REFUSALS = {
     "policy": (lambda ada: ada.world.query(max_attempts=4), Code.POLICY_LIMITS),
     "schema": (lambda ada: ada.world.query(schema=OTHER_SCHEMA), Code.SCHEMA_MISMATCH),
+    "schema of version 2": (lambda ada: ada.world.query(schema=NEWER_SCHEMA), Code.SCHEMA_MISMATCH),
     "rows": (lambda ada: ada.world.query(max_rows=39), Code.PLAN_INFEASIBLE),
     "empty design": (
         lambda ada: ada.world.query(kind=RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"], Fraction(1, 1000)))),
@@ -234,6 +238,7 @@ def test_a_refused_cohort_is_remembered_with_its_reason(ada):
     ("changes", "code", "reason"),
     [
         ({"schema": OTHER_SCHEMA}, Code.SCHEMA_MISMATCH, "These differ: name."),
+        ({"schema": NEWER_SCHEMA}, Code.SCHEMA_MISMATCH, "These differ: texts."),
         ({"records": make_records(39)}, Code.UNAVAILABLE, "The number of rows changed after this party accepted"),
         ({"records": None}, Code.UNAVAILABLE, "AttributeError"),
     ],

@@ -16,7 +16,7 @@ from dpcore.errors import DataError
 from dpcore.records.encoding import CellError, Numbers, Tally, Texts, WantedColumn, encode, encode_stored, store
 from dpcore.records.schema import RealFeature, Schema
 from parties.data.dataset import check, load
-from radofed.common.tables.tables import open_table, read_observations
+from radofed.common.tables.tables import open_table, read_rows
 
 TOML = """
 schema_version = 1
@@ -254,7 +254,8 @@ def test_one_column_of_features_keeps_its_empty_lines(csv_file):
         'schema_version=1\nname="s"\n[label]\ncolumn="y"\npositive=[1]\n[[features]]\nname="x"\ntype="real"\n'
         'lower=0\nupper=2\nmissing="zero-vector"'
     )
-    x, usable = read_observations(csv_file("x\n2\n\n1\n"), schema)
+    rows = read_rows(csv_file("x\n2\n\n1\n"), schema)
+    x, usable = rows.x, rows.usable
     assert x.tolist() == [[1, 1], [0, 0], [0, 1]]
     assert usable.tolist() == [True, False, True]
 
@@ -262,7 +263,8 @@ def test_one_column_of_features_keeps_its_empty_lines(csv_file):
 def test_prediction_encodes_as_a_party_does_and_needs_no_label(csv_file):
     dataset = load(csv_file(GOOD), STRICT)
     unlabelled = "\n".join(line.rsplit(",", 1)[0] for line in GOOD.splitlines())
-    x, usable = read_observations(csv_file(unlabelled), STRICT)
+    rows = read_rows(csv_file(unlabelled), STRICT)
+    x, usable = rows.x, rows.usable
     assert np.array_equal(x, coordinates(dataset))
     assert usable.all()
 

@@ -67,7 +67,9 @@ def modes(directory: Path) -> set[int]:
 def test_a_directory_keeps_the_newest_backups_of_a_node(party, capsys, tmp_path, monkeypatch):
     backups = tmp_path / "backups"
     backups.mkdir()
-    others = [backups / name for name in ("lab-20200101T020000Z.backup", "party-last.backup", "party.backup")]
+    # Of another member, and of another name: a directory may have the backups of several nodes.
+    names = ("test.party.bo-20200101T020000Z.backup", "test.party.ada-last.backup", "test.party.ada.backup")
+    others = [backups / name for name in names]
     for other in others:
         other.write_text("another's")
     made = []
@@ -75,7 +77,7 @@ def test_a_directory_keeps_the_newest_backups_of_a_node(party, capsys, tmp_path,
         monkeypatch.setattr("time.time", lambda day=day: 1_800_000_000 + 86_400 * day)
         made.append(create(capsys, backups, party / "party.toml", "--keep", "2"))
     files = [Path(each["file"]) for each in made]
-    assert files[0].name == "party-20270115T080000Z.backup"
+    assert files[0].name == "test.party.ada-20270115T080000Z.backup"
     assert [each["deleted"] for each in made] == [[], [], [str(files[0])], [str(files[1])]]
     assert set(backups.iterdir()) == {*others, *files[2:]}
     again = create(capsys, backups, party / "party.toml", code=4)
