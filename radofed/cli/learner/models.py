@@ -27,6 +27,7 @@ from radofed.common.printing import in_lines
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from dpcore.records.schema import Schema
+    from learner.federation import BudgetedOracle, Federation
     from learner.model import Model
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -244,7 +245,6 @@ def evaluate(
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
-    from learner.questions import QuestionAnsweredError
 
     if calibrated is not None:
         check_new(calibrated)
@@ -257,19 +257,42 @@ def evaluate(
         output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
     ) as federation:
         oracle = within(federation, "evaluate", epsilon, delta)
-        # Whether parties would accept is asked about one batch that costs as much as both.
-        part = exact("0" if would_accept else edges_part, "edges-part")
-        options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale, "edges_part": part}
-        try:
-            found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
-        except QuestionAnsweredError as answered:
-            return question_result([answered.found])
+        options: dict[str, Any] = {
+            "confidence": confidence,
+            "bins": bins,
+            "scale": scale,
+            "edges_part": exact(edges_part, "edges-part"),
+            "feature_map": loaded.feature_map,
+        }
+        if would_accept:
+            return _evaluation_questions(loaded, federation, oracle, options)
+        found = ask_evaluation(loaded.theta, oracle, **options)
     statement = oracle.statement()
     data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
     lines = [*found.sentences(), *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
     return Result(data, in_lines(lines))
+
+
+def _evaluation_questions(
+    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: dict[str, Any]
+) -> Result:
+    """Ask whether parties would accept each batch of an evaluation. options: of `evaluate`."""
+    from dpcore.evaluation.evaluation import planned_batches
+    from learner.questions import Batch, ask_about
+
+    batches = planned_batches(model.theta, model.schema, **options)
+    part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
+    named = []
+    for number, batch in enumerate(batches, 1):
+        which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
+        named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, options["feature_map"])
+    if all(batch.is_exact for batch in batches):
+        return question_result(found)
+    unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
+    return question_result(found, note=unknown)
 
 
 def _save_calibrated(output: Output, model: "Model", found: "Evaluation", to: Path, data: dict[str, Any]) -> str:
