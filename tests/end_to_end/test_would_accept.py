@@ -112,6 +112,28 @@ def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     assert spent(federation) == before
 
 
+def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys):
+    """A schema that no party has, after answers to queries with the one that they have."""
+    other = federation.root / "other.toml"
+    other.write_text(SCHEMA.replace('name = "', 'name = "other-', 1))
+    known = ("learner", "statistic", "~(y == 1)", *asking(federation), "--epsilon", "1/100")
+    rado(*known, "--ask-again")
+    listed = ("learner", "list", "--config", str(federation.learner.config))
+    before, sent = spent(federation), sorted(query["query_id"] for query in rado(*listed)["data"]["queries"])
+    config = ("--config", str(federation.learner.config))
+    words = ("learner", "statistic", "y == 1", *config, "--schema", str(other), "--epsilon", "1/16")
+    assert run([*words]) == 6
+    said = capsys.readouterr().err
+    assert "Asked first, 0 of" in said
+    assert f"(SCHEMA_MISMATCH): {CATALOGUE[Code.SCHEMA_MISMATCH].hint.removesuffix('.')}" in said
+    assert "nothing was sent" in said
+    assert "collusion" not in said
+    assert spent(federation) == before
+    known = {query["query_id"]: query for query in rado(*listed)["data"]["queries"]}
+    assert all(known[each]["code"] in ("ONLY_ASKED", "CANCELLED") for each in known if each not in sent)
+    assert rado(*listed)["data"]["unsent"] == []
+
+
 def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation, capsys):
     words = ("learner", "statistic", 'x["smoker"]', *asking(federation), "--epsilon", "1/10")
     before = spent(federation)

@@ -22,7 +22,7 @@ from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, within
 from radofed.cli.output import Output, Result
 from radofed.common.options import exact, named_options
-from radofed.common.printing import in_lines
+from radofed.common.printing import amount, in_lines
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
@@ -155,7 +155,7 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     answers = len(found)
     rows = max(sum(answer.party_rows.values()) for answer in found)
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
-    words = f"{to}: {name} over {rows} rows{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
+    words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     return Result(data, in_lines([words, *model.statement.short_sentences()]))
 
 
@@ -202,7 +202,7 @@ def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[
     estimator = fitted(loaded, name, **options)
     model = model_of(estimator, loaded, name)
     data = _saved(output, model, estimator, to)
-    return Result(data, f"{to}: {name} over {loaded.cohort_rows} rows{_but_held_back(model)}")
+    return Result(data, f"{to}: {name} over {amount(loaded.cohort_rows, 'row')}{_but_held_back(model)}")
 
 
 def evaluate(
@@ -363,7 +363,7 @@ def statistic(
             return question_result([answered.found])
     if tolerance is not None and found.tolerance > tolerance:
         # The cohort may have fewer rows than all parties that are asked.
-        output.note(f"warning: {found.rows} rows are too few for a tolerance of {tolerance:g}")
+        output.note(f"warning: {amount(found.rows, 'row')} are too few for a tolerance of {tolerance:g}")
     statement = oracle.statement()
     widths = {name: getattr(found, name) for name in ("tolerance", "sampling", "quantisation", "noise")}
     estimates = [
@@ -374,7 +374,7 @@ def statistic(
         f"{value:.5f} +- {found.tolerance:.5f}  {text}" for text, value in zip(predicate, found.values, strict=True)
     ]
     lines.append(
-        f"over {found.rows} rows; all tolerances hold with probability {found.confidence:g}: sampling "
+        f"over {amount(found.rows, 'row')}; all tolerances hold with probability {found.confidence:g}: sampling "
         f"{found.sampling:.5f}, quantisation {found.quantisation:.5f}, noise {found.noise:.5f}"
     )
     lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
@@ -416,7 +416,7 @@ def predict(
     positive = int((found.labels > 0).sum())
     data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
     data["positive_fraction"] = positive / usable if usable else None
-    lines = [f"{rows} rows, {rows - usable} of them not usable; {positive} of {usable} predicted positive"]
+    lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; {positive} of {usable} predicted positive"]
     lines += [change.sentence for change in found.changes]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
