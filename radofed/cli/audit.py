@@ -29,7 +29,7 @@ def compare(
     from radofed.audit import compare as compared
 
     found = compared(Exported.load(first), Exported.load(second))
-    lines = [f"{found.agreed} queries agree", *found.differences]
+    lines = [f"{amount(found.agreed, 'query')} agree{'s' * (found.agreed == 1)}", *found.differences]
     for name, alone in found.only.items():
         if alone:
             lines.append(
