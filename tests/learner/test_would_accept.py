@@ -149,7 +149,7 @@ def test_a_schema_that_too_few_have_is_not_sent(refusing):
     """cy is not waited for."""
     with refusing.session() as session:
         before = session.asked()
-        source = SessionSource(session)
+        source = SessionSource(session, timeout_s=1)
         with pytest.raises(WireError, match=r"Asked first, 0 of 3 would accept.*nothing was sent") as refused:
             source.answer(source.plan(OTHER))
         assert (session.asked(), source.unanswered) == (before, [])
