@@ -42,6 +42,7 @@ from learner.asked_before import AskedBeforeError, NotAskedBeforeError
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
+from radofed.common.printing import amount
 from wire.errors import WireError, exit_code_of
 from wire.query import Query
 
@@ -246,7 +247,8 @@ class _Widths:
             while self.of(needed).tolerance > tolerance:  # by the rounding of the rows of a part
                 needed += 1 + needed // 10_000
             raise PlanError(
-                f"{rows} rows cannot keep a tolerance of {tolerance:g} with probability {1 - self.failure:g}: {needed} "
+                f"{amount(rows, 'row')} cannot keep a tolerance of {tolerance:g} with probability "
+                f"{1 - self.failure:g}: {needed} "
                 f"rows would, or a tolerance of {rounded_up(self.of(rows).tolerance)}"
             )
 
@@ -491,7 +493,8 @@ class BudgetedOracle:
         )
         if not attempts:
             return words
-        return f"{words}, which counts {attempts} attempt{'s' * (attempts > 1)} without an answer"
+        words = f"{words}, which counts {amount(attempts, 'attempt')} without an answer"
+        return words if count else f"{words}; --would-accept asks first, and counts nothing"
 
 
 def rows_about(answer: Answer) -> int:

@@ -83,6 +83,7 @@ class SessionSource:
     ) -> None:
         self._session, self._path, self._on_status, self._timeout_s = session, journal, on_status, timeout_s
         self._asks_again, self._reuses, self._asks = asks_again, reuses, asks
+        self._requests: dict[bytes, Request] = {}
         self._note = note or (lambda _: None)
         self._rounds = [] if journal is None else _read(journal)
         self._next = 0
@@ -101,7 +102,9 @@ class SessionSource:
 
     def plan(self, request: Request) -> Plan:
         """See learner.federation.AnswerSource."""
-        return self._session.plan(request)
+        plan = self._session.plan(request)
+        self._requests = {plan.query_id: request}
+        return plan
 
     def answer(self, plan: Plan) -> Release:
         """The release of this round: read from disk, followed, or newly queried.
@@ -141,6 +144,8 @@ class SessionSource:
     def _asked(self, asked: str, plan: Plan) -> Release:
         if (earlier := self._before(plan)) is not None:
             return self._reused(asked, earlier)
+        if plan.query_id in self._requests:
+            self._session.check_accepted(self._requests[plan.query_id], plan)
         if self._unopened:
             attempts = 1 + sum(query.attempts for query in self.unanswered)
             self._note(

@@ -25,7 +25,7 @@ from learner.probabilities import Calibration
 from learner.shapes.explanation import Explanation, explain
 from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import write_durably
-from radofed.common.printing import json_text
+from radofed.common.printing import amount, json_text
 from radofed.common.tables.tables import as_source, encoded_blocks, open_table
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class Errors:
         if self.rate is None:
             return f"no row of {self.rows} has both a prediction and a label that the schema knows: no errors counted"
         left = self.rows - self.compared
-        found = f"wrong on {100 * self.rate:.2f} % of {self.compared} rows with a label, {self.wrong} of them"
+        found = f"wrong on {100 * self.rate:.2f} % of {amount(self.compared, 'row')} with a label, {self.wrong} of them"
         return f"{found}; {left} others have no label that the schema knows, or no prediction" if left else found
 
 

@@ -20,7 +20,7 @@ from dpcore.queries.kind import QueryKind
 from dpcore.queries.statement import cost_of_attempts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
-from radofed.common.printing import json_text
+from radofed.common.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.features import USUAL_FEATURES, Feature
@@ -77,12 +77,14 @@ class Plan:
             f"{encoding.fraction_bits} fraction bits."
         )
         cohort = (
-            f"A cohort has {query.cohort_min} to {query.max_parties} parties and at most {query.max_rows} rows; "
+            f"A cohort has {query.cohort_min} to {query.max_parties} parties and at most "
+            f"{amount(query.max_rows, 'row')}; "
             f"{self.colluders} of the parties may collude."
         )
         times = (
             f"Parties have {query.answer_within_s} s to answer, {query.prepare_within_s} s to get ready and "
-            f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, and each attempt is charged."
+            f"{query.upload_within_s} s to upload; at most {amount(query.max_attempts, 'attempt')}, and each "
+            "attempt is charged."
         )
         warnings = [f"Warning: {sentence}." for sentence in self.warnings]
         others = [f"{self.not_asked}."] if self.not_asked else []

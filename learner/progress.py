@@ -6,12 +6,12 @@ What a status says of parties is the coordinator's claim. It is shown, and decid
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TextIO
 
 from dpcore.errors import PlanError
-from radofed.common.printing import duration, listed, printable
+from radofed.common.printing import amount, duration, listed, printable
 from wire.errors import CATALOGUE, Code
 from wire.query import Query, setting_of
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus
@@ -240,7 +240,7 @@ def party_words(party: PartyProgress, status: QueryStatus) -> str:
             words = f"refused, {party.code}"
         case _:
             words = party.state.word.replace("_", " ")
-    return f"{words}, {party.rows} rows" if party.rows else words
+    return f"{words}, {amount(party.rows, 'row')}" if party.rows else words
 
 
 ASK_WHETHER_READY = "Ask whether the node runs and is ready: `rado party status` there says so."
@@ -254,11 +254,8 @@ def advice(status: QueryStatus, query: Query | None = None) -> str:
     """
     if status.code not in (Code.COHORT_TOO_SMALL, Code.QUERY_EXPIRED):
         return ""
-    by_code: dict[Code, list[str]] = {}
-    for party in status.parties:
-        if party.state is PartyState.REFUSED and party.code in set(Code):
-            by_code.setdefault(Code(party.code), []).append(party.party)
-    found = [f"{listed(names)} ({code}): {_hint(code, query)}" for code, names in by_code.items()]
+    refusals = {party.party: party.code for party in status.parties if party.state is PartyState.REFUSED}
+    found = [words] if (words := advice_of_refusals(refusals, query)) else []
     if not status.answering_ended_early:
         undecided, silent = _names(status, PartyState.PENDING), _names(status, PartyState.SILENT)
         if undecided:
@@ -266,6 +263,15 @@ def advice(status: QueryStatus, query: Query | None = None) -> str:
         if silent:
             found.append(f"{listed(silent)}: {ASK_WHETHER_READY}")
     return printable(" ".join(found))
+
+
+def advice_of_refusals(refusals: Mapping[str, str], query: Query | None = None) -> str:
+    """What to do about refusals, by their codes. refusals: the code of each party."""
+    by_code: dict[Code, list[str]] = {}
+    for party, code in refusals.items():
+        if code in set(Code):
+            by_code.setdefault(Code(code), []).append(party)
+    return printable(" ".join(f"{listed(names)} ({code}): {_hint(code, query)}" for code, names in by_code.items()))
 
 
 def _hint(code: Code, query: Query | None) -> str:

@@ -1,7 +1,15 @@
 """A source of answers that asks parties about the first query whether they would accept it, and answers nothing."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
 from dpcore.errors import RadofedError
+from dpcore.estimators.oracle import WHOLE
+from dpcore.predicates.expressions import Predicate
+from dpcore.records.feature_map import FeatureMap
 from learner.composition import Unanswered
+from learner.federation import Federation
 from learner.planning import Plan
 from learner.release import Release
 from learner.requests import Request
@@ -15,6 +23,41 @@ class QuestionAnsweredError(RadofedError):
     def __init__(self, found: WouldAccept) -> None:
         self.found = found
         super().__init__(". ".join(found.sentences()))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of predicates to ask about. part: of the budget. words: what it is, for people."""
+
+    predicates: Sequence[Predicate]
+    part: Fraction
+    words: str
+
+
+def ask_about(
+    federation: Federation,
+    epsilon: Fraction,
+    delta: Fraction,
+    batches: Sequence[Batch],
+    feature_map: FeatureMap | None = None,
+) -> list[WouldAccept]:
+    """What parties say to each batch by itself, and to the one that comes last at the whole budget if there are others.
+
+    The last stands for all of them together: within the whole budget it costs as much. federation: of `Questions`.
+    Raises what `Session.would_accept` raises.
+    """
+    asked = list(batches)
+    if len(batches) > 1:
+        asked.append(replace(batches[-1], part=WHOLE, words="all batches together"))
+    found = []
+    for batch in asked:
+        oracle = federation.within(epsilon, delta)
+        try:
+            oracle.statistic(batch.predicates, part=batch.part, feature_map=feature_map)
+        except QuestionAnsweredError as answered:
+            words = f"{batch.words}, epsilon {float(epsilon * batch.part):.4g}"
+            found.append(replace(answered.found, what=words))
+    return found
 
 
 class Questions:

@@ -31,12 +31,13 @@ from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key, load_key_of
 from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
-from learner.progress import Display, advice, shown_on, usual_display
+from learner.progress import Display, advice, advice_of_refusals, shown_on, usual_display
 from learner.reaching import Note, warn
 from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
-from learner.would_accept import WouldAccept, answers_to
+from learner.would_accept import WouldAccept, answers_to, is_decided
+from radofed.common.printing import amount
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
 from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features
@@ -204,12 +205,13 @@ class Session:
                 stated[member.name] = frozenset(statement.features)
         return stated, frozenset(coordinator)
 
-    def would_accept(self, request: Request, timeout_s: float | None = None) -> WouldAccept:
+    def would_accept(self, request: Request, timeout_s: float | None = None, *, of_all: bool = True) -> WouldAccept:
         """Ask each party whether it would accept a request, and over how many rows. No party charges or reserves.
 
         A party decides as on the query itself, except that no person is asked. Its signed row count is kept for later
-        plans. Waits QUESTION_WITHIN_S for silent parties. Raises what `plan` raises, WireError(FEATURE_MISSING) if
-        coordinator or parties are too old for it, and TimedOutError.
+        plans. Waits QUESTION_WITHIN_S for silent parties, unless `of_all` is false and the others decide whether a
+        cohort could form. Raises what `plan` raises, WireError(FEATURE_MISSING) if coordinator or parties are too old
+        for it, and TimedOutError.
         """
         check_timeout(timeout_s)
         within = min(request.answer_within_s, QUESTION_WITHIN_S)
@@ -224,11 +226,47 @@ class Session:
         while not (status := polls.next(max(0.0, min(LONG_POLL_S, end - time.monotonic())))).phase.is_terminal:
             if time.monotonic() >= end:
                 raise TimedOutError("the coordinator has not ended the question; nothing is charged, so ask again")
-        if status.code != Code.ONLY_ASKED:
+            if not of_all and is_decided(status.parties, asked=_asks(plan), needed=plan.query.cohort_min):
+                self._end_question(envelope.payload_hash)
+                break
+        if status.phase.is_terminal and status.code != Code.ONLY_ASKED:
             raise failure(status)
         answers = answers_to(plan.query, envelope.payload_hash, status.parties, roster)
         self._state.note_rows(answers.rows, roster, plan.query.created_at_unix_s)
         return answers
+
+    def _end_question(self, query_id: bytes) -> None:
+        try:
+            self._coordinator.cancel_query(query_id, self.config.name, self._signing_key)
+        except WireError as error:
+            # The last party may have answered meanwhile.
+            if error.code is not Code.QUERY_CLOSED:
+                raise
+
+    def check_accepted(self, request: Request, plan: Plan) -> None:
+        """Ask about a plan first, if all releases here are of other schemas: parties may not have this one.
+
+        What too few parties accept is not sent then. Once sent, it counts under collusion, although parties refuse it:
+        the coordinator may lie about that (learner.composition). A question leads to no upload (docs/threat-model.md,
+        4.13), so it counts nothing. Nodes of versions without the feature are not asked.
+
+        Raises WireError(COHORT_TOO_SMALL), and what `would_accept` raises.
+        """
+        answered = [query_id for query_id in self.asked() if self.release_directory(query_id).exists()]
+        schemas = {self._query(query_id).schema.digest for query_id in answered}
+        if not schemas or plan.query.schema.digest in schemas:
+            return
+        try:
+            found = self.would_accept(request, of_all=False)
+        except WireError as error:
+            if error.code is not Code.FEATURE_MISSING:
+                raise
+            return
+        asked = _asks(plan)
+        if asked - len(found.refusals) < found.cohort_min:
+            would = f"Asked first, {len(found.rows)} of {asked} would accept, and {found.cohort_min} are needed"
+            detail = f"{would}; nothing was sent."
+            raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, plan.query))
 
     def asked_before(self, plan: Plan, without: Collection[bytes] = ()) -> AskedBefore | None:
         """The newest earlier query that asks the same as a plan and has an answer, or may get one; None if none does.
@@ -572,6 +610,12 @@ def check_timeout(timeout_s: float | None) -> None:
         raise ConfigurationError(f"timeout_s is {timeout_s}; give a positive number of seconds, or none")
 
 
+def _asks(plan: Plan) -> int:
+    """How many parties a plan asks."""
+    assert plan.query.binding is not None, "every query of this version has a binding"
+    return len(plan.query.binding.parties)
+
+
 class QueryEndedError(WireError):
     """A query ended without a total; carries the query's code and detail."""
 
@@ -612,7 +656,7 @@ def _statement(query: Query, result: OpenedTotal, attempts: int) -> PrivacyState
         )
     except PlanError as error:
         sizes = ", ".join(f"{acceptance.party} {acceptance.rows}" for acceptance in result.acceptances)
-        reason = f"No bound could be counted for this cohort ({sizes} rows, {attempts} attempts): {error}."
+        reason = f"No bound could be counted for this cohort ({sizes} rows, {amount(attempts, 'attempt')}): {error}."
         statement = without_bound(query.kind, query.schema, reason)
     if attempts == 1 or Feature.SIGNED_RETRIES in query.features:
         return statement

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import PlanError
-from radofed.common.printing import listed
+from radofed.common.printing import amount, listed
 from wire.cohort import Acceptance, open_statement
 from wire.errors import CATALOGUE, Code, WireError
 from wire.query import Query, setting_of
@@ -39,9 +39,9 @@ class WouldAccept:
         """The answers in words."""
         total = sum(self.rows.values())
         asked = len(self.rows) + len(self.refusals) + len(self.silent)
-        enough = f"{total} rows; {self.cohort_min} are needed"
-        lines = [f"{self.what}: {len(self.rows)} of {asked} parties would accept, over {enough}"]
-        lines += [f"{name}: would accept, {rows} rows" for name, rows in self.rows.items()]
+        enough = f"{amount(total, 'row')}; {self.cohort_min} are needed"
+        lines = [f"{self.what}: {len(self.rows)} of {amount(asked, 'party')} would accept, over {enough}"]
+        lines += [f"{name}: would accept, {amount(rows, 'row')}" for name, rows in self.rows.items()]
         for name, code in self.refusals.items():
             hint = f": {CATALOGUE[Code(code)].hint}" if code in set(Code) else ""
             lines.append(f"{name}: would refuse, {code}{hint}")
@@ -62,6 +62,15 @@ class WouldAccept:
             "epsilon": None if cost is None else cost.epsilon,
             "epsilon_if_others_collude": None if cost is None else cost.epsilon_if_others_collude,
         }
+
+
+def is_decided(parties: Sequence[PartyProgress], *, asked: int, needed: int) -> bool:
+    """Whether those that have answered decide whether a cohort could form, as the coordinator says.
+
+    asked: how many are asked. needed: how many a cohort needs.
+    """
+    refused = sum(party.state is PartyState.REFUSED for party in parties)
+    return sum(party.acceptance is not None for party in parties) >= needed or asked - refused < needed
 
 
 def answers_to(query: Query, query_id: bytes, parties: Sequence[PartyProgress], roster: Roster) -> WouldAccept:

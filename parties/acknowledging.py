@@ -25,6 +25,7 @@ from parties.locks import lock_party
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
+from radofed.common.printing import amount
 from wire.envelopes import Envelope, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError, WireError
 from wire.ledger_head import LedgerHead
@@ -63,7 +64,7 @@ class Found:
 
     def sentences(self) -> list[str]:
         """All of it in words."""
-        lines = [f"this ledger: {self.own_entries} entries", *(_claim_words(claim) for claim in self.claims)]
+        lines = [f"this ledger: {amount(self.own_entries, 'entry')}", *(_claim_words(claim) for claim in self.claims)]
         lines.append(f"accepted members that answered: {', '.join(self.accepted) or 'none'}")
         if self.silent:
             lines.append(f"accepted members that did not answer: {', '.join(self.silent)}")
@@ -91,7 +92,7 @@ class Found:
 
 def _claim_words(claim: Claim) -> str:
     readable = "" if claim.account is not None else ", without readable sums"
-    return f"held by {claim.source}: {claim.entries} entries{readable}"
+    return f"held by {claim.source}: {amount(claim.entries, 'entry')}{readable}"
 
 
 def _charge_words(charge: Charge) -> str:

@@ -17,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.printing import amount
 from wire.identity import tls_key_hash
 from wire.private_keys import load_private_key
 from wire.roster import NAME, Role, certificate_san
@@ -145,7 +146,11 @@ class Authority:
         left = self.not_after - now
         if left >= dt.timedelta(days=AUTHORITY_WARNING_DAYS):
             return ""
-        when = "has expired" if left < dt.timedelta() else f"expires in {left.days} days, on {self.not_after:%Y-%m-%d}"
+        when = (
+            "has expired"
+            if left < dt.timedelta()
+            else f"expires in {amount(left.days, 'day')}, on {self.not_after:%Y-%m-%d}"
+        )
         return (
             f"the federation's authority {when}, and every member's certificate with it; replace it as "
             'docs/operating.md says under "A new authority"'

@@ -12,7 +12,7 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
-from radofed.common.printing import json_text, local_time
+from radofed.common.printing import amount, json_text, local_time
 from wire.query import Query
 
 
@@ -83,8 +83,11 @@ class Asked:
             *(["predicates:", *shown, *more] if self.predicates else []),
             f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",
             *([f"numbers beyond these bounds count as if at them: {', '.join(self.bounds)}"] if self.bounds else []),
-            f"the total has {self.values} numbers, each a sum over at least {self.cohort_min} parties",
-            f"expires {local_time(self.not_after_unix_s)}; at most {self.max_attempts} attempts, each charged",
+            f"the total has {amount(self.values, 'number')}, each a sum over at least {self.cohort_min} parties",
+            (
+                f"expires {local_time(self.not_after_unix_s)}; at most {amount(self.max_attempts, 'attempt')}, each "
+                "charged"
+            ),
         ]
 
 

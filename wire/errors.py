@@ -193,7 +193,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.KEY_INVALID: Entry(
         _S.INVALID_ARGUMENT,
         "The Paillier key is too short, too long, malformed, out of date or not certified by the learner.",
-        "Make a key with `rado learner keygen` (2048 to 4096 bits).",
+        "Make a key with `rado learner keygen --config learner.toml` (2048 to 4096 bits).",
         4,
     ),
     Code.SEED_MISMATCH: Entry(

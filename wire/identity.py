@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from dpcore.errors import ConfigurationError
 from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.printing import amount
 from wire.envelopes import PEM_BYTES, sha256
 from wire.private_keys import load_private_key, passphrase_for, private_key_pem
 from wire.roster import EXPIRY_WARNING_DAYS, Role, certificate_san
@@ -88,7 +89,11 @@ class Certificate:
         left = self.not_after - now
         if left >= dt.timedelta(days=EXPIRY_WARNING_DAYS):
             return ""
-        when = "has expired" if left < dt.timedelta() else f"expires in {left.days} days, on {self.not_after:%Y-%m-%d}"
+        when = (
+            "has expired"
+            if left < dt.timedelta()
+            else f"expires in {amount(left.days, 'day')}, on {self.not_after:%Y-%m-%d}"
+        )
         return f"the certificate {when}; ask the operator to renew it with `rado provision renew`"
 
     def status(self, now: dt.datetime) -> dict[str, Any]:

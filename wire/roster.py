@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rado.v1 import roster_pb2
 from radofed.common.files.reading import FileKind, read_bytes
+from radofed.common.printing import amount
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse, spoken
 from wire.errors import Code, WireError
 
@@ -135,7 +136,9 @@ class Roster:
             return ""
         if days_left < 0:
             return f"roster version {self.version} expired on {self.expiry_date}; {renew}"
-        return f"roster version {self.version} expires in {int(days_left)} days, on {self.expiry_date}; {renew}"
+        return (
+            f"roster version {self.version} expires in {amount(int(days_left), 'day')}, on {self.expiry_date}; {renew}"
+        )
 
     def find(self, name: str, role: Role) -> Member | None:
         """The member of this name and role, or None."""

@@ -41,10 +41,12 @@ from dpcore.evaluation.intervals import CellNoise, Count, Interval
 from dpcore.evaluation.linear_scores import linear_scores
 from dpcore.evaluation.proportions import Judge, Proportion, count_of
 from dpcore.evaluation.roc import Curve, RocPoint
-from dpcore.evaluation.score_edges import USUAL_BINS, Edges, even_steps, find_edges
+from dpcore.evaluation.score_edges import CELLS, USUAL_BINS, Edges, even_steps, find_edges, narrow_cells
 from dpcore.numbers.decimals import lower_percent, upper_percent
+from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
+from dpcore.records.schema import Schema
 
 FEWEST_FOUND, LEAST_BINS, EVEN_BINS, MOST_BINS = 4, 6, 20, 256
 EDGES_PART = Fraction(1, 8)
@@ -347,6 +349,51 @@ def evaluate(
         deviation=noise.deviation,
         part=about,
         unseen=unseen,
+    )
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A release of an evaluation before it is asked for. part: of the budget. what: in words.
+
+    is_exact: whether these predicates will be asked; otherwise as many of the same form.
+    """
+
+    predicates: tuple[Predicate, ...]
+    part: Fraction
+    what: str
+    is_exact: bool
+
+
+def planned_batches(
+    theta: ArrayLike,
+    schema: Schema,
+    *,
+    confidence: float = 0.95,
+    bins: int | None = None,
+    scale: float = 1.0,
+    edges_part: Fraction = EDGES_PART,
+    feature_map: FeatureMap | None = None,
+) -> tuple[PlannedBatch, ...]:
+    """What `evaluate` with these arguments asks for. Where edges are to be found, those of even steps stand for them.
+
+    Raises as `evaluate` does.
+    """
+    bins = _checked(confidence, bins, scale, edges_part)
+    steps = even_steps(bins)
+    if edges_part:
+        # As many as can be found: one for each level between two bins, and 0.
+        steps = np.sort(np.append(steps, 0.0 if bins % 2 else steps[-1] + 1.0))
+    scores = linear_scores(theta, schema, scale * steps, feature_map)
+    by_bin = f"rows by label and bin of scores, in {bins} bins"
+    if not edges_part:
+        predicates = (*scores.cells(), *scores.bins())
+        return (PlannedBatch(predicates, WHOLE, f"{by_bin}, and by label and prediction", is_exact=True),)
+    _, cells = narrow_cells(theta, schema, feature_map)
+    where = f"where the scores are, rows by label in {CELLS} cells of scores"
+    return (
+        PlannedBatch(cells, edges_part, where, is_exact=True),
+        PlannedBatch(scores.bins(), 1 - edges_part, by_bin, is_exact=False),
     )
 
 

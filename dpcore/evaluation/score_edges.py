@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.schema import Schema
 
 CELLS = 256
 USUAL_BINS = 8
@@ -52,11 +54,8 @@ def find_edges(
     part: of the oracle's budget. If the noise hides where the scores are, the edges are those of even steps of
     probability.
     """
-    # Checks theta.
-    linear_scores(theta, oracle.schema, np.array([0.0, 1.0]), feature_map)
-    most = float(np.abs(np.asarray(theta, dtype=np.float64)).sum()) or 1.0
-    grid = np.linspace(-most, most, CELLS + 1)
-    asked = linear_scores(theta, oracle.schema, grid[1:-1], feature_map).bins()
+    grid, asked = narrow_cells(theta, oracle.schema, feature_map)
+    most = float(grid[-1])
     estimates = oracle.statistic(asked, part=part, feature_map=feature_map)
     deviation = estimates.deviation * estimates.rows
     negative, positive = (
@@ -76,6 +75,17 @@ def find_edges(
         if min(abs(edge - other) for other in kept) > step and abs(edge) < most:
             kept.append(edge)
     return Edges(np.sort(kept), found=True)
+
+
+def narrow_cells(
+    theta: ArrayLike, schema: Schema, feature_map: FeatureMap | None = None
+) -> tuple[Floats, tuple[Predicate, ...]]:
+    """The ends of the cells that `find_edges` asks about, and what it asks. Raises as `evaluate` does."""
+    # Checks theta.
+    linear_scores(theta, schema, np.array([0.0, 1.0]), feature_map)
+    most = float(np.abs(np.asarray(theta, dtype=np.float64)).sum()) or 1.0
+    grid = np.linspace(-most, most, CELLS + 1)
+    return grid, linear_scores(theta, schema, grid[1:-1], feature_map).bins()
 
 
 def located(counts: Floats, deviation: float) -> Floats:

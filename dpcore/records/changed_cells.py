@@ -59,8 +59,8 @@ class Change:
         return self.cells >= MANY * self.rows
 
     @property
-    def sentence(self) -> str:
-        """The change as a clause."""
+    def clause(self) -> str:
+        """The change in words, to follow a colon."""
         one, several = _EFFECTS[self.choice]
         effect = (one if self.cells == 1 else several).format(impute=self.impute)
         counted = "the cell" if self.rows == 1 else f"{self.cells} of {self.rows} cells"
@@ -68,6 +68,11 @@ class Change:
         alike = "" if not self.alike else f"; {self.alike} of them would match without case, blanks and Unicode form"
         rule = "" if self.choice == NO_ID else f'{self.policy} = "{self.choice}" '
         return f"in column {self.column!r} {words}, and {rule}{effect}{alike}"
+
+    @property
+    def sentence(self) -> str:
+        """The change in words, to stand alone, without a full stop."""
+        return f"{self.clause[:1].upper()}{self.clause[1:]}"
 
     def to_dict(self) -> dict[str, Any]:
         """In JSON types."""
@@ -110,7 +115,7 @@ def changed_cells(schema: Schema, tallies: Sequence[Tally]) -> dict[str, int]:
 
 def main_cause(found: Sequence[Change]) -> str:
     """What left most rows out, as a clause; "" if no row is left out."""
-    return found[0].sentence if found and found[0].leaves_out else ""
+    return found[0].clause if found and found[0].leaves_out else ""
 
 
 def why_unusable(found: Sequence[Change], *, rows: int, usable: int) -> str | None:

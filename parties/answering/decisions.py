@@ -9,6 +9,7 @@ from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query
+from radofed.common.printing import amount
 from wire.cohort import Acceptance, Cohort, check_roster_version
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.errors import Code, WireError
@@ -61,7 +62,7 @@ def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retr
         check_retry(opened, attempt, roster, retry)
     check_schema(query, party.schema)
     if rows > query.max_rows:
-        raise WireError(Code.PLAN_INFEASIBLE, f"This party has {rows} rows and max_rows is {query.max_rows}.")
+        raise WireError(Code.PLAN_INFEASIBLE, f"This party has {amount(rows, 'row')} and max_rows is {query.max_rows}.")
     return charge_for(query, rows, epoch_of(query, party))
 
 

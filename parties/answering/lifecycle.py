@@ -227,10 +227,6 @@ class QueryLifecycle:
         unfinished = {held.query_id for held in self._attempts.unfinished()}
         return unfinished | self.gate.waiting() | self._withdrawals.queries()
 
-    def end_absent(self, open_queries: Iterable[bytes]) -> None:
-        """End what this party holds of all queries but these."""
-        self.end_queries(self.held() - set(open_queries))
-
     def end_queries(self, absent: AbstractSet[bytes]) -> None:
         """End what this party holds of these queries, which are no longer open at the coordinator.
 

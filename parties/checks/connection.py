@@ -12,6 +12,7 @@ from parties.probe import probe
 from parties.rosters import Rosters
 from parties.stated_rows import FIX, OUTDATED, OUTDATED_FACTOR, stated_rows
 from radofed.common.logs import Log
+from radofed.common.printing import amount
 from wire.envelopes import fingerprint, spoken
 from wire.errors import Code, WireError
 from wire.proxies import proxy_of
@@ -90,7 +91,7 @@ def _roster(run: Run) -> None:
             "version.",
         ) from error
     now, roster = run.time(), run.roster
-    detail = f"version {roster.version}, {len(roster.parties)} parties, expires: {roster.expiry_date}"
+    detail = f"version {roster.version}, {amount(len(roster.parties), 'party')}, expires: {roster.expiry_date}"
     if roster.is_expired(now):
         run.provided.add("roster")
         raise CheckFailedError(detail, f"{roster.expiry_warning(now)}.")
@@ -124,7 +125,7 @@ def _stated_rows(run: Run) -> None:
     if stated is None:
         run.add("stated-rows", "the roster states no number of rows for this party")
         return
-    words = f"the roster states at least {stated} rows, and the table has {run.rows}"
+    words = f"the roster states at least {amount(stated, 'row')}, and the table has {run.rows}"
     few = "" if run.rows >= stated else f"Learners plan with the stated number. {FIX}"
     run.add("stated-rows", words, OUTDATED if run.rows > OUTDATED_FACTOR * stated else few)
 

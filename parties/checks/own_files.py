@@ -15,6 +15,7 @@ from parties.data.refusing import advice as advice_on_refusing
 from parties.policy import Policy
 from radofed.common.files.permissions import ExposedKeyError, check_private
 from radofed.common.files.schemas import load_schema
+from radofed.common.printing import amount
 from wire.envelopes import SigningKey, fingerprint, load_public_key, spoken
 from wire.roster import Role
 
@@ -110,7 +111,7 @@ def _data(run: Run) -> None:
     by = f"the column {run.config.id_column!r}" if run.config.id_column else _BY_PLACE
     words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
     # Those of many cells are among the warnings.
-    few = [change.sentence for change in report.changes if not change.is_many]
+    few = [change.clause for change in report.changes if not change.is_many]
     words = "; ".join([words, *few[:_MOST_CHANGES]])
     if len(few) > _MOST_CHANGES:
         words = f"{words}; {len(few) - _MOST_CHANGES} more, see `rado schema check`"
@@ -132,7 +133,7 @@ def _dp_feat(run: Run) -> None:
     except PlanError as error:
         run.add("dp-feat", f"no query has a privacy bound: {error}", "Correct delta_per_query in the policy.")
         return
-    at = f"at {run.rows} rows and delta {float(delta):g}"
+    at = f"at {amount(run.rows, 'row')} and delta {float(delta):g}"
     if found.one_rado is None:
         run.add(
             "dp-feat",
@@ -181,4 +182,4 @@ def _certificate(run: Run) -> None:
     now = dt.datetime.fromtimestamp(run.time(), dt.UTC)
     certificate = run.config.tls.files.check(run.config.federation, Role.PARTY, run.config.name, now)
     days = (certificate.not_after - now).days
-    run.add("certificate", f"{certificate.san}, expires in {days} days", certificate.expiry_warning(now))
+    run.add("certificate", f"{certificate.san}, expires in {amount(days, 'day')}", certificate.expiry_warning(now))

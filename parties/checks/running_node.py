@@ -9,7 +9,7 @@ from parties.data.row_guard import ADVICE, RowCounts, faults, load_known
 from parties.secret import FILE as SECRET_FILE
 from parties.secret import load
 from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
-from radofed.common.printing import DIGEST_DIGITS, local_time
+from radofed.common.printing import DIGEST_DIGITS, amount, local_time
 from radofed.common.watching.readiness import Reason, reason_lines
 
 _RELOAD = "The node answers from other rows, or through another schema, than the files have: run `rado party reload`."
@@ -79,7 +79,7 @@ def _held_data(run: Run) -> None:
         run.add("held-data", "no node runs; it reads the data when it starts")
         return
     digest, loaded = held["digest"], local_time(held["loaded_at_unix_s"])
-    words = f"the node holds {held['rows']} rows, loaded {loaded}, digest {digest[:DIGEST_DIGITS]}"
+    words = f"the node holds {amount(held['rows'], 'row')}, loaded {loaded}, digest {digest[:DIGEST_DIGITS]}"
     if run.rows_digest is None:
         run.add("held-data", f"{words}; the files could not be compared with them")
         return

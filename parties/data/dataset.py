@@ -16,6 +16,7 @@ from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from radofed.common.printing import amount
 from radofed.common.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.
@@ -49,7 +50,7 @@ class LoadReport:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences that the data officer should know, about problems that do not stop the party."""
-        return (*self._of_rows(), *(change.sentence for change in self._further if change.is_many))
+        return (*self._of_rows(), *(change.clause for change in self._further if change.is_many))
 
     @property
     def _further(self) -> Sequence[Change]:
@@ -71,9 +72,9 @@ class LoadReport:
 
     def sentences(self) -> list[str]:
         """The report for people, one sentence per line: the rows, then what each policy changed, most lost first."""
-        lines = [f"{self.file}: {self.rows} rows, {self.positive} positive, {self.negative} negative"]
+        lines = [f"{self.file}: {amount(self.rows, 'row')}, {self.positive} positive, {self.negative} negative"]
         lines += [f"warning: {warning}" for warning in self._of_rows()]
-        return [*lines, *(f"{'warning: ' * change.is_many}{change.sentence}" for change in self._further)]
+        return [*lines, *(f"warning: {each.clause}" if each.is_many else each.sentence for each in self._further)]
 
 
 @dataclass(frozen=True)

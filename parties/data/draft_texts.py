@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from radofed.common.printing import listed
+from radofed.common.printing import amount, listed
 
 #: What programs write for no value: R, pandas, SQL dumps, spreadsheets and their errors.
 _NO_VALUE = frozenset(
@@ -124,8 +124,3 @@ def counted(texts: Collection[str], counts: Mapping[str, int], unit: str = "cell
     """The texts with their counts, the most frequent first: "'yes' (12 cells), 'no' (3)"."""
     first, *others = sorted(texts, key=lambda text: (-counts[text], text))
     return listed([f"{first!r} ({amount(counts[first], unit)})", *(f"{text!r} ({counts[text]})" for text in others)])
-
-
-def amount(count: int, unit: str) -> str:
-    """A count with its unit, such as "1 cell" and "2 cells"."""
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"

@@ -26,6 +26,7 @@ from radofed.common.files.faults import in_words
 from radofed.common.files.reading import FileKind, read_json, state_of, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.logs import Log
+from radofed.common.printing import amount
 from radofed.common.watching.readiness import Reason
 
 FILE = "rows.json"
@@ -96,21 +97,23 @@ class Known:
 def faults(counts: RowCounts, known: Known | None, limits: DataLimits) -> dict[Reason, str]:
     """Why a party must not answer with these rows, in words. known: None before the first load."""
     found = {}
-    share, most = counts.unusable_share, limits.most_unusable_rows
+    share, most, lost = counts.unusable_share, limits.most_unusable_rows, counts.rows - counts.usable
     accepted = None if known is None else known.accepted
     if share > most and (accepted is None or share > accepted.unusable_share):
         found[Reason.ROWS_UNUSABLE] = (
-            f"{counts.rows - counts.usable} of {counts.rows} rows become zero vectors ({_percent(share)}), and the "
+            f"{lost} of {amount(counts.rows, 'row')} "
+            f"{'becomes a zero vector' if lost == 1 else 'become zero vectors'} ({_percent(share)}), and the "
             f"policy's most_unusable_rows is {_percent(most)}"
         )
     if known is not None:
         for what, now, before in (
-            ("usable rows", counts.usable, known.counts.usable),
-            ("rows", counts.rows, known.counts.rows),
+            ("usable row", counts.usable, known.counts.usable),
+            ("row", counts.rows, known.counts.rows),
         ):
             if now < before * (1 - limits.largest_drop_in_rows):
                 found[Reason.ROWS_DROPPED] = (
-                    f"{now} {what} are left of {before}, and the policy's largest_drop_in_rows is "
+                    f"{amount(now, what)} {'is' if now == 1 else 'are'} left of {before}, and the policy's "
+                    "largest_drop_in_rows is "
                     f"{_percent(limits.largest_drop_in_rows)}"
                 )
                 break

@@ -17,6 +17,7 @@ from parties.ledger.chain import Head
 from parties.ledger.sums import Account
 from radofed.common.files.reading import FileKind, read_json, with_remedy
 from radofed.common.files.writing import write_durably
+from radofed.common.printing import amount
 from wire.envelopes import KEY_BYTES, sha256
 
 _FORMAT = 1
@@ -94,11 +95,11 @@ def difference(local: LocalHead | None, genesis: bytes, head: Head, digest_there
     digest_there: the ledger's digest after as many entries as the head names, None if it has no such entry.
     """
     if local is None:
-        return f"it has {head.entries} entries, and the head beside it is missing" if head.entries else ""
+        return f"it has {amount(head.entries, 'entry')}, and the head beside it is missing" if head.entries else ""
     if local.genesis != genesis:
         return "it is another ledger than the one whose head is beside it"
     if local.head.entries > head.entries:
-        return f"it has {head.entries} entries, and the head beside it names {local.head.entries}"
+        return f"it has {amount(head.entries, 'entry')}, and the head beside it names {local.head.entries}"
     if local.head.digest != digest_there:
         return f"it differs at entry {local.head.entries} from the head beside it"
     return ""

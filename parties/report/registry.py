@@ -4,6 +4,7 @@ from typing import Any
 
 from parties.report.gathering import Report
 from parties.report.sentences import RECORD, assumptions, not_protected
+from radofed.common.printing import amount
 from radofed.common.report import registry as shared
 from radofed.common.report.registry import parameters
 
@@ -29,7 +30,8 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 "data_product_region": None,
                 "data_product_sector": None,
                 "description": (
-                    f"{report.count} queries were shown to {report.party} in the period, {report.charged} attempts "
+                    f"{report.count} queries were shown to {report.party} in the period, "
+                    f"{amount(report.charged, 'attempt')} "
                     "were charged"
                 ),
                 "publication_date": None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from parties.policy import Policy, PolicyLimits, ScopeLimit
 from parties.report.gathering import Report
+from radofed.common.printing import amount
 from radofed.common.report import sentences as shared
 from radofed.common.report.sentences import Sentence
 
@@ -50,7 +51,7 @@ def policy_words(policy: Policy) -> Iterator[str]:
     if policy.allow_unprotected:
         yield (
             "Queries that leave whole records unprotected are allowed, "
-            f"at most {limits.unbounded_queries} attempts over the lifetime of the data."
+            f"at most {amount(limits.unbounded_queries, 'attempt')} over the lifetime of the data."
         )
     else:
         yield "Queries that leave whole records unprotected are refused" + (
@@ -69,12 +70,13 @@ def policy_words(policy: Policy) -> Iterator[str]:
     yield (
         f"One query: delta at most {float(limits.delta_per_query):g}, {limits.rados_per_query} rados, "
         f"{limits.predicates_per_query} predicates, {limits.map_terms_per_query} terms of a feature map, "
-        f"{limits.attempts_per_query} attempts, and {_duration(limits.lifetime_per_query_s)} until it expires."
+        f"{amount(limits.attempts_per_query, 'attempt')}, and {_duration(limits.lifetime_per_query_s)} until it "
+        "expires."
     )
     yield from _approval_words(policy)
     yield (
-        f"What was asked is kept for {policy.history.days} days, its predicates for "
-        f"{policy.history.predicates_days} days. Charges are kept for ever."
+        f"What was asked is kept for {amount(policy.history.days, 'day')}, its predicates for "
+        f"{amount(policy.history.predicates_days, 'day')}. Charges are kept for ever."
     )
 
 
@@ -94,7 +96,8 @@ def limit_changes(report: Report) -> Iterator[str]:
     if read.unknown:
         yield f"Decisions of earlier versions of the program, which noted no limits: {read.unknown}."
     yield (
-        f"Decisions are kept for {report.policy.history.days} days. A change that was taken back before the next "
+        f"Decisions are kept for {amount(report.policy.history.days, 'day')}. A change that was taken back before "
+        "the next "
         "decision is not noticed."
     )
 
@@ -109,7 +112,12 @@ def _approval_words(policy: Policy) -> Iterator[str]:
         *([f"queries of the kinds {', '.join(rules.designs)}"] if rules.designs else []),
         *([f"queries of {', '.join(rules.learners)}"] if rules.learners else []),
         *(
-            [f"queries that cost epsilon {float(rules.epsilon_at_least):g} or more, or have no bound"]
+            [
+                (
+                    f"queries with which the learner would spend epsilon {float(rules.epsilon_at_least):g} or more "
+                    "since its last approval, all allowed attempts counted, or that have no bound"
+                )
+            ]
             if rules.epsilon_at_least is not None
             else []
         ),

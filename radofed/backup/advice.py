@@ -7,6 +7,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from radofed.backup.manifest import OPERATOR, FileRole, Manifest
+from radofed.common.printing import amount
 from radofed.node_config import load_node_config
 from wire.identity import Certificate
 
@@ -38,7 +39,7 @@ def words_of(manifest: Manifest, now_unix_s: float) -> list[str]:
     old = age(manifest, now_unix_s)
     ago = f"{old} ago" if old else "which is in the future: check the clock of this machine"
     return [
-        f"{manifest.whose}: {len(manifest.files)} files, {size_bytes} bytes, {keys}",
+        f"{manifest.whose}: {amount(len(manifest.files), 'file')}, {size_bytes} bytes, {keys}",
         f"made at {at:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}, {ago}",
         *(f"not in it: {each.what}: {each.why}" for each in manifest.missing),
     ]

@@ -8,7 +8,7 @@ import typer
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
-from radofed.common.printing import in_lines
+from radofed.common.printing import amount, in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -29,10 +29,12 @@ def compare(
     from radofed.audit import compare as compared
 
     found = compared(Exported.load(first), Exported.load(second))
-    lines = [f"{found.agreed} queries agree", *found.differences]
+    lines = [f"{amount(found.agreed, 'query')} agree{'s' * (found.agreed == 1)}", *found.differences]
     for name, alone in found.only.items():
         if alone:
-            lines.append(f"only in {name}: {len(alone)} queries ({', '.join(each[:16] for each in alone[:3])}, ...)")
+            lines.append(
+                f"only in {name}: {amount(len(alone), 'query')} ({', '.join(each[:16] for each in alone[:3])}, ...)"
+            )
     lines.append("no contradiction" if found.agrees else f"{len(found.differences)} contradictions")
     return Result(
         {

@@ -10,7 +10,7 @@ from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import columns, duration, in_lines, listed, local_time
+from radofed.common.printing import amount, columns, duration, in_lines, listed, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -96,7 +96,9 @@ def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     if (since := found["drained_since_unix_s"]) is not None:
         lines.append(f"drained since {local_time(since)}: no new query is taken; `rado coordinator undrain` ends that")
     if (roster := found["roster"]) is not None:
-        lines.append(f"roster version {roster['version']}, {roster['members']} members, expires {roster['expires']}")
+        lines.append(
+            f"roster version {roster['version']}, {amount(roster['members'], 'member')}, expires {roster['expires']}"
+        )
         lines += [f"warning: {roster['warning']}"] if roster["warning"] else []
     lines.append(f"certificate expires {found['certificate']['expires']}")
     if warning := found["certificate"]["warning"]:
@@ -117,7 +119,7 @@ def _queries(queries: list[dict[str, Any]], limit: int) -> list[str]:
 
     newest = newest_first(queries)[:limit]
     if not newest:
-        return [f"{len(queries)} queries" if queries else "no queries"]
+        return [f"{amount(len(queries), 'query')}" if queries else "no queries"]
     rows = [
         (
             local_time(query["submitted_at_unix_s"]),

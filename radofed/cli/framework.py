@@ -110,27 +110,28 @@ class _NotingCommand(typer.core.TyperCommand):
 
 
 def _strict(hint: Any) -> Any:
-    """The annotation of a parameter, with `whole_number` as its parser if it is an integer.
+    """The annotation of a parameter, with a parser of our own if it is a number.
 
-    The parser's own rule takes 40.000 for 40 and 1_000 for 1000.
+    The parser's own rules take 40.000 for 40, 1_000 for 1000 and nan for a number.
     """
     if get_origin(hint) is not Annotated:
         return hint
     kind, info, *more = get_args(hint)
-    if kind is not int and set(get_args(kind)) != {int, NoneType}:
+    number = next((type_ for type_ in (int, float) if kind is type_ or set(get_args(kind)) == {type_, NoneType}), None)
+    if number is None:
         return hint
     own = copy(info)
     least, most = own.min, own.max
-    own.parser = partial(_integer, least=least, most=most)
-    own.metavar = own.metavar or (f"<int {_range(least, most)}>" if _range(least, most) else "<int>")
+    own.parser = partial(_number, of=number, least=least, most=most)
+    own.metavar = own.metavar or f"<{number.__name__} {_range(least, most)}".rstrip() + ">"
     return Annotated[kind, own, *more]
 
 
-def _integer(text: str, *, least: float | None, most: float | None) -> int:
-    from radofed.common.options import whole_number  # noqa: PLC0415  (help needs none of it)
+def _number(text: str, *, of: type, least: float | None, most: float | None) -> float:
+    from radofed.common.options import decimal_number, whole_number  # noqa: PLC0415  (help needs none of it)
 
     try:
-        value = whole_number(str(text))
+        value = whole_number(str(text)) if of is int else decimal_number(str(text))
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
     if (least is not None and value < least) or (most is not None and value > most):

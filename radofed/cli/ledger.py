@@ -12,7 +12,7 @@ from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
 from radofed.common.files.writing import create_durably
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import columns, in_lines
+from radofed.common.printing import amount, columns, in_lines
 
 if TYPE_CHECKING:
     from parties.acknowledging import Found
@@ -79,7 +79,7 @@ def verify(
         ledger.database.close()
     checked = [
         "the file is readable",
-        f"its chain of {head.entries} entries is unbroken and agrees with every charge and reservation",
+        f"its chain of {amount(head.entries, 'entry')} is unbroken and agrees with every charge and reservation",
         "no upload lacks a charge",
         "the head beside the ledger agrees with it",
     ]
@@ -131,7 +131,7 @@ def backup(
         create_durably(file, content)
     except OSError as error:
         raise ConfigurationError(f"{file}: cannot be written ({error.strerror}); give another file") from error
-    return Result({"file": str(file), "entries": head.entries}, f"{file}: a copy of {head.entries} entries")
+    return Result({"file": str(file), "entries": head.entries}, f"{file}: a copy of {amount(head.entries, 'entry')}")
 
 
 @command(app, "acknowledge")

@@ -8,7 +8,7 @@ import typer
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.printing import in_lines, local_time, moment
+from radofed.common.printing import amount, in_lines, local_time, moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -90,7 +90,7 @@ def _in_full(query: "QueryRead") -> list[str]:
     for attempt in query.attempts:
         lines.append(f"attempt {attempt.attempt}: {attempt.outcome}")
         if attempt.cohort is not None:
-            members = ", ".join(f"{name} ({rows} rows)" for name, rows in attempt.cohort.items())
+            members = ", ".join(f"{name} ({amount(rows, 'row')})" for name, rows in attempt.cohort.items())
             lines.append(f"  cohort: {members}")
         if attempt.bytes_out is not None:
             lines.append(f"  left this party: {attempt.bytes_out} encrypted bytes")

@@ -11,7 +11,7 @@ from radofed.cli.output import Output, Result
 from radofed.cli.party_approval import unanswered_words
 from radofed.common.failure import EXIT_FAILED
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import DIGEST_DIGITS, in_lines, local_time
+from radofed.common.printing import DIGEST_DIGITS, amount, in_lines, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -134,13 +134,20 @@ def accept_rows(
     counts = RowCounts(found["rows"], found["usable_rows"], found.get("changed_cells"))
     if counts.usable != usable:
         raise ConfigurationError(
-            f"the node holds {counts.usable} usable rows of {counts.rows}, not {usable}; nothing was accepted"
+            f"the node holds {amount(counts.usable, 'usable row')} of {counts.rows}, not {usable}; nothing was accepted"
         )
     changed = bool(found["rows_not_accepted"])
     if changed:
         accept(directory, counts, str(Person.present()))
-    words = f"{counts.usable} usable rows of {counts.rows}: {'accepted' if changed else 'no one has to accept them'}"
+    words = (
+        f"{amount(counts.usable, 'usable row')} of {counts.rows}: "
+        f"{'accepted' if changed else 'no one has to accept them'}"
+    )
     return Result({"changed": changed, "rows": counts.rows, "usable": counts.usable}, words)
+
+
+def _of_change(sentence: str, *, many: bool) -> str:
+    return f"warning: {sentence[:1].lower()}{sentence[1:]}" if many else sentence
 
 
 def _data_words(found: dict[str, Any]) -> list[str]:
@@ -149,11 +156,14 @@ def _data_words(found: dict[str, Any]) -> list[str]:
     digest = data["digest"][:DIGEST_DIGITS]
     # A node that was started before an upgrade does not say what was changed.
     stated = data.get("changes", [])
-    changes = [f"{'warning: ' * change['many']}{change['sentence']}" for change in stated[:_MOST_CHANGES]]
+    changes = [_of_change(change["sentence"], many=change["many"]) for change in stated[:_MOST_CHANGES]]
     if (further := data.get("changes_in_all", 0) - _MOST_CHANGES) > 0:
         changes.append(f"{further} more changes of cells: `rado schema check` lists them")
     usable = f", {data['zero_vectors']} of them not usable" if "zero_vectors" in data else ""
-    return [f"{data['rows']} rows{usable}, loaded {local_time(data['loaded_at_unix_s'])}, digest {digest}", *changes]
+    return [
+        f"{amount(data['rows'], 'row')}{usable}, loaded {local_time(data['loaded_at_unix_s'])}, digest {digest}",
+        *changes,
+    ]
 
 
 @command(app, "check")

@@ -1,5 +1,6 @@
 """What people type for options of commands and fields of pages, as values."""
 
+import math
 import re
 from collections.abc import Iterable
 from fractions import Fraction
@@ -12,6 +13,7 @@ _MOST_CELLS = 1000
 """The most cells that one option divides a column into."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?")
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -39,6 +41,15 @@ def whole_number(text: str) -> int:
     if not _WHOLE.fullmatch(text):
         raise ConfigurationError(f"{text!r} is not a whole number: write digits only, such as 40000")
     return int(text)
+
+
+def decimal_number(text: str) -> float:
+    """A finite decimal with a point, as a double. Raises ConfigurationError for anything else, such as 1_000 or nan."""
+    from dpcore.errors import ConfigurationError
+
+    if not _DECIMAL.fullmatch(text) or not math.isfinite(value := float(text)):
+        raise ConfigurationError(f"{text!r} is not a number: write digits with a point, such as 0.5 or 1e-6")
+    return value
 
 
 def exact_or_none(text: str | None, option: str) -> Fraction | None:

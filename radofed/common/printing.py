@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -51,6 +52,13 @@ def listed(names: Sequence[str]) -> str:
     """The first names of a list, and how many more there are."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def amount(count: int, unit: str) -> str:
+    """A count with its unit, such as "1 row", "2 rows" and "2 parties"."""
+    if count == 1:
+        return f"1 {unit}"
+    return f"{count} {unit[:-1]}ies" if re.search("[^aeiou]y$", unit) else f"{count} {unit}s"
 
 
 def local_time(unix_s: float) -> str:

@@ -106,6 +106,53 @@ def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation)
     assert rado(*histogram)["data"]["enough"]
 
 
+def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
+    model = federation.root / "bias.json"
+    words = ("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "1/10")
+    rado(*words, "--output", str(model))
+    before = spent(federation)
+    config = ("--config", str(federation.learner.config))
+    words = ("learner", "evaluate", str(model), *config, "--epsilon", "1/10", "--would-accept")
+    found = rado(*words)["data"]
+    assert found["enough"]
+    costs = [question["epsilon_if_others_collude"] for question in found["questions"]]
+    assert costs == pytest.approx([0.0125, 0.0875, 0.1], rel=1e-3)
+    assert run([*words]) == 0
+    said = capsys.readouterr().out
+    assert "batch 1 of 2: where the scores are, rows by label in 256 cells of scores, epsilon 0.0125: 3" in said
+    assert "batch 2 of 2: rows by label and bin of scores, in 8 bins, epsilon 0.0875: 3 parties would accept" in said
+    assert "all batches together, epsilon 0.1: 3 parties would accept" in said
+    assert "the edges of batch 2 are known once batch 1 is answered" in said
+    assert "z[" not in said
+    assert run([*words, "--edges-part", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "rows by label and bin of scores, in 20 bins, and by label and prediction, epsilon 0.1: 3 parties" in said
+    assert "batch" not in said
+    assert spent(federation) == before
+
+
+def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys):
+    """A schema that no party has, after answers to queries with the one that they have."""
+    other = federation.root / "other.toml"
+    other.write_text(SCHEMA.replace('name = "', 'name = "other-', 1))
+    known = ("learner", "statistic", "~(y == 1)", *asking(federation), "--epsilon", "1/100")
+    rado(*known, "--ask-again")
+    listed = ("learner", "list", "--config", str(federation.learner.config))
+    before, sent = spent(federation), sorted(query["query_id"] for query in rado(*listed)["data"]["queries"])
+    config = ("--config", str(federation.learner.config))
+    words = ("learner", "statistic", "y == 1", *config, "--schema", str(other), "--epsilon", "1/16")
+    assert run([*words]) == 6
+    said = capsys.readouterr().err
+    assert "Asked first, 0 of" in said
+    assert f"(SCHEMA_MISMATCH): {CATALOGUE[Code.SCHEMA_MISMATCH].hint.removesuffix('.')}" in said
+    assert "nothing was sent" in said
+    assert "collusion" not in said
+    assert spent(federation) == before
+    known = {query["query_id"]: query for query in rado(*listed)["data"]["queries"]}
+    assert all(known[each]["code"] in ("ONLY_ASKED", "CANCELLED") for each in known if each not in sent)
+    assert rado(*listed)["data"]["unsent"] == []
+
+
 def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation, capsys):
     words = ("learner", "statistic", 'x["smoker"]', *asking(federation), "--epsilon", "1/10")
     before = spent(federation)

@@ -288,10 +288,10 @@ def test_no_file_is_overwritten(setting, learner, tmp_path):
     assert learner("predict", model, str(rows), "--output", str(scores), config=False)[0] == 0
     assert scores.read_text().count("\n") == 3
     rows.write_text("age,smoker\n" + "40,yes\n" * 50 + ",no\nsecret,no\n,no\n")
-    why = "in column 'age' 2 of 53 cells are empty, and missing = \"zero-vector\" leaves their rows out"
-    with pytest.warns(UserWarning, match=re.escape(f"3 of 53 rows are not usable: {why}")):
+    why = "In column 'age' 2 of 53 cells are empty, and missing = \"zero-vector\" leaves their rows out"
+    with pytest.warns(UserWarning, match=re.escape(f"3 of 53 rows are not usable: i{why[1:]}")):
         code, out, err = learner("predict", model, str(rows), config=False)
-    odd = "in column 'age' 1 of 53 cells is unreadable (no finite number), and unreadable = \"zero-vector\" leaves its"
+    odd = "In column 'age' 1 of 53 cells is unreadable (no finite number), and unreadable = \"zero-vector\" leaves its"
     assert (code, out.split("\n")[1:3]) == (0, [why, f"{odd} row out"])
     assert "secret" not in out + err
 

@@ -158,7 +158,7 @@ def test_no_key_at_all(tmp_path, content):
 
 
 def test_an_absent_file_says_how_to_make_one(tmp_path):
-    with pytest.raises(ConfigurationError, match="rado learner keygen"):
+    with pytest.raises(ConfigurationError, match=r"rado learner keygen --config learner\.toml"):
         load_key(tmp_path / "absent.jwk")
 
 

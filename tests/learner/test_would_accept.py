@@ -6,12 +6,15 @@ from dataclasses import replace
 import pytest
 
 from dpcore.errors import ConfigurationError
+from learner.journal import SessionSource
 from learner.session import Session
+from learner.would_accept import is_decided
 from tests.learner.setting import Setting
-from tests.learner.totals import REQUEST
+from tests.learner.totals import REQUEST, SCHEMA
 from wire.cohort import Acceptance, open_statement
-from wire.errors import Code, TimedOutError, WireError
-from wire.features import Feature
+from wire.envelopes import Envelope
+from wire.errors import CATALOGUE, Code, TimedOutError, WireError
+from wire.features import OWN_FEATURES, Feature
 from wire.query import open_query
 from wire.status import PartyProgress, PartyState, Phase
 
@@ -121,3 +124,59 @@ def test_a_coordinator_that_never_ends_a_question_is_not_waited_for(setting):
         with pytest.raises(ConfigurationError, match="positive number of seconds"):
             session.would_accept(REQUEST, timeout_s=-1)
     assert len(setting.stub.submitted) == 1
+
+
+OTHER = replace(REQUEST, schema=replace(SCHEMA, name="another"))
+
+
+@pytest.fixture
+def refusing(tmp_path, learner_key):
+    """One query was answered. All parties refuse another schema, but cy, which is silent."""
+    made = Setting(tmp_path, learner_key)
+    with made.session() as session:
+        source = SessionSource(session)
+        source.answer(source.plan(REQUEST))
+    made.stub.own_features, made.stub.on_submit = OWN_FEATURES, lambda _: None
+    made.stub.submitted.clear()
+    made.stub.phases = [Phase.ANSWERING]
+    made.stub.parties = tuple(PartyProgress(name, PartyState.REFUSED, "SCHEMA_MISMATCH") for name in ("ada", "bo"))
+    made.stub.parties += (PartyProgress("cy", PartyState.SILENT),)
+    yield made
+    made.stub.stop()
+
+
+def test_a_schema_that_too_few_have_is_not_sent(refusing):
+    """cy is not waited for."""
+    with refusing.session() as session:
+        before = session.asked()
+        source = SessionSource(session, timeout_s=1)
+        with pytest.raises(WireError, match=r"Asked first, 0 of 3 would accept.*nothing was sent") as refused:
+            source.answer(source.plan(OTHER))
+        assert (session.asked(), source.unanswered) == (before, [])
+    assert refused.value.code is Code.COHORT_TOO_SMALL
+    assert CATALOGUE[Code.SCHEMA_MISMATCH].hint in refused.value.hint
+    (envelope,) = refusing.stub.submitted
+    assert open_query(envelope, refusing.world.roster, now_unix_s=world_now()).query.is_question
+
+
+def test_parties_are_not_asked_first_about_a_schema_with_answers_or_by_an_older_coordinator(refusing):
+    with refusing.session() as session:
+        session.check_accepted(REQUEST, session.plan(REQUEST))
+        refusing.stub.own_features = tuple(name for name in OWN_FEATURES if name != Feature.QUESTION)
+        session.check_accepted(OTHER, session.plan(OTHER))
+    assert refusing.stub.submitted == []
+
+
+def test_whether_the_answers_decide():
+    def parties(accepted, refused, silent):
+        states = [PartyState.ACCEPTED] * accepted + [PartyState.REFUSED] * refused + [PartyState.SILENT] * silent
+        signed = Envelope(b"", b"", b"")
+        return [
+            PartyProgress(str(place), state, acceptance=signed if state is PartyState.ACCEPTED else None)
+            for place, state in enumerate(states)
+        ]
+
+    assert not is_decided(parties(2, 1, 1), asked=4, needed=3)
+    assert is_decided(parties(3, 0, 1), asked=4, needed=3)
+    assert is_decided(parties(0, 2, 2), asked=4, needed=3)
+    assert not is_decided([], asked=4, needed=3)

@@ -16,6 +16,7 @@ from dpcore.records.schema import Schema
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output, Result, json_ready
 from radofed.common.failure import Failure
+from radofed.common.options import decimal_number
 from tests.waiting import HANG_S
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 
@@ -361,3 +362,15 @@ class TestOutput:
     )
     def test_the_format_is_known_before_arguments_are_parsed(self, arguments, as_json):
         assert Output.of_arguments(arguments).as_json is as_json
+
+
+@pytest.mark.parametrize("text", ["1_0", "nan", "inf", "1e999", "1,5", "", "\u0663", "0x10"])
+def test_a_number_that_is_not_written_in_digits_with_a_point_is_refused(text, capsys):
+    """1_0 was read as 10, and nan went through."""
+    assert run(["learner", "statistic", "y == 1", "--epsilon", "1", f"--timeout-s={text}"]) == 4
+    assert "write digits with a point, such as 0.5 or 1e-6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.5", 0.5), ("1e-6", 1e-6), ("+3.", 3.0), (".25", 0.25), ("-2E3", -2e3)])
+def test_decimal_numbers_are_read(text, value):
+    assert decimal_number(text) == value

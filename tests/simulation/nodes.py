@@ -479,7 +479,7 @@ class PartyNodeInMemory:
             except (RadofedError, OSError) as error:
                 self.federation.happened[f"party error {type(error).__name__}"] += 1
         with suppress(RadofedError, OSError):
-            self.lifecycle.end_absent(work.query_id for work in batch.work)
+            self.lifecycle.end_queries(self.lifecycle.held() - {work.query_id for work in batch.work})
 
 
 class LearnerCalls:

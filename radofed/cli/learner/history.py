@@ -8,7 +8,7 @@ from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.printing import in_lines, local_time
+from radofed.common.printing import amount, in_lines, local_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
 def _in_full(found: "AskedRead") -> list[str]:
     lines = [f"query {found.query_id.hex()}", *found.asked.lines(), f"outcome: {found.outcome}"]
     if found.cohort is not None:
-        lines.append("cohort: " + ", ".join(f"{name} ({rows} rows)" for name, rows in found.cohort.items()))
+        lines.append("cohort: " + ", ".join(f"{name} ({amount(rows, 'row')})" for name, rows in found.cohort.items()))
     if found.release is not None:
         lines.append(f"release: {found.release}; `rado learner privacy` states its privacy")
     return lines

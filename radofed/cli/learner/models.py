@@ -26,11 +26,12 @@ from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, times_of, within
 from radofed.cli.output import Output, Result
 from radofed.common.options import exact, named_options
-from radofed.common.printing import in_lines
+from radofed.common.printing import amount, in_lines
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from dpcore.records.schema import Schema
+    from learner.federation import BudgetedOracle, Federation
     from learner.model import Model
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -161,7 +162,7 @@ def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal:
     answers = len(found)
     rows = max(sum(answer.party_rows.values()) for answer in found)
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
-    words = f"{to}: {name} over {rows} rows{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
+    words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     return Result(data, in_lines([words, *model.statement.short_sentences()]))
 
 
@@ -208,7 +209,7 @@ def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[
     estimator = fitted(loaded, name, **options)
     model = model_of(estimator, loaded, name)
     data = _saved(output, model, estimator, to)
-    return Result(data, f"{to}: {name} over {loaded.cohort_rows} rows{_but_held_back(model)}")
+    return Result(data, f"{to}: {name} over {amount(loaded.cohort_rows, 'row')}{_but_held_back(model)}")
 
 
 def evaluate(
@@ -254,7 +255,6 @@ def evaluate(
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
-    from learner.questions import QuestionAnsweredError
 
     if calibrated is not None:
         check_new(calibrated)
@@ -268,19 +268,42 @@ def evaluate(
         output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
     ) as federation:
         oracle = within(federation, "evaluate", epsilon, delta)
-        # Whether parties would accept is asked about one batch that costs as much as both.
-        part = exact("0" if would_accept else edges_part, "edges-part")
-        options: dict[str, Any] = {"confidence": confidence, "bins": bins, "scale": scale, "edges_part": part}
-        try:
-            found = ask_evaluation(loaded.theta, oracle, feature_map=loaded.feature_map, **options)
-        except QuestionAnsweredError as answered:
-            return question_result([answered.found])
+        options: dict[str, Any] = {
+            "confidence": confidence,
+            "bins": bins,
+            "scale": scale,
+            "edges_part": exact(edges_part, "edges-part"),
+            "feature_map": loaded.feature_map,
+        }
+        if would_accept:
+            return _evaluation_questions(loaded, federation, oracle, options)
+        found = ask_evaluation(loaded.theta, oracle, **options)
     statement = oracle.statement()
     data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
     lines = [*found.sentences(), *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
     return Result(data, in_lines(lines))
+
+
+def _evaluation_questions(
+    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: dict[str, Any]
+) -> Result:
+    """Ask whether parties would accept each batch of an evaluation. options: of `evaluate`."""
+    from dpcore.evaluation.evaluation import planned_batches
+    from learner.questions import Batch, ask_about
+
+    batches = planned_batches(model.theta, model.schema, **options)
+    part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
+    named = []
+    for number, batch in enumerate(batches, 1):
+        which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
+        named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, options["feature_map"])
+    if all(batch.is_exact for batch in batches):
+        return question_result(found)
+    unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
+    return question_result(found, note=unknown)
 
 
 def _save_calibrated(output: Output, model: "Model", found: "Evaluation", to: Path, data: dict[str, Any]) -> str:
@@ -355,7 +378,7 @@ def statistic(
             return question_result([answered.found])
     if tolerance is not None and found.tolerance > tolerance:
         # The cohort may have fewer rows than all parties that are asked.
-        output.note(f"warning: {found.rows} rows are too few for a tolerance of {tolerance:g}")
+        output.note(f"warning: {amount(found.rows, 'row')} are too few for a tolerance of {tolerance:g}")
     statement = oracle.statement()
     widths = {name: getattr(found, name) for name in ("tolerance", "sampling", "quantisation", "noise")}
     estimates = [
@@ -365,7 +388,7 @@ def statistic(
     width = upper(found.tolerance, 5)
     lines = [f"{value:.5f} +- {width}  {text}" for text, value in zip(predicate, found.values, strict=True)]
     lines.append(
-        f"over {found.rows} rows; all tolerances hold with probability {found.confidence:g}: sampling "
+        f"over {amount(found.rows, 'row')}; all tolerances hold with probability {found.confidence:g}: sampling "
         f"{upper(found.sampling, 5)}, quantisation {upper(found.quantisation, 5)}, noise {upper(found.noise, 5)}"
     )
     lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
@@ -407,7 +430,7 @@ def predict(
     positive = int((found.labels > 0).sum())
     data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
     data["positive_fraction"] = positive / usable if usable else None
-    lines = [f"{rows} rows, {rows - usable} of them not usable; {positive} of {usable} predicted positive"]
+    lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; {positive} of {usable} predicted positive"]
     lines += [change.sentence for change in found.changes]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:

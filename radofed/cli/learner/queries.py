@@ -37,7 +37,7 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.asking import question_result
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
-from radofed.common.printing import columns, duration, in_lines, local_time
+from radofed.common.printing import amount, columns, duration, in_lines, local_time
 
 if TYPE_CHECKING:
     from learner.keys import LearnerKey
@@ -415,7 +415,10 @@ def _fetched(release: "Release", directory: Path) -> Result:
     }
     part = "" if release.query.held_back is None else f"; {release.query.held_back.words()}"
     lines = [
-        f"{directory}: {release.contents} over {release.cohort_rows} rows of {len(release.party_rows)} parties{part}",
+        (
+            f"{directory}: {release.contents} over {amount(release.cohort_rows, 'row')} of {len(release.party_rows)} "
+            f"parties{part}"
+        ),
         *release.statement.short_sentences(),
         f"train on it with: rado learner train {directory} --output model.json",
     ]

@@ -11,6 +11,7 @@ from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, result_of
 from radofed.common.options import named_options
+from radofed.common.printing import amount
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
@@ -94,7 +95,10 @@ def _summary(found: "Report") -> list[str]:
     if found.answers:
         count, parties = len(found.answers), ", ".join(member.name for member in found.parties)
         lines = [
-            f"{count} answer{'s' * (count != 1)} of {parties}, {found.rows} rows, asked by {', '.join(found.learners)}"
+            (
+                f"{count} answer{'s' * (count != 1)} of {parties}, {amount(found.rows or 0, 'row')}, asked by "
+                f"{', '.join(found.learners)}"
+            )
         ]
     else:
         lines = [f"who took part is not known: {found.without_releases}"]

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from dpcore.errors import ConfigurationError
-from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.evaluation import evaluate, planned_batches
 from dpcore.evaluation.score_edges import USUAL_BINS, find_edges, located
 from dpcore.predicates.disjoint import batch_sensitivity
 from tests.dpcore.estimators import oracle_world as world
@@ -172,3 +172,18 @@ def test_arguments_out_of_range_are_refused_before_anything_is_asked(wrong):
     with pytest.raises(ConfigurationError):
         evaluate(theta, oracle, **wrong)
     assert oracle.releases == []
+
+
+@pytest.mark.parametrize(("bins", "part"), [(None, "0"), (6, "0"), (20, "0"), (None, "1/8"), (4, "1/8"), (7, "1/2")])
+def test_planned_batches_are_what_is_asked(bins, part):
+    edges_part = Fraction(part)
+    x, labels, theta = rare_rows(2000, 2.0, 0.3)
+    oracle = oracle_of(x, labels)
+    planned = planned_batches(theta, SCHEMA, bins=bins, edges_part=edges_part)
+    evaluate(theta, oracle, bins=bins, edges_part=edges_part)
+    assert [part for _, part in oracle.releases] == [batch.part for batch in planned]
+    for batch, (asked, _) in zip(planned, oracle.releases, strict=True):
+        if batch.is_exact:
+            assert batch.predicates == tuple(asked)
+        assert len(batch.predicates) >= len(asked)
+        assert batch_sensitivity(batch.predicates) == batch_sensitivity(asked)

@@ -134,7 +134,7 @@ def test_what_lost_most_comes_first(tmp_path):
     order = [(change.choice, change.cells) for change in found]
     assert [choice for choice, _ in order] == ["zero-vector"] * 6 + ["zero"] + ["impute"] * 3 + ["clip"]
     assert [cells for _, cells in order] == [11, 10, 9, 8, 5, 1, 7, 6, 4, 2, 3]
-    assert main_cause(found) == found[0].sentence
+    assert main_cause(found) == found[0].clause
     assert main_cause(found[6:]) == ""
 
 
@@ -151,18 +151,18 @@ def test_a_text_that_is_otherwise_spelled_is_said_so(tmp_path, cell, alike):
 
 def test_the_words_of_one_cell_and_of_several():
     one = Change("age", 1, 7, "empty", "missing", "zero-vector")
-    assert one.sentence == "in column 'age' 1 of 7 cells is empty, and missing = \"zero-vector\" leaves its row out"
+    assert one.sentence == "In column 'age' 1 of 7 cells is empty, and missing = \"zero-vector\" leaves its row out"
     two = Change("stage", 2, 7, "not among the schema's values", "unknown", "zero", alike=1)
     assert two.sentence == (
-        "in column 'stage' 2 of 7 cells are not among the schema's values, and unknown = \"zero\" sets all their "
+        "In column 'stage' 2 of 7 cells are not among the schema's values, and unknown = \"zero\" sets all their "
         "indicators to 0; 1 of them would match without case, blanks and Unicode form"
     )
     row = Change("age", 1, 1, "unreadable (no finite number)", "unreadable", "impute", impute="40")
     assert row.sentence == (
-        "in column 'age' the cell is unreadable (no finite number), and unreadable = \"impute\" replaces it by 40"
+        "In column 'age' the cell is unreadable (no finite number), and unreadable = \"impute\" replaces it by 40"
     )
-    assert why_unusable([one], rows=7, usable=6) == f"1 of 7 rows is not usable: {one.sentence}"
-    assert why_unusable([one], rows=7, usable=0) == f"no row is usable: {one.sentence}"
+    assert why_unusable([one], rows=7, usable=6) == f"1 of 7 rows is not usable: {one.clause}"
+    assert why_unusable([one], rows=7, usable=0) == f"no row is usable: {one.clause}"
     assert why_unusable([two], rows=7, usable=7) is None
 
 

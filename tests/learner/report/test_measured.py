@@ -76,7 +76,7 @@ def test_what_the_schema_changed_in_own_rows_is_counted(reported, own):
     assert measure(model, own).changes == ()
     rows = own.read_text().split("\n")
     own.write_text("\n".join([rows[0], *(row.replace("east", "East") for row in rows[1:])]))
-    with pytest.warns(UserWarning, match="in column 'ward' .* are not among the schema's values") as warned:
+    with pytest.warns(UserWarning, match="In column 'ward' .* are not among the schema's values") as warned:
         found = measure(model, own)
     assert warned[0].filename == __file__
     (change,) = found.changes

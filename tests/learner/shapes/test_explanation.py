@@ -58,7 +58,7 @@ def test_an_explanation_says_what_the_schema_changed():
         ("ward", "unknown", "zero", 1),
         ("age", "out_of_bounds", "clip", 0),
     ]
-    assert found.changes[0].sentence.startswith("in column 'ward' the cell is not among the schema's values")
+    assert found.changes[0].sentence.startswith("In column 'ward' the cell is not among the schema's values")
 
 
 @pytest.mark.parametrize(

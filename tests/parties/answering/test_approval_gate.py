@@ -123,7 +123,7 @@ def test_a_query_that_waited_and_is_gone_waits_no_longer(asking):
     envelope, other = known(asking.world), known(asking.world, max_attempts=2)
     asking.go(envelope)
     asking.go(other)
-    asking.lifecycle.end_absent([other.payload_hash])
+    asking.lifecycle.end_queries(asking.lifecycle.held() - {other.payload_hash})
     assert [each.query_id for each in asking.history.waiting(0.0)] == [other.payload_hash]
 
 

@@ -313,7 +313,7 @@ def test_queries_that_are_gone_or_expired_end(ada):
     ada.hub = type(ada.hub)(ada.world)
     ada.restart()
     second, _ = ready(ada)
-    ada.lifecycle.end_absent([second.payload_hash])
+    ada.lifecycle.end_queries(ada.lifecycle.held() - {second.payload_hash})
     assert (ada.state(first), ada.state(second)) == (S.ENDED, S.READY)
     ada.lifecycle.end_expired()
     assert ada.state(second) is S.READY

@@ -206,7 +206,7 @@ def test_an_internal_failure_while_answering_is_reported_as_unavailable(ada, mon
 def test_a_refusal_is_remembered_with_the_field_that_differs(ada):
     envelope = ada.world.ask(ada.world.query(schema=OTHER_SCHEMA))
     ada.go(envelope)
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     ada.restart()
     (kept,) = ada.history.refusals()
     assert (kept.code, kept.query_id, kept.attempt) == (Code.SCHEMA_MISMATCH, envelope.payload_hash.hex(), 1)

@@ -512,7 +512,7 @@ def test_a_reservation_that_others_saw_in_a_cohort_is_charged_when_it_ends(ada, 
     board.say("bo", ada.hub.answers[-1])
     waiting.look(board)
     assert waiting.may_answer
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert ada.state(envelope) is AttemptState.ENDED
     assert spent(ada) > 0
     assert ada.ledger.is_charged(envelope.payload_hash, 1)
@@ -570,7 +570,7 @@ def test_every_attempt_that_a_member_shows_is_charged_when_it_ends(ada, board):
     newest = ada.attempts.unfinished()[2].answer
     restarted.guard.look(board)
     restarted.answered("bo", newest=newest, in_cohorts=tuple(sorted(restarted.names[1:])))
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert [restarted.is_charged(number) for number in range(3)] == [False, True, True]
     # The first is not released either: a member that has not answered may have been in a cohort with it.
     assert spent(ada) == 2 * reserved(ada) > 0
@@ -580,7 +580,7 @@ def test_names_that_are_not_of_its_attempts_change_nothing(ada, board):
     restarted = Restarted(ada, board, ada.world.query())
     restarted.guard.look(board)
     restarted.answered("bo", in_cohorts=(b"s" * 8,))
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert not restarted.is_charged(0)
 
 
@@ -591,7 +591,7 @@ def test_a_reservation_from_before_the_start_is_released_once_members_were_asked
     restarted = Restarted(ada, board, ada.world.query())
     assert [logged["count"] for logged in fields_of(caplog, "reservations held")] == [1]
     restarted.confirmed()
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     restarted.turn(3600)
     assert ada.ledger.lapse(1e15) == 0
     assert reserved(ada) > 0
@@ -642,7 +642,7 @@ def test_a_reservation_made_since_the_start_is_released_at_once(ada, board):
     envelope = ada.world.ask()
     ada.lifecycle.advance(ada.work(envelope))
     assert reserved(ada) > 0
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert reserved(ada) == spent(ada) == 0
 
 
@@ -693,7 +693,7 @@ def test_a_list_that_leaves_it_out_for_its_length_counts_as_if_it_showed_it(ada,
     restarted = Restarted(ada, board, *(ada.world.query() for _ in range(2)))
     restarted.guard.look(board)
     restarted.answered("bo", in_cohorts_from=2)
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert [restarted.is_charged(number) for number in range(2)] == [True, False]
 
 
@@ -711,7 +711,7 @@ def test_what_a_member_shows_is_durable_before_it_counts(ada, board, monkeypatch
     assert restarted.guard.answered == {}
     restarted.turn(1.0)
     assert restarted.guard.may_answer
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert restarted.is_charged(0)
 
 
@@ -719,7 +719,7 @@ def test_a_member_that_is_not_accepted_charges_nothing_by_what_it_shows(ada, boa
     restarted = Restarted(ada, board, ada.world.query(), accepted_members=[], required_witnesses=0)
     restarted.guard.look(board)
     restarted.answered("bo", newest=ada.attempts.unfinished()[0].answer, in_cohorts=tuple(restarted.names))
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert not restarted.is_charged(0)
 
 
@@ -925,7 +925,7 @@ def test_a_member_that_the_policy_accepts_later_counts_once_its_cohorts_are_note
     assert not restarted.guard.may_answer
     restarted.turn(1.0)
     assert restarted.guard.may_answer
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert restarted.is_charged(0)
 
 
@@ -946,7 +946,7 @@ def test_what_a_member_says_of_a_reservation_made_since_the_start_charges_nothin
     first, second, third = (held.answer for held in ada.attempts.unfinished())
     assert head(third).entries == 3
     restarted.answered("bo", newest=third, in_cohorts=tuple(sorted(map(name_of, (first, second)))), in_cohorts_from=2)
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert (reserved(ada), spent(ada)) == (0, 0)
 
 
@@ -1151,7 +1151,7 @@ def test_names_of_acceptances_that_were_forgotten_are_known(ada, board):
     restarted.confirmed()
     restarted.turn(3600 + 2 * CLOCK_SKEW_S + 1)
     restarted.answered("bo", "cy")
-    ada.lifecycle.end_absent([])
+    ada.lifecycle.end_queries(ada.lifecycle.held())
     assert ada.attempts.forget(restarted.wall.now + 3 * CLOCK_SKEW_S) == 1
     restarted.turn(ASK_DAILY_S)
     restarted.answered("bo", "cy", in_cohorts=tuple(restarted.names))

@@ -101,8 +101,8 @@ def test_a_row_without_an_id_is_left_out_and_stops_no_party(tmp_path, kind):
     assert not found.records.features[1:3].any()
     assert found.records.labels[1:3].tolist() == [1, 1]
     change = found.report.changes[0]
-    assert change.sentence == "in column 'id' 2 of 4 cells are empty, and their rows are left out"
-    assert f"2 of 4 rows (50.0 %) become zero vectors: {change.sentence}" in found.report.warnings
+    assert change.sentence == "In column 'id' 2 of 4 cells are empty, and their rows are left out"
+    assert f"2 of 4 rows (50.0 %) become zero vectors: {change.clause}" in found.report.warnings
     assert (found.report.positive, found.report.negative) == (1, 1)
     assert check(CLINIC, source, id_column="id") == found.report
     # Who is held back does not depend on the rows that are left out.

@@ -190,3 +190,10 @@ def test_a_share_is_at_most_one(value):
         with pytest.raises(ValueError, match=name):
             DataLimits(**{name: value})
     assert DataLimits().most_unusable_rows == Fraction(1, 2)
+
+
+def test_the_words_of_one_row():
+    known = Known(RowCounts(4, 4))
+    found = faults(RowCounts(2, 1), known, DataLimits(most_unusable_rows="0.1"))
+    assert found[Reason.ROWS_UNUSABLE].startswith("1 of 2 rows becomes a zero vector (50 %), and")
+    assert found[Reason.ROWS_DROPPED].startswith("1 usable row is left of 4, and")

@@ -83,7 +83,7 @@ def test_a_row_without_an_id_is_left_out_by_the_node_and_by_the_check(csv_file, 
     path = csv_file(text([*ROWS, (blank, "1,yes,clerk,1,no")]))
     found = load(path, STRICT, row_key=KEY, id_column="patient")
     assert found.records.usable.tolist() == [True] * len(ROWS) + [False]
-    sentence = f"in column 'patient' 1 of {len(ROWS) + 1} cells is empty, and its row is left out"
+    sentence = f"In column 'patient' 1 of {len(ROWS) + 1} cells is empty, and its row is left out"
     for report in (found.report, check(STRICT, path, id_column="patient")):
         assert [change.sentence for change in report.changes] == [sentence]
         assert (report.rows, report.zero_vectors) == (len(ROWS) + 1, 1)

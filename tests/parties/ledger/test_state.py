@@ -132,7 +132,7 @@ def test_limits_are_printed_with_every_scope_that_has_its_own():
     assert str(limits) == (
         "epsilon 16 at delta 0.125; record epsilon 2 at delta 0; joint:age epsilon 2 at delta 0; "
         "marginal:smoker epsilon 1 at delta 0; each day epsilon 4 at delta 0.125; "
-        "1 queries without a bound for records"
+        "1 query without a bound for records"
     )
     assert [str(limits.of(s)) for s in (RECORD, joint("age"), SMOKER, joint("x"))] == [
         "epsilon 2 at delta 0",

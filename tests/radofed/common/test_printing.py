@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from radofed.common.printing import columns, duration, in_lines, listed, local_time, printable
+from radofed.common.printing import amount, columns, duration, in_lines, listed, local_time, printable
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,10 @@ def test_columns_are_as_wide_as_their_cells():
 def test_control_characters_are_escaped():
     assert printable("a\x1b[2J\nb\x07") == "a\\x1b[2J\\nb\\x07"
     assert in_lines(["a\nb", "c\u202e", in_lines(["d", "e"])]) == "a\\nb\nc\\u202e\nd\ne"
+
+
+def test_one_of_a_unit_is_no_plural():
+    found = [amount(count, unit) for count, unit in ((0, "row"), (1, "row"), (2, "usable row"), (1, "party"))]
+    assert found == ["0 rows", "1 row", "2 usable rows", "1 party"]
+    found = [amount(3, unit) for unit in ("party", "query", "entry", "day")]
+    assert found == ["3 parties", "3 queries", "3 entries", "3 days"]
