@@ -9,17 +9,21 @@ alike. What is "not measurable" has no interval, and its share is stated. The ta
 
 import csv
 import gzip
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from benchmarks.datasets import SHARED, DataSet
+from benchmarks.measuring import Measure, Report, Table
 from benchmarks.private_erm import schema_of
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
@@ -58,22 +62,35 @@ def _median(cells: list[str]) -> Callable[[str], bool]:
 
 
 Estimator = PrivateNewton | PrivateAdditive
-TABLES: dict[str, tuple[str, str, Callable[[list[str]], Callable[[str], bool]], tuple[str, ...]]] = {
-    "adult": ("adult_train", "label", lambda _: lambda cell: cell == ">50K", ("fnlwgt", "native_country")),
-    "cps1988": ("cps1988", "wage", _median, ()),
-    "surveys": ("surveys", "sex", lambda _: lambda cell: cell == "F", ()),
-    "flchain": ("flchain", "death", lambda _: lambda cell: cell == "1", ("time_days",)),
-    "diamonds": ("diamonds", "price", _median, ()),
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table comes from. positive: of the labels' texts, which of them are; left_out: columns."""
+
+    file: str
+    label: str
+    positive: Callable[[list[str]], Callable[[str], bool]]
+    left_out: tuple[str, ...] = ()
+
+
+TABLES = {
+    "adult": Source("adult_train", "label", lambda _: lambda cell: cell == ">50K", ("fnlwgt", "native_country")),
+    "cps1988": Source("cps1988", "wage", _median),
+    "surveys": Source("surveys", "sex", lambda _: lambda cell: cell == "F"),
+    "flchain": Source("flchain", "death", lambda _: lambda cell: cell == "1", ("time_days",)),
+    "diamonds": Source("diamonds", "price", _median),
 }
 
 
 def table(name: str, folder: Path = SHARED) -> DataSet:
     """A table of the folder; rows without a label are left out."""
-    file, label, rule, left_out = TABLES[name]
-    with gzip.open(folder / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
+    source = TABLES[name]
+    label = source.label
+    with gzip.open(folder / f"{source.file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
         records = [record for record in csv.DictReader(stream) if record[label] != ""]
-    positive = rule([record[label] for record in records])
-    columns = [column for column in records[0] if column not in (label, *left_out)]
+    positive = source.positive([record[label] for record in records])
+    columns = [column for column in records[0] if column not in (label, *source.left_out)]
     numbers, categories = [], []
     for column in columns:
         cells = [record[column] for record in records]
@@ -277,12 +294,12 @@ def drawn_at(shape: Shape) -> list[At]:
     return [at for row in shape.cells for at in row]
 
 
-def counted(population: Population, estimator: Estimator, epsilon: float, runs: int) -> dict[str, Counted]:
+def counted(population: Population, estimator: Estimator, epsilon: float, seeds: Iterable[int]) -> dict[str, Counted]:
     """By sort: coefficients, coefficients of rare levels (fewer than `RARE` of the rows), and bands."""
     intervals: dict[str, list[tuple[float, float]]] = {}
     combinations = np.array([weights for _, _, weights in effects(population.schema)])
     rare = np.array([_is_rare(population.x, row) for row in combinations])
-    for seed in range(runs):
+    for seed in seeds:
         made, true = population.trained(estimator, epsilon, seed)
         if made.feature_map is None:
             stated, holds = coefficients_of(population, made, true)
@@ -297,3 +314,60 @@ def _is_rare(x: Matrix, combination: Vector) -> bool:
     """Whether a coefficient is that of a level of a category that few rows have."""
     values = x[:, np.flatnonzero(combination)]
     return bool(((values == 0) | (values == 1)).all() and (values.mean(axis=0) < RARE).any())
+
+
+RUNS, QUICK_RUNS = {"newton": 500, "additive": 100}, {"newton": 10, "additive": 2}
+STATED = 95.0
+
+
+def run(*, everything: bool = False) -> Report:
+    """Measure."""
+    runs = RUNS if everything else QUICK_RUNS
+    estimators: dict[str, Estimator] = {"newton": PrivateNewton(), "additive": PrivateAdditive()}
+    there = [name for name in TABLES if (SHARED / f"{TABLES[name].file}.csv.gz").is_file()]
+    notes = [f"Skipped {name}, which the directory of tables does not hold." for name in TABLES if name not in there]
+    found: list[tuple[str, str, str, Counted]] = []
+    for name in there:
+        population = Population.of(table(name))
+        for estimator, made in estimators.items():
+            start = time.perf_counter()
+            counts = counted(population, made, EPSILON, range(runs[estimator]))
+            found += [(name, estimator, sort, each) for sort, each in counts.items()]
+            print(f"  {name}, {estimator}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    rows = [
+        (name, estimator, sort, f"{100 * each.stated:.1f}", f"{100 * each.hold:.1f}" if each.stated else "none stated")
+        for name, estimator, sort, each in found
+    ]
+    return Report(
+        "interval_coverage",
+        (__doc__ or "").partition("\n")[0],
+        {
+            "epsilon": EPSILON,
+            "delta": DELTA,
+            "runs": runs,
+            "found": [
+                {"table": name, "estimator": estimator, "sort": sort, "stated": each.stated, "hold": each.hold}
+                for name, estimator, sort, each in found
+                if each.stated
+            ],
+        },
+        [
+            Measure.of(f"{name}, {estimator}: {sort}", "% of stated hold", [100 * each.hold])
+            for name, estimator, sort, each in found
+            if each.stated
+        ],
+        [],
+        [Table("Intervals and bands of 95 %", ("table", "estimator", "of", "% stated", "% of these hold"), rows)],
+        [*notes, f"Runs on each table: {runs}. What is not stated is said to be not measurable."],
+    )
+
+
+def draw(report: Report, figure: Figure) -> None:
+    """The shares that hold, beside the stated rate."""
+    axes = figure.subplots()
+    shown = report.measures[::-1]
+    axes.barh([each.what for each in shown], [each.median for each in shown], color="tab:blue")
+    axes.axvline(STATED, color="black", linewidth=0.8, linestyle="--")
+    axes.set_xlim(80, 100)
+    axes.set_xlabel("% of the stated intervals and bands that hold")
+    axes.tick_params(axis="y", labelsize=6)
