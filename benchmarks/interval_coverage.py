@@ -334,7 +334,7 @@ def run(*, everything: bool = False) -> Report:
             counts = counted(population, made, EPSILON, range(runs[estimator]))
             found += [(name, estimator, sort, each) for sort, each in counts.items()]
             print(f"  {name}, {estimator}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (name, estimator, sort, f"{100 * each.stated:.1f}", f"{100 * each.hold:.1f}" if each.stated else "none stated")
         for name, estimator, sort, each in found
     ]
