@@ -19,6 +19,7 @@ from benchmarks import (
     encryption,
     federated_run,
     fewer_ciphertexts,
+    interval_coverage,
     leaks,
     learners,
     paper_tables,
@@ -65,6 +66,7 @@ BENCHMARKS = {
     "private_curves": private_curves,
     "unseen_tables": unseen_tables,
     "wide_bounds": wide_bounds,
+    "interval_coverage": interval_coverage,
 }
 QUICK = (
     "encryption",
@@ -94,6 +96,7 @@ SCIENCE = (
     "private_curves",
     "unseen_tables",
     "wide_bounds",
+    "interval_coverage",
     "predicates",
     "parity",
 )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError, ShapeError
+from dpcore.estimators.errors_of_weights import MEASURABLE, PRIOR_DEVIATION
 
 MOST_COORDINATES = 1024
 """A model's file with the covariance of so many coordinates has 6 MB."""
@@ -47,6 +48,16 @@ def half_widths(combinations: NDArray[np.float64], covariance: NDArray[np.float6
     """`FACTOR` standard deviations of combinations of weights: (n,). combinations: (n, d)."""
     variances = np.einsum("ij,jk,ik->i", combinations, covariance, combinations)
     return np.asarray(FACTOR * np.sqrt(np.maximum(variances, 0.0)))
+
+
+def measurable(combinations: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which combinations of weights, (n, d), the answers determined: (n,). Of others no interval may be stated.
+
+    A weight of which they say nothing keeps the deviation of its prior (dpcore.estimators.errors_of_weights), and the
+    interval of a value near 0 would hold by chance.
+    """
+    most = FACTOR * MEASURABLE * PRIOR_DEVIATION * np.linalg.norm(combinations, axis=1)
+    return np.asarray(half_widths(combinations, covariance) <= most, dtype=np.bool_)
 
 
 def to_text(covariance: NDArray[np.float64]) -> str:

@@ -97,10 +97,9 @@ class PrivateAdditive(LinearClassifier):
     nothing if budget and rows are too small for curves.
 
     After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), None
-    without an answer to a gradient: of the errors of theta_, for noise, sampling and shrinkage, which is the posterior
-    covariance under the prior that shrinks (`posterior`), and in directions that were left out the prior's, and for
-    what is `left_to_go`; that of a pair also counts how far it was shrunk; conditions on `increasing` and `decreasing`
-    columns are not used for it; `groups_`, the names of groups of terms with the variance
+    without an answer to a gradient: the second moment of theta_'s errors given all answers, also of directions that
+    were left out later (dpcore.estimators.errors_of_weights); conditions on `increasing` and `decreasing` columns are
+    not used for it; `groups_`, the names of groups of terms with the variance
     that each was given; `directions_`, how many directions each gradient was about; `pairs_`, the names of the pairs
     that have products, such as "age*dose", chosen ones from the largest score on; `rounds_done_`, `warning_` as in
     `PrivateNewton`, but that warning_ also says why pairs were left out, and which columns have bounds that are too

@@ -157,16 +157,3 @@ class Prior:
     def _shared(self) -> Vector:
         """The weight of each group's prior: none for a kind of one group."""
         return np.where(self._alike.sum(axis=1) > 1, _SHARED, 0.0)
-
-
-def posterior(prior: Matrix, noise: Matrix) -> Matrix:
-    """The covariance of phi, (d, d), given phi_hat: (prior^-1 + noise^-1)^-1.
-
-    prior, noise: (d, d), the covariances of phi and of phi_hat given phi; `noise` is positive definite. It is the
-    variance of the posterior mean plus the squared bias that the prior expects of it.
-    """
-    factor = np.linalg.cholesky(noise)
-    values, vectors = np.linalg.eigh(np.linalg.solve(factor, np.linalg.solve(factor, prior).T))
-    values = np.maximum(values, 0.0)
-    root = factor @ vectors * np.sqrt(values / (1.0 + values))
-    return np.asarray(root @ root.T)

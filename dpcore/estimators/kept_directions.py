@@ -30,18 +30,14 @@ DROPPED = 0.55
 
 @dataclass(frozen=True, eq=False)
 class KeptDirections:
-    """axes: U, (d, k), orthonormal columns. lost: (d, d), the prior covariance of phi in the directions left out.
-
-    There phi is set to 0, so that the prior covariance is that of its errors.
-    """
+    """axes: U, (d, k), orthonormal columns. In the directions left out phi is set to 0."""
 
     axes: Matrix
-    lost: Matrix
 
     @classmethod
     def every(cls, d: int) -> "KeptDirections":
         """All d directions."""
-        return cls(np.eye(d), np.zeros((d, d)))
+        return cls(np.eye(d))
 
     @property
     def count(self) -> int:
@@ -53,15 +49,9 @@ class KeptDirections:
         d = whitening.basis.d
         return whitening.basis if self.count == d else Basis.of(self.axes @ self.axes.T @ whitening.basis.matrix)
 
-    def narrowed(self, kept: Matrix, prior: Matrix) -> "KeptDirections":
-        """Those among the k that are the columns of `kept`, (k, fewer), orthonormal. prior: (k, k), of phi's part."""
-        others = np.eye(self.count) - kept @ kept.T
-        lost = self.axes @ (others @ prior @ others) @ self.axes.T
-        return KeptDirections(self.axes @ kept, self.lost + lost)
-
-    def covariance(self, errors: Matrix) -> Matrix:
-        """Of the errors of phi, (d, d). errors: (k, k), that in the directions that are kept."""
-        return np.asarray(self.axes @ errors @ self.axes.T + self.lost)
+    def narrowed(self, kept: Matrix) -> "KeptDirections":
+        """Those among the k that are the columns of `kept`, (k, fewer), orthonormal."""
+        return KeptDirections(self.axes @ kept)
 
 
 def narrowed_answers(seen: list[Seen], kept: Matrix) -> list[Seen]:

@@ -35,11 +35,11 @@ from fractions import Fraction
 from typing import Self
 
 import numpy as np
-from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import MomentsAndGradients, check_left
 from dpcore.estimators.row_oracle import RowOracle
@@ -69,18 +69,6 @@ _LEAST_NOISE = 1e-4
 _SAMPLING = 0.5
 """Mean square of a coordinate of w z over that of C / |z|, which bounds it."""
 
-_CURVATURES = 2.25
-"""By how much curvatures other than `CURVATURE` raise the variance of weights. On made tables the mean of (`CURVATURE`
-/ curvature)^2 over directions is 1.5 to 2; with this factor intervals cover 96 to 99 of 100 on average, and 89 to 99
-where lines hardly matter, decide nearly all, or a class is rare (tests/statistical/test_curve_bands.py)."""
-
-_LAST_STEPS, _LEFT_TO_GO = 3, 5.0
-"""How many times the mean of the last steps phi may still have to go: on made tables with a rare class or steep lines,
-four to six (tests/statistical/test_curve_bands.py)."""
-
-_NODES = 40
-"""Of a quadrature of a smooth function."""
-
 _LEAST_EIGENVALUE = 2.0**-16
 """Lower bound on A's eigenvalues over their mean: weaker directions would make entries of P too large to be exact."""
 
@@ -100,9 +88,10 @@ class PrivateNewton(LinearClassifier):
     for values up to 1.4 times larger or smaller.
 
     After `fit_queries`: `theta_` (d,) over the schema's coordinates, `coef_` = theta_ as (1, d), `intercept_` zero,
-    `classes_` [-1, 1]; `covariance_` (d, d), theta_'s for noise, sampling and what is `left_to_go`, None after
-    moments alone; `rounds_done_`, the number of releases used; `warning_`, why there were fewer than `rounds`, else
-    None. After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
+    `classes_` [-1, 1]; `covariance_` (d, d), the second moment of theta_'s errors
+    (dpcore.estimators.errors_of_weights), None after moments alone; `rounds_done_`, the number of releases used;
+    `warning_`, why there were fewer than `rounds`, else None. After `fit`: `coef_` (1, features), `intercept_` the
+    bias, `covariance_` None.
     """
 
     def __init__(
@@ -157,6 +146,7 @@ class PrivateNewton(LinearClassifier):
         # The minimiser of the logistic loss's second-order expansion at zero, where z has covariance I.
         phi = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
         seen: list[Seen] = []
+        answers: list[Answer] = []
         self.warning_: str | None = None
         for _ in range(self.rounds - 1):
             part = (1 - first) / (self.rounds - 1)
@@ -165,19 +155,17 @@ class PrivateNewton(LinearClassifier):
             except (OracleRefusedError, PlanError) as error:
                 self.warning_ = f"received {1 + len(seen)} of {self.rounds} releases: {error}"
                 break
+            answers.append(Answer(whitening.basis.matrix.T @ phi, answer.mean, answer.deviation, np.eye(moments.d)))
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
-            found = root(seen)
-            phi = bounded_step(phi, found)
+            phi = bounded_step(phi, root(seen))
         self.rounds_done_ = 1 + len(seen)
         self.covariance_ = None
         if not seen:
             theta: Vector = MomentsDiscriminant(shrinkage=self.shrinkage).fit_moments(moments).theta_
             return theta
-        sampling = largest_sampling_of(self.clip, moments.rows, phi)
-        errors = _CURVATURES * (root_covariance(seen) + sampling * np.eye(moments.d))
-        errors += left_to_go(found, seen)
-        self.covariance_ = covariance_of(errors, whitening)
         learned: Vector = whitening.basis.matrix.T @ phi
+        released = Released(oracle.schema, moments, whitening.basis.matrix, float(clip))
+        self.covariance_ = errors_of_weights(learned, answers, released)
         return learned
 
     def _check(self) -> None:
@@ -260,45 +248,6 @@ def sampling_of(relative_clip: float, rows: int) -> float:
     return _SAMPLING * (relative_clip / CURVATURE) ** 2 / rows
 
 
-def largest_sampling_of(relative_clip: float, rows: int, phi: Vector) -> float:
-    """`sampling_of`, or more if the scores are so small that the weights of most rows are clipped.
-
-    It takes whitened scores for normal with variance |phi|^2, and labels for as likely as the scores say.
-    """
-    nodes, weights = hermegauss(_NODES)
-    positive = np.exp(-np.logaddexp(0.0, -np.linalg.norm(phi) * nodes))
-    squares = [np.square(np.minimum(1.0 - chance, relative_clip)) * chance for chance in (positive, 1.0 - positive)]
-    share = float(weights @ sum(squares) / weights.sum()) / relative_clip**2
-    return max(1.0, share / _SAMPLING) * sampling_of(relative_clip, rows)
-
-
-def covariance_of(errors: Matrix, whitening: Whitening) -> Matrix:
-    """The covariance of P^T phi, (d, d), symmetric. errors: (d, d), that of phi.
-
-    The error is that from the best model of the population for the loss with clipped weights, not the logistic one.
-    """
-    # By a root: if P is large in some directions, rounding of basis.T @ errors @ basis is no longer symmetric.
-    values, vectors = np.linalg.eigh(errors)
-    root_of = whitening.basis.matrix.T @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    return np.asarray(root_of @ root_of.T)
-
-
-def left_to_go(found: Vector, seen: Sequence["Seen"]) -> Matrix:
-    """The squared distance, (d, d), that phi may still have to its root; found: (d,), by the answers.
-
-    Where curvature is far below `CURVATURE`, as for rows far from the boundary, `rounds` steps do not arrive. The steps
-    become shorter by a factor, so what is left is a multiple of the last ones. Noise makes steps too: the mean of T
-    equal answers has the variance v of each coordinate, that of the first T - m has v T / (T - m), so the mean of the
-    last m steps has v / (m (T - m)).
-    """
-    steps = max(1, min(_LAST_STEPS, len(seen) - 1))
-    step = (found - seen[-steps].phi) / steps
-    square = float(step @ step)
-    moved = noise_of(seen) * len(step) / (steps * max(1, len(seen) - steps))
-    share = max(0.0, 1.0 - moved / square) if square else 0.0
-    return np.asarray(share * _LEFT_TO_GO**2 * np.outer(step, step))
-
-
 def bounded_step(phi: Vector, found: Vector) -> Vector:
     """The next phi: `found`, or the point at `_LONGEST_STEP` towards it."""
     step = found - phi
@@ -318,17 +267,12 @@ class Seen:
 class _Affine:
     """The ridge regression target_t = target - D (phi_t - start) + noise over releases, D symmetric.
 
-    weight: one over the variance of `target`. change: D. axes, spreads: of sum_t (phi_t - start) (phi_t - start)^T,
-    weighted by one over the variance of release t. rho: one over the variance of D's diagonal entries before that.
+    change: D. Releases count by one over their variance.
     """
 
     start: Vector
     target: Vector
-    weight: float
     change: Matrix
-    axes: Matrix
-    spreads: Vector
-    rho: float
 
     @classmethod
     def of(cls, seen: Sequence[Seen]) -> "_Affine":
@@ -347,7 +291,7 @@ class _Affine:
         pull = axes.T @ (walked.T @ observed) @ axes
         rho = d / _CURVATURE_SPREAD**2
         change = -axes @ ((pull + pull.T) / (np.add.outer(spreads, spreads) + 2.0 * rho)) @ axes.T
-        return cls(start, target, float(weights.sum()), change, axes, spreads, rho)
+        return cls(start, target, change)
 
     @property
     def root(self) -> Vector:
@@ -363,17 +307,3 @@ def root(seen: Sequence[Seen]) -> Vector:
     The model is target_t = c - D phi_t + noise, D symmetric; the module's docstring derives it.
     """
     return _Affine.of(seen).root
-
-
-def root_covariance(seen: Sequence[Seen]) -> Matrix:
-    """The covariance (d, d) of c - (I + D) phi at phi = `root`, under the posterior of c and D.
-
-    It has the noise of the releases, and what they leave unknown about D on the way from their mean phi to the root. It
-    is the covariance of the root itself if the curvature is kappa.
-    """
-    found = _Affine.of(seen)
-    step = found.axes.T @ (found.root - found.start)
-    # Along `axes` the entries of D are independent, with these variances off the diagonal, and twice these on it.
-    variances = 1.0 / (np.add.outer(found.spreads, found.spreads) + 2.0 * found.rho)
-    unknown = np.outer(step, step) * variances + np.diag(variances @ np.square(step))
-    return np.asarray(np.eye(len(step)) / found.weight + found.axes @ unknown @ found.axes.T)

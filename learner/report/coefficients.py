@@ -5,7 +5,7 @@ is compared with the first. The same holds for the intercept, which is that of r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature
 from dpcore.records.schema import Schema
-from learner.covariance import half_widths
+from learner.covariance import half_widths, measurable
 from learner.estimators import make_estimator
 from learner.model import Model
 from learner.release import Release
@@ -38,7 +38,7 @@ class Coefficient:
     """What a column adds to the score. change: of the column, in words. noise, both: intervals, None if not computed.
 
     noise covers the noise alone, both also the choice of the rows (dpcore.evaluation.uncertainty). is_hidden: there are
-    none because the noise hides what the coefficient depends on.
+    none because the coefficient is not measurable: the answers say too little of what it depends on.
     """
 
     column: str
@@ -47,6 +47,13 @@ class Coefficient:
     noise: tuple[float, float] | None = None
     both: tuple[float, float] | None = None
     is_hidden: bool = False
+
+    @property
+    def measurable(self) -> bool | None:
+        """Whether there is an interval; None if there could be none, for reasons that are not the coefficient's."""
+        if self.is_hidden:
+            return False
+        return True if self.noise is not None or self.both is not None else None
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Coefficients:
     @property
     def is_computed(self) -> bool:
         """Whether intervals were computed, also if the noise hides every coefficient."""
-        return any(row.noise is not None or row.is_hidden for row in self.rows)
+        return not self.is_stated and any(row.noise is not None or row.is_hidden for row in self.rows)
 
     @property
     def has_noise(self) -> bool:
@@ -75,6 +82,10 @@ class Coefficients:
     def has_both(self) -> bool:
         """Whether there are intervals for noise and sampling."""
         return any(row.both is not None for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {**asdict(self), "rows": [{**asdict(row), "measurable": row.measurable} for row in self.rows]}
 
 
 def coefficients(
@@ -117,7 +128,8 @@ def _stated(
     """With intervals for noise and sampling, as the estimator states them."""
     widths = half_widths(combinations, covariance).tolist()
     return tuple(
-        replace(row, both=(row.value - width, row.value + width)) for row, width in zip(rows, widths, strict=True)
+        replace(row, both=(row.value - width, row.value + width)) if is_known else replace(row, is_hidden=True)
+        for row, width, is_known in zip(rows, widths, measurable(combinations, covariance), strict=True)
     )
 
 

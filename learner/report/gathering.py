@@ -176,7 +176,7 @@ class Report:
             "chances": [asdict(chance) for chance in self.chances],
             "exceptions": self.exceptions,
             "curves": [asdict(curve) for curve in self.curves],
-            "coefficients": None if self.coefficients is None else asdict(self.coefficients),
+            "coefficients": None if self.coefficients is None else self.coefficients.to_dict(),
             "shapes": None if self.shapes is None else self.shapes.to_dict(self.shapes.ranked),
             "evaluations": [measured.to_dict() for measured in self.measured],
             "schema_digest": self.schema_digest,

@@ -39,6 +39,7 @@ def render(report: Report) -> str:
             assumptions=assumptions(report),
             not_protected=not_protected(report),
             registry=registry_entry(report),
+            intervals=shape_sentences,
             guarantee=GUARANTEE,
             no_purpose=NO_PURPOSE,
             exceptions_of=EXCEPTIONS,

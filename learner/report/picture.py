@@ -1,12 +1,13 @@
 """The shapes of a model as one page of HTML, and as a picture."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from learner.report import shape_sentences
-from learner.report.shape_plots import plot_of, value_text
-from learner.shapes.shapes import Curve, Shape, Shapes, Surface, Values
+from learner.report.shape_plots import NOT_MEASURABLE, plot_of, value_text
+from learner.shapes.shapes import At, Curve, Shape, Shapes, Surface, Values
 from radofed.common.pictures import write_picture
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
     down = -(-len(shown) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
     bands = (
-        "grey, or thin lines: 1.96 standard deviations" if shapes.has_bands else "bands are not known for this model"
+        f"grey, or thin lines: 1.96 standard deviations; values without them, and grey cells: {NOT_MEASURABLE}"
+        if shapes.has_bands
+        else "bands are not known for this model"
     )
     figure.suptitle(f"What columns add to the score of {shapes.label!r}; {bands}", fontsize=10, parse_math=False)
     for place, shape in enumerate(shown, 1):
@@ -93,34 +96,41 @@ def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
 
 def _draw_curve(axes: Any, shape: Curve) -> None:
     x, y = [at.value for at in shape.line], [at.adds for at in shape.line]
-    if shape.noise is not None:
-        low, high = ([at.adds + sign * (at.band or 0.0) for at in shape.line] for sign in (-1, 1))
-        axes.fill_between(x, low, high, color="0.85")
+    if shape.measurable is not None:
+        ends = [[at.adds + sign * _half_width(at) for at in shape.line] for sign in (-1, 1)]
+        axes.fill_between(x, *ends, color="0.85")
     axes.axhline(0.0, color="0.4", linewidth=0.8, linestyle=":")
     axes.plot(x, y, color="tab:blue")
     axes.errorbar(
         [at.value for at in shape.points],
         [at.adds for at in shape.points],
-        yerr=[at.band or 0.0 for at in shape.points],
+        yerr=[_half_width(at) for at in shape.points],
         fmt="ks",
         markersize=4,
     )
     axes.plot(shape.deciles, [0.0] * len(shape.deciles), "k|", markersize=6, transform=axes.get_xaxis_transform())
 
 
+def _half_width(at: At) -> float:
+    """Of a band; not a number, which is not drawn, if there is none."""
+    return math.nan if at.band is None else at.band
+
+
 def _draw_values(axes: Any, shape: Values) -> None:
     shown = shape.values[:MOST_RANKED]
     places = range(len(shown))
-    band = [at.band or 0.0 for at in shown] if shape.noise is not None else None
+    band = [_half_width(at) for at in shown] if shape.measurable is not None else None
     axes.barh(places, [at.adds for at in shown], xerr=band, color="0.7", edgecolor="black", linewidth=0.5)
-    axes.set_yticks(places, [str(at.value)[:24] for at in shown], parse_math=False)
+    names = [str(at.value)[:24] + (f" ({NOT_MEASURABLE})" if at.measurable is False else "") for at in shown]
+    axes.set_yticks(places, names, parse_math=False)
     axes.invert_yaxis()
     axes.axvline(0.0, color="0.4", linewidth=0.8, linestyle=":")
 
 
 def _draw_surface(axes: Any, shape: Surface) -> None:
     largest = max(abs(shape.low), abs(shape.high)) or 1.0
-    values = [[at.adds for at in row] for row in shape.cells]
+    values = [[math.nan if at.measurable is False else at.adds for at in row] for row in shape.cells]
+    axes.set_facecolor("0.85")
     image = axes.imshow(values, cmap="PuOr_r", vmin=-largest, vmax=largest, origin="lower", aspect="auto")
     for set_ticks, ticks in ((axes.set_yticks, shape.rows), (axes.set_xticks, shape.columns_at)):
         words = [value_text(tick)[:12] for tick in ticks]

@@ -1,6 +1,7 @@
 """Coordinates of the plots of shapes: curves with bands, bars of values, and heat maps of pairs."""
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from learner.shapes.shapes import At, Curve, Shape, Surface, Values
 from radofed.common.report.plots import Frame
@@ -9,33 +10,41 @@ MOST_SIDE = 14
 """Values on a side of a heat map. A larger one is not drawn: its figures could not be read."""
 
 MOST_BARS = 60
-_WIDTH, _ROW, _NAME, _FIGURE = 440, 20, 168, 62
+
+NOT_MEASURABLE = "not measurable"
+"""Of what the answers say too little: in pages, pictures and reports."""
+
+_WIDTH, _ROW, _NAME, _FIGURE = 440, 20, 168, 100
 _TOP, _CELL = 24, 24
 _LONGEST = 26
 _SHOWN = 0.005
 _EXACT, _LARGE = 1e4, 1e8
 # Tints on which dark text has enough contrast.
+_BLANK, _UNKNOWN = "#ffffff", "?"
 _UP, _DOWN = (238, 160, 90), (120, 176, 226)
 
 
 @dataclass(frozen=True)
 class PointMark:
-    """A point mass of a curve, with the ends of its band."""
+    """A point mass of a curve, with the ends of its band; None if it has none."""
 
     x: float
     y: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
 class CurvePlot:
-    """The curve of a number. band: the outline of its band, empty if it is not known; strokes: of tenths of values."""
+    """The curve of a number. bands: outlines of its band where it is measurable, none if it is not known.
+
+    strokes: of tenths of values.
+    """
 
     shape: Curve
     frame: Frame
     line: str
-    band: str
+    bands: tuple[str, ...]
     points: tuple[PointMark, ...]
     strokes: tuple[float, ...]
     zero: float
@@ -45,10 +54,10 @@ class CurvePlot:
 
 @dataclass(frozen=True)
 class ValueBar:
-    """What one value adds, as a level bar. low, high: ends of its band, None if it is not known."""
+    """What one value adds, as a level bar. low, high: ends of its band, None if there is none. figure: in words."""
 
     name: str
-    adds: float
+    figure: str
     x: float
     width: float
     y: float
@@ -72,7 +81,7 @@ class ValuesPlot:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a heat map. is_sure: whether its band leaves out 0; None if it is not known."""
+    """A cell of a heat map. is_sure: whether its band leaves out 0; None if bands are not known."""
 
     x: float
     y: float
@@ -130,17 +139,28 @@ def _curve(shape: Curve) -> CurvePlot:
     room = 0.05 * (high - low) or 1.0
     frame = Frame(shape.lower, shape.upper, low - room, high + room)
     at = [(float(each.value), each) for each in shape.line]
-    band = ""
-    if shape.noise is not None:
-        upper = [(x, _ends(each)[1]) for x, each in at]
-        band = frame.line([*upper, *((x, _ends(each)[0]) for x, each in reversed(at))])
     marks = tuple(
-        PointMark(frame.x(float(each.value)), frame.y(each.adds), *(frame.y(end) for end in _ends(each)))
-        for each in shape.points
+        PointMark(frame.x(float(each.value)), frame.y(each.adds), *_marked(frame, each)) for each in shape.points
     )
     strokes = tuple(frame.x(value) for value in shape.deciles)
     line = frame.line((x, each.adds) for x, each in at)
-    return CurvePlot(shape, frame, line, band, marks, strokes, frame.y(0.0), _curve_words(shape))
+    return CurvePlot(shape, frame, line, _outlines(frame, shape), marks, strokes, frame.y(0.0), _curve_words(shape))
+
+
+def _outlines(frame: Frame, shape: Curve) -> tuple[str, ...]:
+    """The outlines of a curve's band, one for each run of values that are measurable."""
+    runs = [list(run) for known, run in groupby(shape.line, key=lambda at: at.band is not None) if known]
+    ends = [[(float(at.value), *_ends(at)) for at in run] for run in runs if len(run) > 1]
+    return tuple(
+        frame.line([*((x, high) for x, _, high in run), *((x, low) for x, low, _ in reversed(run))]) for run in ends
+    )
+
+
+def _marked(frame: Frame, at: At) -> tuple[float | None, float | None]:
+    if at.band is None:
+        return None, None
+    low, high = _ends(at)
+    return frame.y(low), frame.y(high)
 
 
 def _curve_words(shape: Curve) -> str:
@@ -173,7 +193,7 @@ def _values(shape: Values) -> ValuesPlot:
     bars = tuple(
         ValueBar(
             _short(str(at.value)),
-            at.adds,
+            NOT_MEASURABLE if at.measurable is False else f"{at.adds:+.3f}",
             min(zero, place(at.adds)),
             round(abs(at.adds) * scale, 1),
             float(_ROW * number),
@@ -207,9 +227,9 @@ def _surface(shape: Surface) -> SurfacePlot:
         Cell(
             round(left + column * width, 2),
             bottom - _CELL * (row + 1),
-            _tint(at.adds / largest),
-            _cell_text(at.adds),
-            None if at.band is None else abs(at.adds) > at.band,
+            _BLANK if at.measurable is False else _tint(at.adds / largest),
+            _UNKNOWN if at.measurable is False else _cell_text(at.adds),
+            None if at.measurable is None else at.band is not None and abs(at.adds) > at.band,
         )
         for at, row, column in cells
     )
@@ -239,6 +259,8 @@ def value_text(value: float | str) -> str:
 
 
 def _adds(at: At) -> str:
+    if at.measurable is False:
+        return f"{at.adds:+.3g}, {NOT_MEASURABLE}"
     return f"{at.adds:+.3g}" + ("" if at.band is None else f" plus or minus {at.band:.2g}")
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
-from dpcore.records.features import Feature
+from dpcore.records.features import CategoryFeature, Feature
 from dpcore.records.schema import Schema
+from learner.covariance import measurable
 from learner.shapes.spread import Spread, spread_of
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Part:
 
     def basis(self, x: Matrix) -> Matrix:
         """phi_j - mean_j of the part's coordinates: (n, places). x: (n, width), rows as the schema encodes them."""
-        return self._uncentred(x) - self.means
+        return self.values(x) - self.means
 
     @property
     def nodes(self) -> tuple[Matrix, Matrix]:
@@ -82,7 +83,7 @@ class Part:
     def means(self) -> Matrix:
         """The means of the part's coordinates, (places,)."""
         rows, shares = self.nodes
-        return np.asarray(shares @ self._uncentred(rows))
+        return np.asarray(shares @ self.values(rows))
 
     @property
     def knots(self) -> tuple[frozenset[int], ...]:
@@ -99,7 +100,8 @@ class Part:
         found = [term.function for term in terms if isinstance(term.function, PointMass)]
         return tuple(frozenset(each.at for each in found if each.coordinate == source.start) for source in self.sources)
 
-    def _uncentred(self, x: Matrix) -> Matrix:
+    def values(self, x: Matrix) -> Matrix:
+        """phi_j of the part's coordinates, not centred: (n, places)."""
         if not self.places:
             return np.zeros((len(x), 0))
         if self.functions is None:
@@ -115,6 +117,7 @@ def parts_of(model: "Model") -> tuple[Part, ...]:
         features = _features(model, place, of_coordinate)
         if features:
             places.setdefault(features, []).append(place)
+    sources = [_centred(model, source, places[(number,)]) for number, source in enumerate(sources)]
     return tuple(
         Part(
             tuple(sources[number] for number in features),
@@ -145,6 +148,30 @@ def _sources(schema: Schema, feature_map: FeatureMap | None) -> tuple[list[Sourc
         sources.append(Source(feature, start, spread_of(feature, start, feature_map)))
         of_coordinate += [number] * len(feature.coordinates)
     return sources, of_coordinate
+
+
+def _centred(model: "Model", source: Source, places: list[int]) -> Source:
+    """A category's source whose levels that are not measurable have no share, so that their noise moves no other.
+
+    places: of its coordinates in theta. Levels are left out, the least known first, until all differ measurably from
+    their mean; if fewer than two are left, all have their shares.
+    """
+    if model.covariance is None or not isinstance(source.feature, CategoryFeature):
+        return source
+    part = Part((source,), tuple(places), model.schema.d, _only(model.feature_map, places))
+    values = part.values(part.rows((source.spread.coordinates,)))
+    covariance = model.covariance[np.ix_(places, places)]
+    kept = np.ones(len(values), dtype=np.bool_)
+    while kept.sum() > 1:
+        apart = values - values[kept].mean(axis=0)
+        if measurable(apart[kept], covariance).all():
+            shares = np.where(kept, source.spread.shares, 0.0)
+            return replace(source, spread=replace(source.spread, shares=shares / shares.sum()))
+        variances = np.einsum("ij,jk,ik->i", apart, covariance, apart) / np.maximum(
+            np.square(apart).sum(axis=1), np.finfo(np.float64).tiny
+        )
+        kept[np.argmax(np.where(kept, variances, -1.0))] = False
+    return source
 
 
 def _features(model: "Model", place: int, of_coordinate: list[int]) -> tuple[int, ...]:

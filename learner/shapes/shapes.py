@@ -4,7 +4,8 @@ A shape is centred: its mean is 0 under the spread of the values that learner.sh
 intercept, so that the shapes of a row's values and the intercept add up to its score.
 
 **Bands.** With the covariance C of theta, the half-width of the band at x is 1.96 sqrt(b(x)^T C b(x)), where b(x) are
-the centred coordinates of the shape. It holds for one value at a time.
+the centred coordinates of the shape. It holds for one value at a time. A value of which the answers say too little has
+no band: it is not measurable (learner.covariance).
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
 from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, nearest
 from dpcore.records.schema import Schema
-from learner.covariance import half_widths
+from learner.covariance import half_widths, measurable
 from learner.shapes.parts import Part, Source, intercept_of, parts_of
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class At:
-    """What a shape adds at one value. value: in the column's units, or its words. band: half-width, None if not known.
+    """What a shape adds at one value. value: in the column's units, or its words.
 
+    band: half-width, None if it is not known or the value is not measurable; measurable: None if bands are not known.
     share: of the values that are exactly this one, as the model states it; None if it states none.
     """
 
@@ -47,6 +49,7 @@ class At:
     adds: float
     band: float | None
     share: float | None = None
+    measurable: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,15 @@ class Shape:
     """What a column, or a pair of columns, adds to the score.
 
     features: names in the schema; columns: what they are read from. size: the standard deviation of what it adds,
-    under the spread of the values. noise: the root mean square of its band, None if not known.
+    under the spread of the values. noise: the root mean square of its band where it is measurable, None if it is
+    nowhere, or not known. measurable: the share of values that are, None if bands are not known.
     """
 
     features: tuple[str, ...]
     columns: tuple[str, ...]
     size: float
     noise: float | None
+    measurable: float | None
 
     @property
     def title(self) -> str:
@@ -89,7 +94,8 @@ class Shape:
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         found = {"features": list(self.features), "columns": list(self.columns), "kind": self.kind}
-        return {**found, "size": self.size, "noise": self.noise, "low": self.low, "high": self.high}
+        ends = {"low": self.low, "high": self.high}
+        return {**found, "size": self.size, "noise": self.noise, "measurable": self.measurable, **ends}
 
 
 @dataclass(frozen=True)
@@ -111,8 +117,8 @@ class Curve(Shape):
         return [at.adds for at in (*self.line, *self.points)]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; band only if it is known."""
-        bands = {"band": [at.band for at in self.line]} if self.noise is not None else {}
+        """JSON values; band only if it is known, null where the value is not measurable."""
+        bands = {"band": [at.band for at in self.line]} if self.measurable is not None else {}
         grid = {"x": [at.value for at in self.line], "y": [at.adds for at in self.line], **bands}
         points = [_at(at) for at in self.points]
         bounds = {"lower": self.lower, "upper": self.upper, "deciles": list(self.deciles)}
@@ -148,7 +154,7 @@ class Surface(Shape):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; y has a list for each value of the first feature."""
-        bands = {} if self.noise is None else {"band": [[at.band for at in row] for row in self.cells]}
+        bands = {} if self.measurable is None else {"band": [[at.band for at in row] for row in self.cells]}
         values = [[at.adds for at in row] for row in self.cells]
         return {**super().to_dict(), "x": [list(self.rows), list(self.columns_at)], "y": values, **bands}
 
@@ -157,7 +163,8 @@ class Surface(Shape):
 class Shapes:
     """All shapes of a model, the largest first, and the intercept. label: what a score above 0 says.
 
-    intercept_band: its half-width. is_stated: whether the feature map states how values spread. mapped: whether the
+    intercept_band: its half-width, None if it is not known or the intercept is not measurable. has_bands: whether the
+    covariance of the model is known. is_stated: whether the feature map states how values spread. mapped: whether the
     model has a feature map.
     """
 
@@ -167,11 +174,7 @@ class Shapes:
     label: str
     is_stated: bool
     mapped: bool
-
-    @property
-    def has_bands(self) -> bool:
-        """Whether the covariance of the model is known."""
-        return self.intercept_band is not None
+    has_bands: bool
 
     def chosen(self, columns: Sequence[str] = (), top: int | None = None) -> tuple[Shape, ...]:
         """The shapes of these columns, all if none is given, and their pairs; of them the `top` largest.
@@ -191,7 +194,13 @@ class Shapes:
     def to_dict(self, shapes: Sequence[Shape]) -> dict[str, Any]:
         """JSON values: the whole ranking, and the values of these shapes."""
         ranking = [
-            {"features": list(shape.features), "columns": list(shape.columns), "size": shape.size, "noise": shape.noise}
+            {
+                "features": list(shape.features),
+                "columns": list(shape.columns),
+                "size": shape.size,
+                "noise": shape.noise,
+                "measurable": shape.measurable,
+            }
             for shape in self.ranked
         ]
         start = {"positive": self.label, "intercept": self.intercept, "intercept_band": self.intercept_band}
@@ -200,7 +209,8 @@ class Shapes:
 
 
 def _at(at: At) -> dict[str, Any]:
-    return {"value": at.value, "adds": at.adds, "band": at.band, "share": at.share}
+    found = {"value": at.value, "adds": at.adds, "band": at.band, "share": at.share}
+    return {**found, "measurable": at.measurable}
 
 
 def shapes_of(model: "Model") -> Shapes:
@@ -214,7 +224,9 @@ def shapes_of(model: "Model") -> Shapes:
         found = [_shape(model, part) for part in parts]
     if not all(np.isfinite([intercept, *(end for each in found for end in (each.size, each.noise or 0.0))])):
         raise ModelError("the model's weights are too large for its shapes to be computed; train again")
-    band = None if model.covariance is None else float(half_widths(weights[np.newaxis], model.covariance)[0])
+    band = None
+    if model.covariance is not None and measurable(weights[np.newaxis], model.covariance)[0]:
+        band = float(half_widths(weights[np.newaxis], model.covariance)[0])
     return Shapes(
         intercept=intercept,
         intercept_band=band,
@@ -222,26 +234,31 @@ def shapes_of(model: "Model") -> Shapes:
         label=" or ".join(model.schema.label.positive),
         is_stated=any(source.spread.is_stated for part in parts for source in part.sources),
         mapped=model.feature_map is not None,
+        has_bands=model.covariance is not None,
     )
 
 
 def band_of(model: "Model", part: Part, x: Matrix) -> list[float | None]:
-    """The half-width of a part's band for each row of x as the schema encodes it; None if it is not known."""
+    """The half-width of a part's band for each row of x as the schema encodes it; None if there is none."""
     if model.covariance is None:
         return [None] * len(x)
-    own = model.covariance[np.ix_(part.places, part.places)]
-    return [float(each) for each in half_widths(part.basis(x), own)]
+    own, basis = model.covariance[np.ix_(part.places, part.places)], part.basis(x)
+    found = zip(half_widths(basis, own).tolist(), measurable(basis, own), strict=True)
+    return [width if is_measurable else None for width, is_measurable in found]
 
 
 def _shape(model: "Model", part: Part) -> Shape:
     rows, shares = part.nodes
     weights = model.theta[list(part.places)]
     size = float(np.sqrt(shares @ np.square(part.basis(rows) @ weights)))
-    noise = None
+    noise = known = None
     if model.covariance is not None:
-        noise = float(np.sqrt(shares @ np.square(np.array(band_of(model, part, rows), dtype=np.float64))))
+        bands = np.array(band_of(model, part, rows), dtype=np.float64)
+        has = np.isfinite(bands) & (shares > 0)
+        known = float(shares[has].sum())
+        noise = float(np.sqrt(shares[has] @ np.square(bands[has]) / known)) if known else None
     names = tuple(source.feature.name for source in part.sources)
-    shape = names, part.columns, size, noise
+    shape = names, part.columns, size, noise, known
     if len(part.sources) == 2:
         first, second = (_axis(model.schema, part, number) for number in (0, 1))
         cells = [
@@ -261,7 +278,7 @@ def _curve(
     part: Part,
     source: Source,
     feature: RealFeature,
-    shape: tuple[tuple[str, ...], tuple[str, ...], float, float | None],
+    shape: tuple[tuple[str, ...], tuple[str, ...], float, float | None, float | None],
 ) -> Curve:
     spread = source.spread
     deciles = spread.quantiles(DECILES) if spread.is_stated else []
@@ -289,7 +306,8 @@ def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates:
     x = part.rows(coordinates)
     adds = part.basis(x) @ model.theta[list(part.places)]
     found = zip(values, adds.tolist(), band_of(model, part, x), strict=True)
-    return [At(value, float(each), band) for value, each, band in found]
+    is_known = model.covariance is not None
+    return [At(value, float(each), band, None, band is not None if is_known else None) for value, each, band in found]
 
 
 def _values(source: Source) -> tuple[list[str], Matrix]:

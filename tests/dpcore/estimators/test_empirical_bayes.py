@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpcore.estimators.additive_terms import Group
-from dpcore.estimators.empirical_bayes import Prior, posterior
+from dpcore.estimators.empirical_bayes import Prior
 
 D, VARIANCE = 24, 0.5
 GROUPS = (
@@ -121,16 +121,3 @@ def test_what_bends_have_in_common_with_a_column_belongs_to_the_column():
     found = prior.moved(prior.columns.T).shrunk(np.array([3.0, 3.0]), VARIANCE)
     assert found.sizes[0] > 1.0
     assert found.sizes[1] < 1e-6
-
-
-def test_the_posterior_is_the_variance_and_the_squared_bias_of_the_shrunk_weights():
-    random = np.random.default_rng(6)
-    root, factor = random.normal(size=(D, 5)), random.normal(size=(D, D))
-    prior, noise = root @ root.T, factor @ factor.T + np.eye(D)
-    shrinks = prior @ np.linalg.inv(prior + noise)
-    left = np.eye(D) - shrinks
-    expected = shrinks @ noise @ shrinks.T + left @ prior @ left.T
-    np.testing.assert_allclose(posterior(prior, noise), expected, atol=1e-9)
-    # Weights that are not shrunk keep the noise, and weights without a prior variance have no error.
-    np.testing.assert_allclose(posterior(1e9 * np.eye(D), noise), noise, rtol=1e-5, atol=1e-5)
-    assert not posterior(np.zeros((D, D)), noise).any()

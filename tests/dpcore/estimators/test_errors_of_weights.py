@@ -1,61 +1,105 @@
-"""What `covariance_` counts besides the noise of answers: clipped weights, and what is left to go."""
+"""The errors of weights: they are those of runs, and what the answers do not determine is not measurable."""
 
 import numpy as np
 import pytest
 
-from dpcore.errors import ModelError
-from dpcore.estimators.private_newton import (
-    CURVATURE,
-    PrivateNewton,
-    Whitening,
-    covariance_of,
-    largest_sampling_of,
-    sampling_of,
-)
+from benchmarks.interval_coverage import Population, coefficients_of, drawn_at
+from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.errors_of_weights import PRIOR_DEVIATION, Answer, Released, errors_of_weights
+from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.row_oracle import RowOracle
-from dpcore.records.basis import Basis
-from learner.covariance import checked
+from dpcore.records.features import CategoryFeature, Label, RealFeature
+from dpcore.records.schema import Schema
+from learner.report.coefficients import effects
+from learner.shapes.shapes import shapes_of
 
-CLIP = 0.25
+ROWS, RARE = 20_000, 24
+SCHEMA = Schema(
+    name="wards",
+    label=Label(column="ill", positive=("1",)),
+    features=(
+        RealFeature(name="age", lower=-1.0, upper=1.0),
+        CategoryFeature(name="ward", values=("east", "west", "north", "rare")),
+    ),
+)
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 4.0, 8.0])
-def test_sampling_counts_the_weights_that_are_clipped(size):
-    """Beside draws of scores, and of labels that are as likely as the scores say."""
+def table() -> Population:
+    """Rows of which 24 are in a ward where nobody is ill."""
     random = np.random.default_rng(1)
-    scores = size * random.normal(size=400_000)
-    margins = np.where(random.random(len(scores)) < 1 / (1 + np.exp(-scores)), scores, -scores)
-    square = np.mean(np.minimum(1 / (1 + np.exp(margins)), CLIP) ** 2) / CURVATURE**2 / 1000
-    expected = max(square, sampling_of(CLIP, 1000))
-    assert largest_sampling_of(CLIP, 1000, np.array([0.0, size])) == pytest.approx(expected, rel=0.01)
+    wards = random.choice(3, size=ROWS, p=[0.5, 0.3, 0.2])
+    wards[:RARE] = 3
+    age = random.uniform(-1, 1, ROWS)
+    scores = 1.5 * age + np.array([0.5, -0.5, 0.0, -30.0])[wards]
+    y = np.where(random.random(ROWS) < 1 / (1 + np.exp(-scores)), 1.0, -1.0)
+    return Population(SCHEMA, np.column_stack([age, np.eye(4)[wards], np.ones(ROWS)]), y)
 
 
-def test_where_no_label_is_known_all_weights_are_clipped():
-    assert largest_sampling_of(CLIP, 10, np.zeros(3)) == pytest.approx(2 * sampling_of(CLIP, 10))
-    assert largest_sampling_of(CLIP, 10, np.full(3, 1e6)) == pytest.approx(sampling_of(CLIP, 10))
+def test_a_rare_level_is_not_measurable_and_the_intervals_of_others_hold():
+    """The interval of the rare level was narrow around 0, and its weight is far below."""
+    population = table()
+    rare = [change.startswith("rare") for _, change, _ in effects(SCHEMA)]
+    stated, holds = [], []
+    for seed in range(6):
+        made, true = population.trained(PrivateNewton(), 1.0, seed)
+        found = coefficients_of(population, made, true)
+        assert not found[0][rare].any()
+        stated.append(found[0][np.logical_not(rare)])
+        holds.append(found[1][np.logical_not(rare)])
+    assert np.mean(stated) > 0.8
+    assert np.mean(np.array(holds)[np.array(stated)]) >= 0.95
 
 
-def test_bands_hold_what_more_rounds_would_find():
-    """With a rare class curvature is a fifth of what is assumed, and eight rounds do not arrive."""
-    random = np.random.default_rng(2)
-    x = random.uniform(-1, 1, (20_000, 3))
-    labels = np.where(random.random(len(x)) < 1 / (1 + np.exp(4 - 2 * x[:, 0])), 1.0, -1.0)
-    rows = RowOracle(np.column_stack([x, np.ones(len(x))]) * labels[:, np.newaxis])
-    few, many = (PrivateNewton(rounds=rounds).fit_queries(rows) for rounds in (8, 80))
-    sd = np.sqrt(np.diag(few.covariance_))
-    assert abs(few.theta_ - many.theta_)[0] > 0.1
-    assert (np.abs(few.theta_ - many.theta_) <= 1.96 * sd).all()
-    # There nothing is left to go, and the bands are narrower by far.
-    assert np.sqrt(many.covariance_[0, 0]) < 0.4 * sd[0]
+@pytest.mark.parametrize("estimator", [PrivateNewton(), PrivateAdditive(pairs=False)])
+def test_the_noise_of_a_rare_level_moves_no_other(estimator):
+    population = table()
+    made, true = population.trained(estimator, 1.0, 1)
+    (ward, other) = (
+        next(each for each in shapes_of(model).ranked if each.features == ("ward",)) for model in (made, true)
+    )
+    assert [at.measurable for at in ward.values] == [True, True, True, False]
+    assert ward.values[3].band is None
+    assert ward.measurable == pytest.approx(1.0)
+    for at, best in zip(drawn_at(ward)[:3], drawn_at(other)[:3], strict=True):
+        assert abs(at.adds - best.adds) <= at.band < 2.0
 
 
-def test_a_covariance_is_kept_whatever_the_basis():
-    """With a constant column P is 100,000 times larger in one direction, and phi is shrunk to nothing there."""
-    axes, _ = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))
-    sizes = np.geomspace(1, 2.0**17, 8)
-    basis, errors = Basis.of((axes * sizes) @ axes.T), (axes / sizes**2) @ axes.T
-    found = covariance_of(errors, Whitening(basis, np.eye(8)))
-    with pytest.raises(ModelError, match="symmetric"):
-        checked(basis.matrix.T @ errors @ basis.matrix, 8)
-    np.testing.assert_array_equal(found, found.T)
-    assert checked(found, 8).shape == (8, 8)
+def test_without_information_the_prior_is_left():
+    moments = RowOracle(table().x * table().y[:, np.newaxis]).moments()
+    released = Released(RowOracle(table().x * table().y[:, np.newaxis]).schema, moments, np.eye(6), 0.5)
+    answers = [Answer(np.zeros(6), np.zeros(6), 1e9, np.eye(6))]
+    found = errors_of_weights(np.zeros(6), answers, released)
+    np.testing.assert_allclose(found, PRIOR_DEVIATION**2 * np.eye(6), atol=0.01)
+
+
+def test_directions_that_no_answer_was_about_keep_the_prior():
+    random = np.random.default_rng(3)
+    x = np.column_stack([random.uniform(-1, 1, (ROWS, 3)), np.ones(ROWS)])
+    rows = RowOracle(x * np.where(random.random(ROWS) < 0.5, 1.0, -1.0)[:, np.newaxis])
+    released = Released(rows.schema, rows.moments(), np.eye(4), 2.0)
+    # A first answer in all directions that says nothing, and one that says much about these.
+    vague = Answer(np.zeros(4), np.zeros(4), 1e3, np.eye(4))
+    every, without = (
+        errors_of_weights(np.zeros(4), [vague, Answer(np.zeros(4), np.zeros(4), 1e-3, axes)], released)
+        for axes in (np.eye(4), np.eye(4)[:, 1:])
+    )
+    assert np.sqrt(np.diag(every)).max() < 0.1
+    assert np.sqrt(without[0, 0]) == pytest.approx(PRIOR_DEVIATION, rel=0.02)
+    assert np.sqrt(np.diag(without)[1:]).max() < 0.1
+
+
+def test_scores_that_decide_nearly_every_label_leave_no_weight_measurable():
+    rows = RowOracle(table().x * table().y[:, np.newaxis])
+    released = Released(rows.schema, rows.moments(), np.eye(6), 0.5)
+    answers = [Answer(np.zeros(6), np.zeros(6), 1e-4, np.eye(6))]
+    steep = np.array([12.0, 0, 0, 0, 0, 0])
+    assert np.diag(errors_of_weights(steep, answers, released)).min() > PRIOR_DEVIATION**2
+    assert np.diag(errors_of_weights(steep / 6.0, answers, released))[0] < PRIOR_DEVIATION**2
+
+
+def test_errors_are_symmetric_and_repeatable():
+    rows = RowOracle(table().x * table().y[:, np.newaxis])
+    first, again = (PrivateNewton().fit_queries(rows).covariance_ for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(first, first.T)
+    assert np.linalg.eigvalsh(first).min() > 0

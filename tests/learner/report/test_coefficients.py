@@ -84,6 +84,23 @@ def test_a_model_that_states_its_errors_has_intervals_of_them(reported):
         assert row.noise is None
 
 
+def test_a_coefficient_that_the_answers_leave_open_is_not_measurable(reported, tmp_path):
+    model = Model.load(reported.newton)
+    found = effects(model.schema)
+    place = next(place for place, (column, _, _) in enumerate(found) if column == "ward")
+    (level,) = np.flatnonzero(found[place][2] > 0)
+    errors = model.covariance.copy()
+    errors[level, level] += 25.0
+    file = tmp_path / "model.json"
+    replace(model, covariance=errors).save(file)
+    made_of = made(reported, file, [])
+    row = made_of.rows[place]
+    assert (row.both, row.is_hidden, row.measurable) == (None, True, False)
+    assert [each.measurable for at, each in enumerate(made_of.rows) if at != place] == [True] * (len(found) - 1)
+    stated = made_of.to_dict()["rows"][place]
+    assert (stated["both"], stated["measurable"]) == (None, False)
+
+
 def test_the_same_seed_gives_the_same_intervals(reported):
     assert made(reported, reported.model, reported.releases) == made(reported, reported.model, reported.releases)
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from learner.report.picture import MOST_PAIRS, render, usual
-from learner.report.shape_plots import MOST_SIDE, plot_of, value_text
+from learner.report.picture import MOST_PAIRS, draw, render, usual
+from learner.report.shape_plots import MOST_SIDE, NOT_MEASURABLE, plot_of, value_text
 from learner.report.shape_sentences import BANDS, NO_BANDS
 from learner.shapes.shapes import Surface, shapes_of
 from radofed.cli.entry_point import run
@@ -205,3 +205,31 @@ def test_a_model_that_was_changed_is_refused(file, tmp_path, capsys):
     (tmp_path / "other.json").write_text(text.replace('"learner": "additive"', '"learner": "newton"'))
     assert run(picture(tmp_path / "other.json")) != 0
     assert "was changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_is_not_measurable_is_said_and_has_no_band(mapped, tmp_path):
+    known = model(mapped=mapped, covariance=True)
+    made = replace(known, covariance=100.0 * np.eye(len(known.theta)))
+    shapes, page = shapes_of(made), Page(page_of(made))
+    check_that_it_can_be_followed(page_of(made))
+    assert "the intercept" in page.words
+    assert page.words.count(NOT_MEASURABLE) > len(shapes.ranked)
+    assert "(not measurable), the intercept" in page.words
+    assert "plus or minus 1.96" not in page.words
+    assert not page.named("polygon")
+    pairs = [plot_of(shape) for shape in shapes.ranked if isinstance(shape, Surface)]
+    assert {cell.text for pair in pairs for cell in pair.cells} <= {"?"}
+    assert not any(cell.is_sure for pair in pairs for cell in pair.cells)
+    draw(shapes, shapes.ranked, tmp_path / "shapes.png")
+    assert (tmp_path / "shapes.png").stat().st_size > 1000
+
+
+def test_a_band_ends_where_its_curve_is_not_measurable():
+    known = shapes_of(model(covariance=True))
+    (age,) = (shape for shape in known.ranked if shape.features == ("age",))
+    unknown = [replace(at, band=None, measurable=False) for at in age.line[10:20]]
+    plot = plot_of(replace(age, line=(*age.line[:10], *unknown, *age.line[20:])))
+    assert len(plot.bands) == 2
+    assert sum(len(band.split()) for band in plot.bands) == 2 * (len(age.line) - 10)
+    assert len(plot_of(age).bands) == 1

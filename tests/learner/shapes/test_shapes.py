@@ -159,3 +159,28 @@ def test_columns_are_chosen_by_their_name_or_their_features():
         shapes.chosen(["age", "pai"])
     with pytest.raises(ConfigurationError, match="at least 1"):
         shapes.chosen(top=0)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_is_not_measurable_has_no_band_and_moves_no_other_level(mapped):
+    known = model(mapped=mapped, covariance=True)
+    # The second level of the ward is unknown: its weight has the variance of the prior.
+    errors = known.covariance.copy()
+    errors[4, 4] += 25.0
+    made = replace(known, covariance=errors, theta=np.where(np.arange(len(errors)) == 4, 50.0, known.theta))
+    found, content = shapes_of(made), shapes_of(made).to_dict(shapes_of(made).ranked)
+    ward = shape(found, "ward")
+    assert [at.measurable for at in ward.values[:3]] == [True, False, True]
+    assert [at.band is None for at in ward.values[:3]] == [False, True, False]
+    # The mean is over the levels that are known, so that the others do not have its 50.
+    assert ward.values[0].adds + ward.values[2].adds == pytest.approx(0.0, abs=1e-9)
+    assert ward.measurable == pytest.approx(1.0)
+    (stated,) = (each for each in content["shapes"] if each["features"] == ["ward"])
+    assert [each["measurable"] for each in stated["values"][:3]] == [True, False, True]
+    assert [each["band"] is None for each in stated["values"][:3]] == [False, True, False]
+    # What is known of nothing is nowhere measurable, and the key is null, not a number.
+    nothing = shapes_of(replace(known, covariance=100.0 * np.eye(len(errors))))
+    assert {each.noise for each in nothing.ranked} == {None}
+    assert {each.measurable for each in nothing.ranked if each.kind != "surface"} == {0.0}
+    assert (nothing.has_bands, nothing.intercept_band) == (True, None)
+    assert '"measurable": null' in json.dumps(shapes_of(model()).to_dict(shapes_of(model()).ranked))

@@ -1,0 +1,346 @@
+"""The errors of weights that noisy gradients found, and which of them are measurable at all.
+
+Let theta* minimise the loss with clipped weights over the population, and H be the loss's mean curvature between theta*
+and the weights theta_t of answer t. With the sampling error e of a mean over m rows, of covariance V / m, and P the
+basis of the answers, P^-T theta being the coordinates phi of `private_newton`,
+
+    answer_t = U_t U_t^T P (H (theta_t - theta*) + e) + noise of a known size,
+
+U_t the directions that the answer was about. So psi = P (H theta* - e) is seen with normal noise. With theta* ~
+N(0, `PRIOR_DEVIATION`^2 I) the posterior of theta* given all answers is normal (Bishop, Pattern Recognition and Machine
+Learning, 2006, section 2.3.3); a direction about which the answers say nothing keeps the prior's deviation. The result
+is the posterior's second moment around the weights that are stated: variance plus squared distance of the mean. For a
+value with posterior N(b, v) around 0, 1.96 sqrt(v + b^2) holds at least 95 of 100.
+
+Curvature. H and V are not released. They are estimated from what is: the noisy products, and the labels that the scores
+make likely. Rows are made with the released means and covariances, some for each level of a category; H = D^(1/2) S
+D^(1/2), S the mean products and D the mean curvature w (1 - w) of unclipped made rows, column by column. Along theta
+rows with curvature are those near the boundary, so there the curvature of the made scores themselves is taken: that
+form is exact for normal rows (Stein's lemma). Entries of S that the noise could hide are shrunk towards independent
+columns. What this leaves unknown is drawn: each of `_DRAWS` draws has other counts of levels, other factors of
+curvature, and the curvature on the way to another theta* of the last posterior. The result is the mean over draws.
+
+Everything is post-processing of releases. The random numbers are no noise of privacy, and have a fixed seed, so that a
+training can be repeated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.estimators.base import Matrix, Vector
+from dpcore.numbers.processors import one_blas_thread
+from dpcore.records.feature_map import Column, FeatureMap
+from dpcore.records.features import CategoryFeature, RealFeature
+from dpcore.records.schema import Schema
+from dpcore.statistics.moments import Moments
+
+PRIOR_DEVIATION = 5.0
+"""Of a weight, in units of the score: wide, as five units change odds by a factor of 150."""
+
+MEASURABLE = 0.5
+"""A value is measurable if the answers left less than this share of its prior deviation."""
+
+_SEPARATED = 6.0
+"""Scores with this standard deviation decide nearly every label. Then the size of the weights is not determined: the
+best ones were five times the estimates on a measured table (benchmarks.interval_coverage, diamonds)."""
+
+_DRAWS, _UNUSED = 16, 4
+_BASE_ROWS, _LEVEL_ROWS, _MOST_LEVEL_ROWS = 3000, 200, 12_000
+_CORRELATION = 0.3
+"""Prior deviation of a correlation between two columns."""
+_CURVATURE, _CURVATURE_OF_COLUMN = 0.25, 0.5
+"""Standard deviations of the logarithm of curvature over its estimate: of all columns alike, and of each."""
+_BENDING = 0.1
+"""Squared error of an answer's linear model, for each coordinate, per squared distance from the stated weights."""
+_LEAST_SHARE = 1e-9
+_LARGEST_SCORE = 40.0
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A gradient's answer. theta: (d,), where. mean: (d,), with noise of this deviation in every coordinate.
+
+    axes: (d, k), the orthonormal directions that it is about, in the basis's coordinates.
+    """
+
+    theta: Vector
+    mean: Vector
+    deviation: float
+    axes: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What is known beside the answers. basis: P. clip: C of all directions."""
+
+    schema: Schema
+    moments: Moments
+    basis: Matrix
+    clip: float
+    feature_map: FeatureMap | None = None
+
+
+def errors_of_weights(theta: Vector, answers: Sequence[Answer], released: Released) -> Matrix:
+    """The second moment of theta - theta*, (d, d), symmetric; see the module's docstring. answers: at least one."""
+    # The matrices are so small that the threads of BLAS, which spin, take far longer than one.
+    with one_blas_thread():
+        return _errors(theta, answers, released)
+
+
+def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Matrix:
+    random = np.random.default_rng(0)
+    columns = _Columns.of(released)
+    d, products = len(theta), columns.products
+    variance = float(theta @ products @ theta - (products[-1] @ theta) ** 2)
+    if variance > _SEPARATED**2:
+        return (2.0 * PRIOR_DEVIATION) ** 2 * np.eye(d)
+    rows = _MadeRows.of(columns, released, random)
+    seen = _Seen.of(theta, answers, released.basis)
+    here = rows.curvature(theta)
+    mean, root, total = theta, np.zeros((d, d)), np.zeros((d, d))
+    for draw in range(_DRAWS):
+        other = mean + root @ random.normal(size=d)
+        factors = np.exp(_CURVATURE * random.normal() + _CURVATURE_OF_COLUMN * random.normal(size=d))
+        factors *= np.maximum(1.0 + columns.count_errors * random.normal(size=d), 0.1)
+        path = [(here, theta), *((rows.curvature(at), at) for at in ((theta + other) / 2.0, other))]
+        hessian = np.mean([found.hessian(products, factors, at) for found, at in path], axis=0)
+        mean, variance_left = seen.posterior(hessian, here.sampling(products) / released.moments.rows)
+        values, vectors = np.linalg.eigh(variance_left)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        if draw >= _UNUSED:
+            total += root @ root.T + np.outer(theta - mean, theta - mean)
+    return total / (_DRAWS - _UNUSED)
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """The answers. squared_steps: |phi_t - phi|^2, from the stated weights to where each was asked."""
+
+    basis: Matrix
+    answers: tuple[Answer, ...]
+    squared_steps: tuple[float, ...]
+
+    @classmethod
+    def of(cls, theta: Vector, answers: Sequence[Answer], basis: Matrix) -> Self:
+        steps = (np.linalg.solve(basis.T, one.theta - theta) for one in answers)
+        return cls(basis, tuple(answers), tuple(float(step @ step) for step in steps))
+
+    def posterior(self, hessian: Matrix, sampling: Matrix) -> tuple[Vector, Matrix]:
+        """The mean (d,) and covariance (d, d) of theta*. sampling: (d, d), of the error of a mean over the rows."""
+        d = len(hessian)
+        pulled = self.basis @ hessian
+        curvature = float(np.trace(pulled @ self.basis.T)) / d
+        information, weighted = np.zeros((d, d)), np.zeros(d)
+        for one, square in zip(self.answers, self.squared_steps, strict=True):
+            variance = one.deviation**2 + _BENDING * curvature**2 * square / d + _TINY**0.25
+            projected = one.axes @ one.axes.T / variance
+            information += projected
+            weighted += projected @ (pulled @ one.theta - one.mean)
+        noise = np.linalg.inv(information)
+        prior = PRIOR_DEVIATION**2
+        spread = prior * pulled @ pulled.T + self.basis @ sampling @ self.basis.T + noise
+        gain = np.linalg.solve(spread, prior * pulled).T
+        left = prior * (np.eye(d) - gain @ pulled)
+        return gain @ (noise @ weighted), (left + left.T) / 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Curvature:
+    """Of made rows at one theta. factors: (d,), mean of w (1 - w) column by column; along: that of the scores squared.
+
+    squares: (d,), mean of w^2 column by column.
+    """
+
+    factors: Vector
+    squares: Vector
+    along: float
+
+    def hessian(self, products: Matrix, factors: Vector, theta: Vector) -> Matrix:
+        """H for these factors of curvature, (d,)."""
+        roots = np.sqrt(self.factors * factors)
+        found = roots[:, np.newaxis] * products * roots
+        pull = found @ theta
+        whole = float(theta @ pull)
+        if self.along >= whole:
+            return np.asarray(found)
+        return np.asarray(found - (1.0 - self.along / whole) * np.outer(pull, pull) / whole)
+
+    def sampling(self, products: Matrix) -> Matrix:
+        """V."""
+        roots = np.sqrt(self.squares)
+        return np.asarray(roots[:, np.newaxis] * products * roots)
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """The columns of the schema, and the mean products of the map's coordinates as the moments show them.
+
+    places: of each coordinate of the schema in theta, -1 if it is in no term by itself. categories: their coordinates
+    in the schema. products: (d, d). count_errors: (d,), relative, of the count of a level; 0 for others.
+    """
+
+    schema: Schema
+    places: NDArray[np.intp]
+    categories: tuple[NDArray[np.intp], ...]
+    products: Matrix
+    count_errors: Vector
+
+    @classmethod
+    def of(cls, released: Released) -> Self:
+        schema, m = released.schema, released.moments.rows
+        places = np.arange(schema.d, dtype=np.intp)
+        if released.feature_map is not None:
+            places = np.full(schema.d, -1, dtype=np.intp)
+            places[-1] = released.moments.d - 1
+            for place, term in enumerate(released.feature_map.terms):
+                if isinstance(term.function, Column):
+                    places[term.function.coordinate] = place
+        categories, start = [], 0
+        for feature in schema.features:
+            width = len(feature.coordinates) if isinstance(feature, CategoryFeature) else 1
+            if isinstance(feature, CategoryFeature):
+                categories.append(np.arange(start, start + width, dtype=np.intp))
+            start += width
+        levels = [places[each] for each in categories]
+        products, errors = _cleaned(released.moments, levels)
+        return cls(schema, places, tuple(categories), products / m, errors)
+
+    @property
+    def singles(self) -> list[int]:
+        """The coordinates in the schema of the features that are no categories."""
+        taken = {int(place) for each in self.categories for place in each}
+        return [place for place in range(self.schema.d - 1) if place not in taken]
+
+    def means(self, coordinates: Sequence[int] | NDArray[np.intp], level: int | None) -> Vector:
+        """Of these coordinates, in all rows or in those of a level (a coordinate)."""
+        at = self.places[coordinates]
+        if level is None:
+            return np.asarray(self.products[-1, at])
+        place = self.places[level]
+        return np.asarray(self.products[place, at] / self.products[place, place])
+
+
+def _cleaned(moments: Moments, categories: Sequence[NDArray[np.intp]]) -> tuple[Matrix, Vector]:
+    """The sums of products, shrunk towards independent columns, and relative errors of the counts of levels, (d,).
+
+    categories: places of the levels of each. Levels of one exclude one another, and a level's square is its count.
+    """
+    m, sums, noise = moments.rows, moments.product_sum.copy(), np.maximum(moments.product_noise, _LEAST_SHARE)
+    errors = np.zeros(moments.d)
+    keep_all = np.zeros(sums.shape, dtype=np.bool_)
+    exclusive = np.zeros(sums.shape, dtype=np.bool_)
+    for places in categories:
+        exclusive[np.ix_(places, places)] = True
+        weights = [1.0 / np.square(noise[places, at]) for at in (places, -1)]
+        found = (sums[places, places] * weights[0] + sums[places, -1] * weights[1]) / sum(weights)
+        deviation = 1.0 / np.sqrt(sum(weights))
+        counts = np.maximum(found, np.maximum(0.5 * deviation, 1.0))
+        sums[places, places] = sums[places, -1] = sums[-1, places] = counts
+        errors[places] = deviation / counts
+    np.fill_diagonal(exclusive, val=False)
+    keep_all[-1] = keep_all[:, -1] = True
+    squares = np.maximum(np.diag(sums), np.maximum(np.diag(noise), _LEAST_SHARE * m))
+    independent = np.where(exclusive, 0.0, np.outer(sums[-1], sums[-1]) / m)
+    expected = _CORRELATION**2 * np.outer(squares, squares)
+    keep = np.where(exclusive, 0.0, np.where(keep_all, 1.0, expected / (expected + np.square(noise))))
+    cleaned = independent + keep * (sums - independent)
+    np.fill_diagonal(cleaned, squares)
+    values, vectors = np.linalg.eigh(cleaned)
+    return np.asarray((vectors * np.maximum(values, _LEAST_SHARE * m)) @ vectors.T), errors
+
+
+@dataclass(frozen=True, eq=False)
+class _MadeRows:
+    """Rows that are made from the moments. mapped: (n, d). weights: (n, d), by which rows count for a coordinate.
+
+    shares: (n,), by which they count for all. most: (n,), the clipped weight.
+    """
+
+    mapped: Matrix
+    weights: Matrix
+    shares: Vector
+    most: Vector
+
+    @classmethod
+    def of(cls, columns: _Columns, released: Released, random: np.random.Generator) -> Self:
+        levels = [int(level) for each in columns.categories for level in each]
+        count = max(1, min(_LEVEL_ROWS, _MOST_LEVEL_ROWS // max(len(levels), 1)))
+        if levels:
+            x = np.vstack([_rows_of(columns, level, count, random) for level in levels])
+            shares = np.repeat(np.diag(columns.products)[columns.places[levels]], count)
+        else:
+            x = _rows_of(columns, None, _BASE_ROWS, random)
+            shares = np.ones(_BASE_ROWS)
+        mapped = x if released.feature_map is None else released.feature_map.of(x)
+        weights = np.square(mapped) * shares[:, np.newaxis]
+        for number, level in enumerate(levels):
+            weights[:, columns.places[level]] = 0.0
+            weights[number * count : (number + 1) * count, columns.places[level]] = 1.0
+        lengths = np.linalg.norm(mapped @ released.basis.T, axis=1)
+        return cls(
+            mapped,
+            weights / np.maximum(weights.sum(axis=0), _TINY),
+            shares / shares.sum(),
+            released.clip / np.maximum(lengths, _TINY),
+        )
+
+    def curvature(self, theta: Vector) -> _Curvature:
+        """At theta, with labels as likely as its scores say."""
+        scores = np.clip(self.mapped @ theta, -_LARGEST_SCORE, _LARGEST_SCORE)
+        positive = 1.0 / (1.0 + np.exp(-scores))
+        curved, squares = np.zeros(len(scores)), np.zeros(len(scores))
+        for chance in (positive, 1.0 - positive):
+            # A row's weight is the chance of the other label.
+            weight = 1.0 - chance
+            curved += chance * np.where(weight < self.most, weight * chance, 0.0)
+            squares += chance * np.square(np.minimum(weight, self.most))
+        along = float(self.shares @ (curved * np.square(scores)))
+        return _Curvature(curved @ self.weights, squares @ self.weights, along)
+
+
+def _rows_of(columns: _Columns, level: int | None, count: int, random: np.random.Generator) -> Matrix:
+    """Rows as the schema encodes them, (count, width), in which this level (a coordinate) is set, if it is given.
+
+    Given it, other columns are independent categories and flags, and normal numbers within their bounds.
+    """
+    x = np.zeros((count, columns.schema.d))
+    x[:, -1] = 1.0
+    for category in columns.categories:
+        if level in category:
+            x[:, level] = 1.0
+            continue
+        chances = np.maximum(columns.means(category, level), 0.0)
+        chances = np.append(chances, max(0.0, 1.0 - chances.sum()))
+        chosen = random.choice(len(chances), size=count, p=chances / chances.sum())
+        listed = chosen < len(category)
+        x[np.flatnonzero(listed), category[chosen[listed]]] = 1.0
+    # A model may have no term for a column that never varies.
+    singles = [place for place in columns.singles if columns.places[place] >= 0]
+    reals = {each.name for each in columns.schema.features if isinstance(each, RealFeature)}
+    numbers = [place for place in singles if columns.schema.coordinates[place] in reals]
+    flags = [place for place in singles if place not in numbers]
+    means = np.clip(columns.means(flags, level), -1.0, 1.0) if flags else np.zeros(0)
+    x[:, flags] = np.where(random.random((count, len(flags))) < (1.0 + means) / 2.0, 1.0, -1.0)
+    if numbers:
+        values, vectors = np.linalg.eigh(_covariance(columns, numbers, level))
+        drawn = random.normal(size=(count, len(numbers))) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        x[:, numbers] = np.clip(columns.means(numbers, level) + drawn, -1.0, 1.0)
+    return x
+
+
+def _covariance(columns: _Columns, numbers: list[int], level: int | None) -> Matrix:
+    """Of numbers, within the levels of the category that a level belongs to."""
+    places = columns.places[numbers]
+    means = columns.products[-1, places]
+    found = columns.products[np.ix_(places, places)] - np.outer(means, means)
+    if level is None:
+        return np.asarray(found)
+    category = next(each for each in columns.categories if level in each)
+    shifts = np.array([columns.means(numbers, int(each)) - means for each in category])
+    shares = np.diag(columns.products)[columns.places[category]]
+    return np.asarray(found - (shifts.T * shares) @ shifts)
