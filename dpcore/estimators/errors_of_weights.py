@@ -114,7 +114,9 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Mat
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         if draw >= _UNUSED:
             total += root @ root.T + np.outer(theta - mean, theta - mean)
-    return total / (_DRAWS - _UNUSED)
+    total /= _DRAWS - _UNUSED
+    # Rounding could leave a direction without any error, and others factor the matrix.
+    return np.asarray(total + _LEAST_SHARE * float(np.trace(total)) / d * np.eye(d))
 
 
 @dataclass(frozen=True, eq=False)
