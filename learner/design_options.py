@@ -111,6 +111,15 @@ def check_purpose(purpose: str) -> None:
         raise ConfigurationError(f"{PURPOSE_RULE}: write it so, or leave it out")
 
 
+def given_purpose(option: str | None) -> str:
+    """The purpose that an option states; empty if the option is left out.
+
+    Raises ConfigurationError if it can be none, also if it is empty: a shell's variable may not be set.
+    """
+    check_purpose(" " if option == "" else option or "")
+    return option or ""
+
+
 def check_delta(delta: Fraction, least: Fraction = Fraction(0)) -> None:
     """Raise ConfigurationError if delta is not between 0 and 1, or is below `least`."""
     if not 0 < delta < 1 or delta < least:
