@@ -127,7 +127,7 @@ def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     assert "z[" not in said
     assert run([*words, "--edges-part", "0"]) == 0
     said = capsys.readouterr().out
-    assert "rows by label and bin of scores, in 20 bins, and by label and prediction, epsilon 0.1: 3 of 3 parties" in said
+    assert "rows by label and bin of scores, in 20 bins, and by label and prediction, epsilon 0.1: 3 of 3 " in said
     assert "batch" not in said
     assert spent(federation) == before
 
