@@ -8,7 +8,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.schema import Schema
-from learner.design_options import check_purpose
+from learner.design_options import given_purpose
 from learner.estimators import make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
@@ -72,7 +72,7 @@ def terms_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigurationError if the purpose can be none, before anything is asked.
     """
-    check_purpose(given["purpose"] or "")
+    given_purpose(given["purpose"])
     return {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
 
 

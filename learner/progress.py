@@ -69,8 +69,8 @@ class Lines:
         if last or now - self._shown_at >= quiet:
             self._state, self._shown_at = state, now
             self._write(f"{state}{times}")
-        elif state != self._state:
-            self._unwritten = f"{state}{times}"
+        else:
+            self._unwritten = "" if state == self._state else f"{state}{times}"
 
     def end(self) -> None:
         """See `Display`."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpcore.records.schema import Schema
+from learner.design_options import given_purpose
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from radofed.common.files.feature_maps import load_feature_map
 from radofed.common.files.schemas import load_schema
@@ -38,7 +39,7 @@ def request_of(given: Mapping[str, Any]) -> RadosRequest | MomentsRequest:
         "sensitive": tuple(given["sensitive"] or ()),
         "rounded": tuple(given["rounded"] or ()),
         "quorum_wait_s": given["quorum_wait"],
-        "purpose": given["purpose"] or "",
+        "purpose": given_purpose(given["purpose"]),
         "held_back": training_part(given["hold_back"]),
         "feature_map": None if given["map_file"] is None else load_feature_map(given["map_file"], schema),
     }

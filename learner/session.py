@@ -264,7 +264,8 @@ class Session:
             return
         asked = _asks(plan)
         if asked - len(found.refusals) < found.cohort_min:
-            would = f"Asked first, {len(found.rows)} of {asked} would accept, and {found.cohort_min} are needed"
+            # Those that were not waited for may accept.
+            would = f"Asked first, {len(found.refusals)} of {asked} would refuse, and {found.cohort_min} have to accept"
             detail = f"{would}; nothing was sent."
             raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, plan.query))
 

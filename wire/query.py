@@ -21,6 +21,7 @@ from wire.errors import Code, WireError
 from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, check_features
 from wire.held_back import held_back_from_proto, held_back_to_proto
+from wire.purpose import PURPOSE_RULE, is_purpose
 from wire.query_kinds import Kind as QueryKind
 from wire.query_kinds import read_kind, write_kind
 from wire.rationals import rational_from_proto, rational_to_proto
@@ -32,18 +33,6 @@ MAX_QUERY_BYTES = 512 * 1024
 MAX_RETRY_BYTES = 1024
 MAX_PHASE_S = 7 * 24 * 3600
 MAX_ATTEMPTS = 100
-MAX_PURPOSE = 200
-"""The most characters of a purpose."""
-PURPOSE_RULE = f"a purpose has 1 to {MAX_PURPOSE} printable characters, on one line, without outer spaces"
-
-
-def is_purpose(text: str) -> bool:
-    """Whether a text may be a purpose.
-
-    Printable as Python says it: no character of Unicode's categories C (controls, marks of direction, surrogates,
-    unassigned) and Z (separators), but the space.
-    """
-    return 0 < len(text) <= MAX_PURPOSE and text.isprintable() and text == text.strip()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, LedgerLimits
 from parties.ledger.room import merged, more_like
 from parties.ledger.state import state_of
+from radofed.common.printing import amount
 
 ASSUMED = (
     "costs are epsilons as this party's ledger counts them, at the delta of each limit; assumed is that every attempt "
@@ -72,6 +73,8 @@ class AttemptCosts:
     def short(self) -> str:
         """The widest scope, in a few words."""
         one, most = self.one[0], self.most[0]
+        if one.cost is None:
+            return f"no bound, in up to {amount(self.attempts, 'attempt')}"
         together = f", at most {_figure(most)} in {self.attempts} attempts" if self.attempts > 1 else ""
         return f"{_figure(one)}{together}"
 

@@ -41,8 +41,8 @@ _OVERFLOW_USER = Path("/proc/sys/kernel/overflowuid")
 class Waiting:
     """A query that waits, as the node shows it.
 
-    cost: of an attempt, in words. costs: of an attempt and of all that are allowed, in lines; none if the file is of an
-    earlier version.
+    cost: of an attempt and of all that are allowed, in a few words. costs: the same in lines; none if the file is of an
+    earlier version, whose `cost` is that of an attempt.
     """
 
     query_id: bytes

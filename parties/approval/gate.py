@@ -112,19 +112,19 @@ class Gate:
                 events = self._history.events([each.query_id])[each.query_id]
                 why = [event.details["reasons"] for event in events if event.what is What.WAITS][-1]
                 needed = policy.approval.approvers
-                cost = "unknown" if each.charge is None else str(each.charge)
-                costs = self._cost_lines(each, query, policy)
+                cost, costs = self._costs(each, query, policy)
                 self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed, costs))
 
-    def _cost_lines(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, ...]:
+    def _costs(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, tuple[str, ...]]:
+        """What an attempt and all that are allowed cost: in a few words, and in lines."""
         if shown.charge is None:
-            return ()
+            return "not known yet", ()
         events, recorded = self._held(shown.query_id)
         limits = policy.limits.of_ledger
         now = self._clock()
         costs = AttemptCosts.of(shown.charge, query.max_attempts, limits, events, recorded, now)
         # The file is not written again while the query waits.
-        return (*costs.lines(), f"counted {local_time(now)}; what was charged since is not in it")
+        return costs.short, (*costs.lines(), f"counted {local_time(now)}; what was charged since is not in it")
 
     def _undecided(self, shown: Shown, policy: Policy) -> bool:
         return self._decisions.decided(shown.query_id, shown.learner, policy).verdict is Verdict.UNDECIDED

@@ -30,9 +30,9 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 "data_product_region": None,
                 "data_product_sector": None,
                 "description": (
-                    f"{report.count} queries were shown to {report.party} in the period, "
-                    f"{amount(report.charged, 'attempt')} "
-                    "were charged"
+                    f"{amount(report.count, 'query')} {'was' if report.count == 1 else 'were'} shown to {report.party} "
+                    f"in the period, {amount(report.charged, 'attempt')} "
+                    f"{'was' if report.charged == 1 else 'were'} charged"
                 ),
                 "publication_date": None,
             },

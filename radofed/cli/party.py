@@ -136,14 +136,18 @@ def accept_rows(
         raise ConfigurationError(
             f"the node holds {amount(counts.usable, 'usable row')} of {counts.rows}, not {usable}; nothing was accepted"
         )
-    changed = bool(found["rows_not_accepted"])
-    if changed:
+    reasons = list(found["rows_not_accepted"].values())
+    if changed := bool(reasons):
         accept(directory, counts, str(Person.present()))
     words = (
         f"{amount(counts.usable, 'usable row')} of {counts.rows}: "
         f"{'accepted' if changed else 'no one has to accept them'}"
     )
-    return Result({"changed": changed, "rows": counts.rows, "usable": counts.usable}, words)
+    # The number of usable rows may be that of other rows than a person looked at.
+    lines = [words, *(f"what was accepted: {reason}" for reason in reasons)]
+    return Result(
+        {"changed": changed, "rows": counts.rows, "usable": counts.usable, "accepted": reasons}, in_lines(lines)
+    )
 
 
 def _of_change(sentence: str, *, many: bool) -> str:

@@ -259,8 +259,7 @@ def _lines_of(waiting: "Waiting") -> list[str]:
     return [
         f"query {waiting.query_id.hex()}",
         *Asked.of(Query.from_bytes(waiting.envelope.payload)).lines(),
-        f"cost of an attempt, as this party's node counts it: {waiting.cost}",
-        *waiting.costs,
+        *(waiting.costs or (f"cost of an attempt, as this party's node counts it: {waiting.cost}",)),
         *(f"waits because {reason}" for reason in waiting.reasons),
         f"answers due {local_time(waiting.answers_due_unix_s)}; {waiting.needed} approvals needed",
         *signed_lines(signed_parts(waiting.envelope.payload)),

@@ -207,9 +207,11 @@ def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     assert 'purpose: "Study 17: \u00e9tude"' in " ".join(learner("history")[1].split())
 
 
+@pytest.mark.parametrize("purpose", ["a\u202eb", ""])
 @pytest.mark.parametrize("command", ["query", "statistic", "train"])
-def test_a_purpose_that_cannot_be_shown_is_refused_before_anything_is_asked(setting, learner, command):
-    shared = ("--schema", str(learner.directory / "schema.toml"), "--epsilon", "1", "--purpose", "a\u202eb")
+def test_a_purpose_that_cannot_be_shown_is_refused_before_anything_is_asked(setting, learner, command, purpose):
+    """Also an empty one, such as "$STUDY" of a shell in which it is not set: the query would state none."""
+    shared = ("--schema", str(learner.directory / "schema.toml"), "--epsilon", "1", "--purpose", purpose)
     model = str(learner.directory / "model.json")
     asked = {
         "query": ("query", "--design", "moments", *shared),
@@ -222,10 +224,38 @@ def test_a_purpose_that_cannot_be_shown_is_refused_before_anything_is_asked(sett
 
 
 def test_every_command_that_asks_has_the_options_of_a_query():
-    """One grammar: what has --quorum-wait has --purpose."""
+    """One grammar: what has --quorum-wait has --purpose, and times in which people can decide."""
     for command in typer.main.get_command(app).commands["learner"].commands.values():
         names = {name for option in command.params for name in option.opts}
-        assert ("--quorum-wait" in names) == ("--purpose" in names), command.name
+        for option in ("--purpose", "--answer-within-s", "--expires-after-s"):
+            assert ("--quorum-wait" in names) == (option in names), command.name
+
+
+OF_ASKING = [
+    ("--answer-within-s", "60"),
+    ("--expires-after-s", "60"),
+    ("--cohort-min", "3"),
+    ("--max-rows", "9"),
+    ("--quorum-wait", "9"),
+    ("--purpose", "Study 17"),
+    ("--timeout-s", "9"),
+    ("--would-accept",),
+]
+
+
+@pytest.mark.parametrize("option", OF_ASKING, ids=lambda option: option[0])
+def test_what_only_asking_takes_is_not_dropped_where_a_saved_answer_is_read(learner, option):
+    """`train RELEASE --would-accept` trained a model."""
+    model = learner.directory / "model.json"
+    code, _, err = learner(
+        "train", "release", "--estimator", "mean-variance", "--output", str(model), *option, config=False
+    )
+    assert (code, model.exists()) == (4, False)
+    assert f"takes no {option[0]}; leave it out" in err
+    for command in ("histogram", "quantiles"):
+        code, _, err = learner(command, "--release", "release", *option, config=False)
+        assert code == 4
+        assert f"leave {option[0]} out, or --release" in err
 
 
 def test_a_quorum_wait_of_nothing_is_refused(setting, learner):

@@ -13,6 +13,7 @@ import pytest
 import learner.session
 from learner.progress import (
     ASK_WHETHER_READY,
+    CHANGE_AFTER_S,
     REPEAT_AFTER_S,
     Lines,
     QueryProgress,
@@ -151,6 +152,15 @@ def test_a_query_that_is_no_longer_followed_leaves_its_last_state():
     with shown_on(Lines(stream)) as show:
         show(status(Phase.COMPLETE, S.UPLOADED))
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_a_state_that_did_not_last_is_not_left_as_the_last_one():
+    """A party that was away for a moment is there again, as the line above says."""
+    now, stream = [0.0], io.StringIO()
+    with shown_on(Lines(stream, lambda: now[0])) as show:
+        for now[0], state in (0, S.ACCEPTED), (CHANGE_AFTER_S, S.ACCEPTED), (20, S.SILENT), (21, S.ACCEPTED):
+            show(status(Phase.ANSWERING, state))
+    assert len(stream.getvalue().splitlines()) == 1
 
 
 def test_the_time_of_a_wait_begins_with_each_phase():

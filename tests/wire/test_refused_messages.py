@@ -19,11 +19,11 @@ from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
 from wire.features import MAX_FEATURES, USUAL_FEATURES, Feature, Features, check_features, open_features
 from wire.ledger_head import MAX_ENTRIES, MAX_SEALED_BYTES, LedgerHead
+from wire.purpose import MAX_PURPOSE
 from wire.query import (
     CLOCK_SKEW_S,
     MAX_ATTEMPTS,
     MAX_PHASE_S,
-    MAX_PURPOSE,
     MAX_QUERY_BYTES,
     Cancel,
     PaillierKey,

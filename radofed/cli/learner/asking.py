@@ -1,6 +1,6 @@
 """What the commands that ask within a budget share: a federation over a session, its oracle, and their options."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +98,31 @@ def within(federation: "Federation", what: str, epsilon: str | None, delta: str)
     from learner.asked_training import budget_of
 
     return federation.within(*budget_of(what, epsilon, delta))
+
+
+OF_ASKING = (
+    "config",
+    "schema",
+    "epsilon",
+    "ask_again",
+    "reuse",
+    "would_accept",
+    "answer_within_s",
+    "expires_after_s",
+    "cohort_min",
+    "colluders",
+    "max_rows",
+    "quorum_wait",
+    "purpose",
+    "timeout_s",
+)
+"""Parameters of commands that ask, which mean nothing where a saved answer is read."""
+
+
+def first_given(given: Mapping[str, Any], names: Iterable[str]) -> str:
+    """The first of these options that is given, as people write it; empty if none is. given: a command's parameters."""
+    found = (name for name in names if given[name] not in (None, False, []))
+    return next((f"--{name.replace('_', '-')}" for name in found), "")
 
 
 def terms_of(

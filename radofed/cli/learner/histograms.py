@@ -20,7 +20,7 @@ from radofed.cli.arguments import (
     WouldAccept,
 )
 from radofed.cli.framework import command
-from radofed.cli.learner.asking import asked_federation, question_result, within
+from radofed.cli.learner.asking import OF_ASKING, asked_federation, first_given, question_result, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
 from radofed.cli.output import Output, Result
 from radofed.common.options import named_edges
@@ -171,22 +171,9 @@ def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
     from dpcore.errors import ConfigurationError
     from learner.release import Release
 
-    for name in (
-        "columns",
-        "config",
-        "schema",
-        "epsilon",
-        "cells",
-        "edges",
-        "plan",
-        "ask_again",
-        "reuse",
-        "would_accept",
-        "purpose",
-    ):
-        if given[name]:
-            option = name if name == "columns" else f"--{name.replace('_', '-')}"
-            raise ConfigurationError(f"a saved answer is printed as it was asked: leave {option} out, or --release")
+    if odd := first_given(given, ("columns", *OF_ASKING, "cells", "edges", "plan")):
+        option = "columns" if odd == "--columns" else odd
+        raise ConfigurationError(f"a saved answer is printed as it was asked: leave {option} out, or --release")
     release = Release.load(given["release"])
     return _histograms(release, given["confidence"]), (release, given["release"])
 

@@ -23,7 +23,16 @@ from radofed.cli.arguments import (
     estimator_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.asking import asked_federation, asked_source, question_result, terms_of, times_of, within
+from radofed.cli.learner.asking import (
+    OF_ASKING,
+    asked_federation,
+    asked_source,
+    first_given,
+    question_result,
+    terms_of,
+    times_of,
+    within,
+)
 from radofed.cli.output import Output, Result
 from radofed.common.options import exact, named_options
 from radofed.common.printing import amount, in_lines
@@ -132,10 +141,8 @@ def train(
     if name not in (*BY_QUERIES, *FROM_RELEASES):
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
-        asks = {"--config": config, "--schema": schema, "--epsilon": epsilon, "--rounds": rounds, "--journal": journal}
-        asks["--hold-back"], asks["--purpose"] = hold_back, purpose
-        if odd := [option for option, value in asks.items() if value is not None]:
-            raise ConfigurationError(f"{name} learns from a release and takes no {odd[0]}; leave it out")
+        if odd := first_given(given, (*OF_ASKING, "rounds", "journal", "hold_back")):
+            raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if release is None:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
         return _train_on(output, release, to, name, named_options(option or ()))

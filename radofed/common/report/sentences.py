@@ -33,7 +33,10 @@ GUARANTEE = (
     "is assumed holds, such as that each party adds its noise and that the program does what it says; no third party "
     "has audited it."
 )
-NO_PURPOSE = "No purpose was stated in a query. The learner states it elsewhere, and the sign-off has a line for it."
+NO_PURPOSE = (
+    "No query whose words are kept states a purpose. The learner states it elsewhere, and the sign-off has a line for "
+    "it."
+)
 
 _TERMS = (
     (

@@ -3,13 +3,14 @@
 import re
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from dpcore.accounting.odds import chance_after
 from dpcore.evaluation.evaluation import MEASURED
-from dpcore.evaluation.intervals import ANYTHING
+from dpcore.evaluation.intervals import ANYTHING, Interval
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper_digits, upper_percent
 from dpcore.queries.statement import PrivacyStatement
 from learner.report.page import MOST_DRAWN, render
@@ -70,7 +71,7 @@ def test_a_purpose_is_the_learner_s_text(reported, tmp_path):
     assert HTML not in text
     assert f"As the learner states it in signed queries, which nothing checks: {HTML} (1 query)." in Page(text).words
     assert (made.purposes, made.without_purpose) == (((HTML, 1),), 0)
-    assert "No purpose was stated in a query." in words(reported.report(reported.answers[1]))
+    assert "No query whose words are kept states a purpose." in words(reported.report(reported.answers[1]))
 
 
 def test_the_answers_come_first(report, newton):
@@ -134,6 +135,18 @@ def test_what_the_evaluation_does_not_measure_is_named_so(report):
     assert "ROC curve. The area under the ROC curve cannot be measured at this epsilon" in found
     assert figures.calibration_in_words() in found
     assert re.search(r"0\.0 % to 10\.0 %\d+not measured0\.0 % to 100\.0 %", found)
+
+
+def test_bins_of_the_calibration_meet(report):
+    """Their edges are what was asked, and no bounds: rounded outwards, neighbours would overlap."""
+    (measured,) = report.measured
+    edges = (0.0, 0.12345, 0.56789, 1.0)
+    bins = tuple(
+        replace(bin_, predicted=Interval(*ends))
+        for bin_, ends in zip(measured.figures.calibration, pairwise(edges), strict=False)
+    )
+    found = words(replace(report, measured=(replace(measured, figures=replace(measured.figures, calibration=bins)),)))
+    assert all(f"{said} %" in found for said in ("0.0 % to 12.3", "12.3 % to 56.8", "56.8 % to 100.0"))
 
 
 def test_own_rows_are_said_to_be_unprotected(report):

@@ -87,4 +87,4 @@ def test_the_lines_have_unit_and_assumption():
 def test_a_query_without_a_bound_has_none_for_all_attempts():
     found = of(Charge(learner="lea"), 3, limits=LedgerLimits(LIMITS.lifetime, unbounded_events=2))
     assert (found.one[0].cost, found.most[0].cost, found.admitted) == (None, None, 2)
-    assert found.short == "no bound, at most no bound in 3 attempts"
+    assert found.short == "no bound, in up to 3 attempts"

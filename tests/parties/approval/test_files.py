@@ -261,6 +261,7 @@ def test_the_command_of_another_user_needs_no_part_of_the_partys_state(asking, s
     commands._lines_of(asking.decision_files.find(digits))
     (first,) = act_as(FIRST, lambda: commands.pending(OUTPUT, config).data["pending"])
     assert first["query_id"] == digits
+    assert first["cost"] == "no bound, in up to 3 attempts"
     shown = act_as(
         FIRST, lambda: commands._lines_of(DecisionFiles.for_others(PartyConfig.load(config)).find(digits[:8]))
     )

@@ -256,5 +256,5 @@ def test_small_probabilities_in_words(probability, said):
 def test_it_says_that_epsilon_is_a_bound_and_that_no_purpose_was_stated(full):
     words = render(report_of(full))
     assert "proved upper bounds and not estimates" in words
-    assert "No purpose was stated" in words
+    assert "No query whose words are kept states a purpose." in words
     assert "purpose" in report_of(full).to_dict()

@@ -41,6 +41,11 @@ def test_its_figures_are_the_report_s(report):
     assert fields["accounting"]["attempts_charged_in_the_period"] == 1
 
 
+def test_counts_of_one_have_no_plural(report):
+    said = "1 query was shown to ada in the period, 1 attempt was charged"
+    assert registry_entry(report)["deployment"]["product"]["description"] == said
+
+
 def test_every_actor_has_its_trust(report):
     actors = {actor["name"]: actor for actor in registry_entry(report)["deployment"]["model"]["actors"]}
     assert set(actors) == {"ada", "bo", "cy", "hub", "lea"}

@@ -241,6 +241,7 @@ ALLOWED = {
         "dpcore/records/toml_text.py",
         "parties/ledger/format.py",
         "radofed/common/options.py",
+        "radofed/common/version.py",
     },
     "read_text": {"parties/approval/files.py", "radofed/common/version.py"},
     "read_bytes": {"radofed/console/app.py"},
@@ -250,7 +251,10 @@ PARSERS = {"json", "tomllib", "np", "numpy", "pickle"}
 
 
 def test_files_are_read_and_forced_to_disk_in_one_place():
-    """The demonstration, which reads files that its own processes write, is excluded."""
+    """The demonstration, which reads files that its own processes write, is excluded.
+
+    The version is read beside the code: whoever may write that file may write the code.
+    """
     found: dict[str, set[str]] = {name: set() for name in ALLOWED}
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
