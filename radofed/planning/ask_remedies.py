@@ -7,7 +7,8 @@ from typing import Any
 
 from dpcore.accounting.composition import LARGEST_EPSILON
 from learner.estimators import class_of
-from radofed.planning.asking import AskRequest, made_up_schema
+from radofed.planning.asking import AskRequest
+from radofed.planning.made_up import made_up_schema
 from radofed.planning.request import MOST_PLANNED_ROWS
 from radofed.planning.signal import first_in, larger_epsilon, more_rows
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from dpcore.accounting.protection import Scope
 from dpcore.numbers.decimals import up, upper_digits
-from radofed.planning.limits import MOST_LOOKED_FOR
 from radofed.planning.request import PlanRequest
 from radofed.planning.signal import Signal
 from radofed.planning.sizes import Sizes
@@ -24,6 +23,9 @@ _PROTECTED = {
     "record": "for one whole record",
 }
 
+
+MOST_LOOKED_FOR = 100_000
+"""The most rados that are looked for: more take seconds to count, and few queries have so many."""
 
 # Smaller probabilities are not printed.
 _WORTH_SAYING = 1e-30

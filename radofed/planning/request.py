@@ -194,15 +194,6 @@ class PlanRequest:
         assert self.rados is not None
         return self.rados
 
-    @property
-    def honest_parties(self) -> int:
-        """`honest`; by default the parties of the default plan's smallest cohort that are not assumed to collude."""
-        if self.honest is not None:
-            return self.honest
-        parties = len(self.party_rows)
-        colluders = max(0, min(1, parties - 2))
-        return max(1, min(parties, max(colluders + 2, parties - 1)) - colluders)
-
 
 def _words(kind_name: str) -> str:
     return "joint dp-feat" if kind_name == "joint" else kind_name

@@ -16,7 +16,8 @@ from radofed.cli.entry_point import run
 from radofed.demo.patients import schema, table
 from radofed.planning import PlanRequest, plan_cost
 from radofed.planning.asked_cost import ask_cost
-from radofed.planning.asking import AskRequest, PlannedParties, made_up_records, made_up_schema, measured
+from radofed.planning.asking import AskRequest, PlannedParties, made_up_records, measured
+from radofed.planning.made_up import made_up_schema
 from radofed.simulation.source import SimulatedSource
 from tests.learner.totals import World
 
