@@ -8,12 +8,11 @@ stops early counts its whole budget in any case (BudgetedOracle.cost). What may 
 of a gradient after moments, and how many queries an estimator asks that may stop early.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +20,17 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
-from dpcore.predicates.evaluation import sums
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.statement import PrivacyStatement, statement_for
-from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.features import CategoryFeature, RealFeature, nearest
-from dpcore.records.margin_weights import WEIGHT_BITS
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES
 from learner.planning import Plan
-from learner.requests import RadosRequest, Request
+from learner.requests import NoisyTerms, Request
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
 from radofed.planning.request import MOST_PLANNED_ROWS
-from radofed.planning.signal import Signal, moments_signal
+from radofed.planning.signal import Signal
 from radofed.planning.sizes import MEASURED_BITS
 from wire.query import Query, setting_of
 
@@ -110,6 +104,12 @@ class AskRequest:
         return cohort_terms(len(self.party_rows), self.honest)
 
 
+class _Summed(Protocol):
+    """The kinds of queries that a budget has: sums over records, and noise."""
+
+    def sums(self, records: Records, fraction_bits: int) -> NDArray[np.int64]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class _Answer:
     """A made-up total: a `learner.federation.Answer`."""
@@ -150,7 +150,7 @@ class PlannedParties:
     def plan(self, request: Request) -> Plan:
         """The plan of a request, with the features of this version's nodes; see `learner.federation.AnswerSource`."""
         planned = self._federation.plan(request)
-        assert not isinstance(request, RadosRequest), "a budget has three kinds of queries"
+        assert isinstance(request, NoisyTerms), "a budget has three kinds of queries"
         self._part_of[planned.query_id] = request.part
         return planned
 
@@ -159,12 +159,8 @@ class PlannedParties:
         self.plans.append(plan)
         self.parts.append(self._part_of[plan.query_id])
         query = plan.query
-        kind, bits = query.kind, query.encoding.fraction_bits
-        if isinstance(kind, StatisticQuery):
-            total = sums(kind.predicates, query.schema, query.seen(self._records), bits)
-        else:
-            assert isinstance(kind, MomentsQuery | GradientQuery), "a budget has three kinds of queries"
-            total = kind.sums(query.seen(self._records), bits)
+        kind = query.kind
+        total = cast("_Summed", kind).sums(query.seen(self._records), query.encoding.fraction_bits)
         scaled = np.rint(total * (self.rows / self._records.rows)).astype(np.int64)
         return _Answer(
             query,
@@ -225,23 +221,3 @@ class PlannedAnswer:
             query.encoding.slot_bits,
             query.encoding.fraction_bits,
         )
-
-
-def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
-    """The noise of a query against its signal (radofed.planning.signal), and its standard deviation.
-
-    Of all values the least: those of moments have noise of several sizes.
-    """
-    query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
-    d = query.d
-    if isinstance(kind, StatisticQuery):
-        noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
-        return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
-    if isinstance(kind, MomentsQuery):
-        return moments_signal(kind, d, bits, rows=rows, parties=parties)
-    assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
-    noise_sd = math.ldexp(kind.share_sigma * math.sqrt(parties), -(bits + WEIGHT_BITS))
-    clip = float(kind.clip)
-    largest = min(1.0, clip) if kind.basis is None else clip
-    spread = math.sqrt(rows)
-    return Signal(noise_sd / (largest * spread), rows, d, together=noise_sd * math.sqrt(d) / (clip * spread)), noise_sd

@@ -5,7 +5,6 @@ plan go only figures that no query has: what is left without truncation, of a si
 """
 
 import contextlib
-import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,8 +20,7 @@ from dpcore.accounting.composition import (
 from dpcore.accounting.dp_feat import delta_per_rado, epsilon_for, last_that_fits, theorem_epsilon
 from dpcore.accounting.gaussian import WeakNoiseError, subsampled_rados
 from dpcore.accounting.integer_noise import IntegerNoise
-from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Scope, Setting
-from dpcore.accounting.sensitivity import SQUARE_WEIGHT
+from dpcore.accounting.protection import ReleaseCost, Scope, Setting
 from dpcore.accounting.truncation import EmptyTruncationError, admissible_range
 from dpcore.errors import ConfigurationError, PlanError, SlotOverflowError
 from dpcore.numbers.count_distributions import binomial_mass
@@ -30,17 +28,15 @@ from dpcore.numbers.decimals import up, upper_digits
 from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.kind import QueryKind
-from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import assumptions_of
-from dpcore.rados.designs import JointDesign
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.rados.support import SupportError
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema
 from learner.planning import Plan
-from learner.requests import HALF, USUAL_RADOS, MomentsRequest, RadosRequest, clip_of, most_rados
-from radofed.planning.cost import MOST_LOOKED_FOR, Cost, Noise, many_rados
+from learner.requests import USUAL_RADOS, MomentsRequest, RadosRequest, clip_of, most_rados
+from radofed.planning.cost import MOST_LOOKED_FOR, Cost, many_rados
 from radofed.planning.made_up import (
     SENSITIVE_COLUMN,
     SENSITIVE_FEATURE,
@@ -55,9 +51,11 @@ from radofed.planning.signal import (
     Signal,
     fewer_coordinates,
     first_that_helps,
+    gaussian_of,
     larger_epsilon,
-    moments_signal,
     more_rows,
+    noise_of,
+    signal_of,
 )
 from radofed.planning.sizes import Sizes
 from wire.errors import WireError
@@ -205,8 +203,7 @@ def _cost_of(request: PlanRequest, plan: Plan) -> Cost:
     """The cost of a plan, which is too dear if it is not within the request's epsilon."""
     query, counted = plan.query, plan.cost
     if request.chooses_rados:
-        assert isinstance(query.kind, RadosQuery), "only dp-feat chooses its rados"
-        request = replace(request, rados=query.kind.rados)
+        request = replace(request, rados=query.kind.amounts["rados"])
     sizes = None if request.coordinates is None else Sizes.of(plan)
     cost = replace(_about(request), feasible=True, sizes=sizes)
     if counted is None:
@@ -222,8 +219,8 @@ def _cost_of(request: PlanRequest, plan: Plan) -> Cost:
         figure, has_choice = counted.epsilon, True
         smallest = figure if request.epsilon_per_rado is None else _untruncated(request)
     else:
-        noise = _noise(plan)
-        cost = replace(cost, noise=noise, signal=_signal(plan, noise), largest_rados=_largest_rados(request, plan))
+        noise = noise_of(plan)
+        cost = replace(cost, noise=noise, signal=signal_of(plan, noise), largest_rados=_largest_rados(request, plan))
         figure, has_choice = counted.epsilon_if_others_collude, request.share_sd is not None
         smallest = figure
     if request.epsilon is not None and Fraction(figure) > request.epsilon:
@@ -286,58 +283,11 @@ def _assumptions(request: PlanRequest, kind: QueryKind, schema: Schema, setting:
     return (DIVIDED if request.split == "exact" and parties > 1 else first, *others)
 
 
-def _noise(plan: Plan) -> Noise:
-    query = plan.query
-    rows, parties, bits, protection = _rows(plan), query.max_parties, query.encoding.fraction_bits, _gaussian(plan)
-    units = protection.share_sigma * (math.sqrt(parties) if protection.is_shared else 1.0)
-    products = None
-    if isinstance(query.kind, MomentsQuery):
-        noise_sd = math.ldexp(units, -bits) / query.kind.edge_multiplier
-        products = math.ldexp(units, -2 * bits) / SQUARE_WEIGHT
-        spread = math.sqrt(rows)
-    else:
-        assert isinstance(query.kind, RadosQuery), "designs are of rados and moments"
-        inclusion = float(query.kind.design.support or HALF)
-        spread = math.sqrt(rows * inclusion * (1 - inclusion))
-        # A rado has the noise of each record in it, or of each party.
-        noise_sd = math.ldexp(units, -bits) * (1.0 if protection.is_shared else math.sqrt(rows * inclusion))
-    honest = protection.shares(query.honest_parties)
-    return Noise(protection.share_sigma, honest, bits, noise_sd, products, spread)
-
-
-def _rows(plan: Plan) -> int:
-    assert plan.party_rows is not None, "made-up parties state their rows"
-    return sum(plan.party_rows)
-
-
-def _gaussian(plan: Plan) -> GaussianProtection:
-    protection = plan.query.kind.protection(setting_of(plan.query))
-    assert isinstance(protection, GaussianProtection), "a plan of these designs has Gaussian noise"
-    return protection
-
-
-def _signal(plan: Plan, noise: Noise) -> Signal:
-    """See radofed.planning.signal."""
-    kind, rows, d = plan.query.kind, _rows(plan), plan.query.d
-    if isinstance(kind, MomentsQuery):
-        return moments_signal(kind, d, noise.fraction_bits, rows=rows, parties=plan.query.max_parties)[0]
-    assert isinstance(kind, RadosQuery), "designs are of rados and moments"
-    if not _gaussian(plan).is_shared:
-        # All rados are of one table, whose noise of every row they share: more rados do not reduce it.
-        return Signal(math.ldexp(noise.share_sd, -noise.fraction_bits), rows, d)
-    signal = Signal(noise.noise_sd / noise.spread, kind.rados, d, "rados")
-    if isinstance(kind.design, JointDesign):
-        # The other coordinates of a rado have no noise.
-        coordinates = len(kind.design.coordinates)
-        return replace(signal, coordinates=coordinates, numbers="every value of the sensitive column")
-    return signal
-
-
 def _largest_rados(request: PlanRequest, plan: Plan) -> int | None:
     """The most rados within epsilon with this noise; None if their number does not matter or determines the noise."""
     if request.share_sd is None or request.epsilon is None or request.kind_name not in ("joint", "gaussian"):
         return None
-    protection = _gaussian(plan)
+    protection = gaussian_of(plan)
     noise = IntegerNoise(request.share_sd, plan.query.honest_parties, MAX_VALUES)
     inclusion = max(map(protection.inclusion_of, request.party_rows))
     found = subsampled_rados(noise.mu(protection.squared), inclusion, request.epsilon, request.delta)
@@ -362,7 +312,7 @@ def _too_dear(request: PlanRequest, cost: Cost, figure: float) -> Cost:
 def _least_share(request: PlanRequest, epsilon: Fraction) -> int | None:
     """The share of a plan for an epsilon; None if it is not possible."""
     with contextlib.suppress(PlanError):
-        return _gaussian(planned(replace(request, share_sd=None, epsilon=epsilon))).share_sigma
+        return gaussian_of(planned(replace(request, share_sd=None, epsilon=epsilon))).share_sigma
     return None
 
 
@@ -476,16 +426,16 @@ def _tried(request: PlanRequest) -> Cost | None:
 
 def _warned(cost: Cost) -> Cost:
     """The cost with its alarm if the noise exceeds the signal, and with what was found to help."""
-    request, signal = cost.request, cost.signal
-    if signal is None or not signal.is_lost:
+    request, lost = cost.request, cost.signal
+    if lost is None or not lost.is_lost:
         return cost
 
-    def signal_of(changed: PlanRequest) -> Signal | None:
+    def signal(changed: PlanRequest) -> Signal | None:
         return bare_cost(changed).signal
 
     changes = (more_rows(request, MOST_PLANNED_ROWS), larger_epsilon(request), fewer_coordinates(request))
-    helps = [words for each in changes for words in first_that_helps(each, signal_of)]
+    helps = [words for each in changes for words in first_that_helps(each, signal)]
     if request.design in ("gaussian", "fixed-support") and request.epsilon is not None:
         instead = replace(request, design="moments", rados=None, support=None, fraction_bits=None)
-        helps += first_that_helps([("moments in place of rados", instead)], signal_of)
-    return replace(cost, warning=signal.warning(helps))
+        helps += first_that_helps([("moments in place of rados", instead)], signal)
+    return replace(cost, warning=lost.warning(helps))

@@ -39,10 +39,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
+from dpcore.accounting.protection import GaussianProtection
 from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
 from dpcore.numbers.decimals import least_decimal, lower_digits, upper_digits
+from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import LARGE_EPSILON
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.margin_weights import WEIGHT_BITS
+from learner.planning import Plan
+from learner.requests import HALF
+from wire.query import setting_of
 
 _SEPARABLE_HALF = 2
 """Points for each coordinate of which half of the labellings are linearly separable."""
@@ -152,6 +160,91 @@ def combined(answers: Sequence[Signal]) -> Signal:
         for ratios in ([each.noise_over_sampling for each in answers], [each.alarming for each in answers])
     )
     return replace(answers[0], noise_over_sampling=apart, together=together)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a design's plan.
+
+    share_sd: the standard deviation of a party's share (for a noised table, of a record's noise), in units of
+    2^-fraction_bits, for moments in the units of the sum it is added to. honest_parties: h. noise_sd: the standard
+    deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
+    product_noise_sd: on a sum of products, the larger of the two; only for moments. spread: the largest standard
+    deviation of a rado's coordinate over the draw of signatures; for moments that of a sum over sampling, sqrt(rows).
+    """
+
+    share_sd: int
+    honest_parties: int
+    fraction_bits: int
+    noise_sd: float
+    product_noise_sd: float | None
+    spread: float
+
+
+def noise_of(plan: Plan) -> Noise:
+    """The noise of a design that has Gaussian noise."""
+    query, bits, protection = plan.query, plan.query.encoding.fraction_bits, gaussian_of(plan)
+    rows, units = _rows(plan), float(protection.share_sigma)
+    if protection.is_shared:
+        units *= math.sqrt(query.max_parties)
+    products = None
+    if isinstance(query.kind, MomentsQuery):
+        noise_sd = math.ldexp(units, -bits) / query.kind.edge_multiplier
+        products = math.ldexp(units, -2 * bits) / SQUARE_WEIGHT
+        spread = math.sqrt(rows)
+    else:
+        assert isinstance(query.kind, RadosQuery), "designs are of rados and moments"
+        inclusion = float(query.kind.design.support or HALF)
+        spread = math.sqrt(rows * inclusion * (1 - inclusion))
+        # A rado has the noise of each party, or of each record in it.
+        noise_sd = math.ldexp(units, -bits) * (1.0 if protection.is_shared else math.sqrt(rows * inclusion))
+    honest = protection.shares(query.honest_parties)
+    return Noise(protection.share_sigma, honest, bits, noise_sd, products, spread)
+
+
+def signal_of(plan: Plan, noise: Noise) -> Signal:
+    """The noise of a design against its signal."""
+    protection, rows, d = gaussian_of(plan), _rows(plan), plan.query.d
+    if noise.product_noise_sd is not None:
+        return measured(plan, rows, plan.query.max_parties)[0]
+    if not protection.is_shared:
+        # All rados are of one table, whose noise of every row they share: more rados do not reduce it.
+        return Signal(math.ldexp(noise.share_sd, -noise.fraction_bits), rows, d)
+    signal = Signal(noise.noise_sd / noise.spread, protection.rados, protection.values // protection.rados, "rados")
+    # Of a protected column, the other coordinates of a rado have no noise.
+    return replace(signal, numbers="every value of the sensitive column") if protection.scope == "joint" else signal
+
+
+def gaussian_of(plan: Plan) -> GaussianProtection:
+    """The protection of a design that has Gaussian noise."""
+    protection = plan.query.kind.protection(setting_of(plan.query))
+    assert isinstance(protection, GaussianProtection), "a plan of these designs has Gaussian noise"
+    return protection
+
+
+def _rows(plan: Plan) -> int:
+    assert plan.party_rows is not None, "made-up parties state their rows"
+    return sum(plan.party_rows)
+
+
+def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
+    """The noise of a query against its signal (radofed.planning.signal), and its standard deviation.
+
+    Of all values the least: those of moments have noise of several sizes.
+    """
+    query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
+    d = query.d
+    if isinstance(kind, StatisticQuery):
+        noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
+        return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
+    if isinstance(kind, MomentsQuery):
+        return moments_signal(kind, d, bits, rows=rows, parties=parties)
+    assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
+    noise_sd = math.ldexp(kind.share_sigma * math.sqrt(parties), -(bits + WEIGHT_BITS))
+    clip = float(kind.clip)
+    largest = min(1.0, clip) if kind.basis is None else clip
+    spread = math.sqrt(rows)
+    return Signal(noise_sd / (largest * spread), rows, d, together=noise_sd * math.sqrt(d) / (clip * spread)), noise_sd
 
 
 def moments_signal(kind: MomentsQuery, d: int, fraction_bits: int, *, rows: int, parties: int) -> tuple[Signal, float]:
