@@ -36,6 +36,7 @@ from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SI
 from dpcore.records.schema import Schema
 from learner.planning import Plan
 from learner.requests import USUAL_RADOS, MomentsRequest, RadosRequest, clip_of, most_rados
+from radofed.planning.changes import fewer_coordinates, first_that_helps, larger_epsilon, more_rows
 from radofed.planning.cost import MOST_LOOKED_FOR, Cost, many_rados
 from radofed.planning.made_up import (
     SENSITIVE_COLUMN,
@@ -47,16 +48,7 @@ from radofed.planning.made_up import (
 )
 from radofed.planning.remedies import what_works
 from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest
-from radofed.planning.signal import (
-    Signal,
-    fewer_coordinates,
-    first_that_helps,
-    gaussian_of,
-    larger_epsilon,
-    more_rows,
-    noise_of,
-    signal_of,
-)
+from radofed.planning.signal import Signal, gaussian_of, noise_of, signal_of
 from radofed.planning.sizes import Sizes
 from wire.errors import WireError
 from wire.query import setting_of

@@ -9,12 +9,10 @@ from dpcore.accounting.dp_feat import last_that_fits
 from dpcore.numbers.decimals import up
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
+from radofed.planning.changes import fewer_coordinates, first_in, larger_delta
 from radofed.planning.cost import Cost, many_rados
 from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest
 
-# Of the deltas that are tried. A query states at most 63 bits, so none is below the first. One above the last would
-# allow records of most tables to be disclosed as a whole (dpcore.queries.statement).
-_EXPONENTS = (18, 15, 12, 10, 9, 8, 7, 6, 5)
 _HALF = Fraction(1, 2)
 # The number of rows that is named exceeds the least by at most one in so many.
 _STEPS = 20
@@ -35,9 +33,9 @@ def what_works(request: PlanRequest, tried: Tried) -> str | None:
     ways = [
         *_other_rados(request, tried, works),
         *_other_bits(request, works),
-        *_fewer_coordinates(request, works),
+        *(f"use at most {words}" for words in first_in(fewer_coordinates(request), works)),
         *_other_noise(request, works),
-        *_larger_delta(request, works),
+        *(f"choose {words}" for words in first_in(larger_delta(request), works)),
         *_more_rows(request, works),
     ]
     return ", or ".join(ways) or None
@@ -98,23 +96,6 @@ def _other_bits(request: PlanRequest, works: Works) -> Iterator[str]:
     fitting = next((bits for bits in range(most, -1, -1) if works(replace(request, fraction_bits=bits))), None)
     if fitting is not None:
         yield f"choose fraction_bits of {fitting}"
-
-
-def _larger_delta(request: PlanRequest, works: Works) -> Iterator[str]:
-    for exponent in _EXPONENTS:
-        delta = Fraction(1, 10**exponent)
-        if delta > request.delta and works(replace(request, delta=delta)):
-            yield f"choose a delta of 1e-{exponent}"
-            return
-
-
-def _fewer_coordinates(request: PlanRequest, works: Works) -> Iterator[str]:
-    if request.coordinates is not None and request.schema is None:
-        fewer = request.coordinates // 2
-        while fewer >= 2 and not works(replace(request, coordinates=fewer)):
-            fewer //= 2
-        if fewer >= 2:
-            yield f"use at most {fewer} coordinates"
 
 
 def _more_rows(request: PlanRequest, works: Works) -> Iterator[str]:

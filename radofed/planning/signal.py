@@ -34,10 +34,9 @@ such an answer cannot tell a signal from noise. For one statistic, k = 1, its er
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 from dpcore.accounting.protection import GaussianProtection
 from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
@@ -45,7 +44,6 @@ from dpcore.numbers.decimals import least_decimal, lower_digits, upper_digits
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.statement import LARGE_EPSILON
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.margin_weights import WEIGHT_BITS
 from learner.planning import Plan
@@ -266,68 +264,6 @@ def moments_signal(kind: MomentsQuery, d: int, fraction_bits: int, *, rows: int,
 
 def _worth(draws: int, noise_over_sampling: float) -> float:
     return draws / (1.0 + noise_over_sampling**2)
-
-
-P = TypeVar("P", bound=Any)
-
-
-def more_rows(request: P, most: int) -> Iterator[tuple[str, P]]:
-    """The request with twice the rows, four times and so on, up to `most` in total, each in words."""
-    factor = 2
-    while factor * sum(request.party_rows) <= most:
-        rows = tuple(factor * m for m in request.party_rows)
-        yield f"{factor:,} times the rows ({sum(rows):,})", replace(request, party_rows=rows)
-        factor *= 2
-
-
-def larger_epsilon(request: P) -> Iterator[tuple[str, P]]:
-    """The request with larger epsilons, from the next of 1, 2, 5, 10, ... up to `LARGE_EPSILON`, each in words."""
-    if request.epsilon is None:
-        return
-    power = math.floor(math.log10(request.epsilon))
-    for exponent in range(power, 2):
-        for digit in (1, 2, 5):
-            epsilon = digit * Fraction(10) ** exponent
-            if request.epsilon < epsilon <= Fraction(LARGE_EPSILON):
-                yield f"an epsilon of {float(epsilon):g}", replace(request, epsilon=epsilon)
-
-
-def fewer_coordinates(request: P) -> Iterator[tuple[str, P]]:
-    """The request with half of its coordinates, a quarter and so on, each in words; not if a schema has them."""
-    fewer = (request.coordinates or 0) // 2
-    while fewer >= 2 and request.schema is None:
-        yield f"{fewer} coordinates", replace(request, coordinates=fewer)
-        fewer //= 2
-
-
-def first_that_helps(changes: Iterable[tuple[str, P]], signal_of: Callable[[P], Signal | None]) -> list[str]:
-    """The words of the first change whose plan raises no alarm; empty if there is none.
-
-    A change helps if the one before it does: of more rows, larger epsilons and fewer coordinates.
-    """
-
-    def helps(changed: P) -> bool:
-        signal = signal_of(changed)
-        return signal is not None and not signal.is_lost
-
-    found = first_in(list(changes), helps)
-    return [] if found is None else [found]
-
-
-def first_in(changes: Sequence[tuple[str, P]], works: Callable[[P], bool]) -> str | None:
-    """The words of the first change that works; None if none was found.
-
-    If one works, so must those after it, except for far ones, such as more rows than a slot has room for.
-    """
-    below, above = -1, 0
-    while above < len(changes) and not works(changes[above][1]):
-        below, above = above, 2 * above + 1 if 2 * above + 1 < len(changes) else max(above + 1, len(changes) - 1)
-    if above >= len(changes):
-        return None
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (below, middle) if works(changes[middle][1]) else (middle, above)
-    return changes[above][0]
 
 
 def _count(worth: float) -> str:
