@@ -28,6 +28,7 @@ from dpcore.numbers.decimals import up, upper_digits
 from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.kind import QueryKind
+from dpcore.queries.norms import norm_bound_of
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import assumptions_of
 from dpcore.rados.schema_designs import dp_feat_design
@@ -43,8 +44,7 @@ from radofed.planning.made_up import (
     SENSITIVE_FEATURE,
     MadeUpFederation,
     cohort_terms,
-    made_up_schema,
-    protected_schema,
+    short_schema,
 )
 from radofed.planning.remedies import what_works
 from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest
@@ -158,9 +158,13 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest:
     }
     schema = request.schema or _schema(request)
     share, epsilon = request.share_sd, request.epsilon or (request.share_sd and _ANY_EPSILON)
+    norm_bound, clips = request.norm_bound, request.kind_name not in _SCOPES
+    if clips and norm_bound is None and request.schema is None:
+        # All coordinates except the bias count as real-valued.
+        norm_bound = norm_bound_of(real_features=schema.d - int(schema.bias), unit_features=0, bias=schema.bias)
     asked: RadosRequest | MomentsRequest
     if request.design == "moments":
-        terms |= {"epsilon": epsilon, "norm_bound": request.norm_bound, "edge_weight": request.edge_weight}
+        terms |= {"epsilon": epsilon, "norm_bound": norm_bound, "edge_weight": request.edge_weight}
         asked = MomentsRequest(schema, **terms) if share is None else _MomentsOfNoise(schema, share_sd=share, **terms)
     else:
         default = {"dp-feat": (SENSITIVE_FEATURE,), "joint": (SENSITIVE_COLUMN,)}
@@ -172,11 +176,11 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest:
             "rounded": request.rounded,
             "epsilon": epsilon,
             "epsilon_per_rado": request.epsilon_per_rado,
-            "norm_bound": request.norm_bound,
+            "norm_bound": norm_bound,
             "support": request.support,
         }
         asked = RadosRequest(schema, **terms) if share is None else _RadosOfNoise(schema, share_sd=share, **terms)
-    if request.kind_name not in _SCOPES:
+    if clips:
         try:
             clip_of(asked)
         except PlanError as error:  # a norm that is none for any plan
@@ -185,10 +189,10 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest:
 
 
 def _schema(request: PlanRequest) -> Schema:
-    """A made-up schema: of numbers, for designs that clip records, or with a coordinate to protect."""
-    if request.kind_name not in _SCOPES:
-        return made_up_schema(request.coordinates or 1, bias=request.bias)
-    return protected_schema(request.coordinates or 1, request.source)
+    """A made-up schema: for designs that clip records, or with a coordinate to protect."""
+    clips = request.kind_name not in _SCOPES
+    source = None if clips else request.source
+    return short_schema(request.coordinates or 1, source=source, bias=clips and request.bias)
 
 
 def _cost_of(request: PlanRequest, plan: Plan) -> Cost:

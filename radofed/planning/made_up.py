@@ -73,25 +73,28 @@ def made_up_schema(coordinates: int, *, bias: bool = True) -> Schema:
     reals = coordinates - int(bias)
     if reals < 1:
         raise ConfigurationError(f"{coordinates} coordinates leave no feature beside the bias: give at least 2")
-    return _schema(_reals(reals), bias=bias)
+    features = tuple(RealFeature(name=f"x{place}", lower=-1.0, upper=1.0) for place in range(1, reals + 1))
+    return _schema(features, bias=bias)
 
 
-def protected_schema(coordinates: int, source: str) -> Schema:
-    """A schema of so many coordinates, one of which is sensitive, or all of a category. source: the column's type."""
-    if source == "category":
-        values = tuple(map(str, range(coordinates)))
-        return _schema((CategoryFeature(name="sensitive", column=SENSITIVE_COLUMN, values=values),), bias=False)
-    name, column = SENSITIVE_FEATURE, SENSITIVE_COLUMN
-    first: Feature = (
-        RealFeature(name=name, column=column, lower=-1.0, upper=1.0)
-        if source == "numeric"
-        else BooleanFeature(name=name, column=column, true=("1",), false=("0",))
-    )
-    return _schema((first, *_reals(coordinates - 1)), bias=False)
+def short_schema(coordinates: int, *, source: str | None, bias: bool) -> Schema:
+    """A schema of so many coordinates in few bytes, for designs, whose figures depend on their number alone.
 
-
-def _reals(count: int) -> tuple[Feature, ...]:
-    return tuple(RealFeature(name=f"x{place}", lower=-1.0, upper=1.0) for place in range(1, count + 1))
+    source: the type of the sensitive column, a category of which has all coordinates; None without one. Raises
+    ConfigurationError if it has no feature.
+    """
+    name, column, others = SENSITIVE_FEATURE, SENSITIVE_COLUMN, coordinates - int(bias)
+    if others < 1:
+        raise ConfigurationError("one coordinate, the bias, leaves no feature: give more coordinates, or no bias")
+    features: list[Feature] = []
+    if source == "boolean":
+        features.append(BooleanFeature(name=name, column=column, true=("1",), false=("0",)))
+    elif source == "numeric":
+        features.append(RealFeature(name=name, column=column, lower=-1.0, upper=1.0))
+    if others > len(features):
+        values = tuple(map(str, range(others - len(features))))
+        features.append(CategoryFeature(name="x", column=column if source == "category" else "x", values=values))
+    return _schema(tuple(features), bias=bias)
 
 
 def _schema(features: tuple[Feature, ...], *, bias: bool) -> Schema:

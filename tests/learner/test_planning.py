@@ -15,7 +15,7 @@ from dpcore.paillier.packing import ciphertext_count
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
 from learner.keys import VALIDITY_S, LearnerKey
-from learner.requests import RadosRequest
+from learner.requests import MomentsRequest, RadosRequest
 from radofed.cli.entry_point import run
 from radofed.planning import PlanRequest, plan_cost
 from tests.learner.totals import REQUEST, SCHEMA, World
@@ -166,6 +166,14 @@ def test_the_query_that_is_sent_has_the_figures_of_rado_plan(setting, capsys, tm
     assert (found[told], found[f"{told}_if_others_collude"]) == figures
     assert (cost is None) is (name == "fixed-support")
     assert found["rados"] == query.kind.amounts.get("rados")
+
+
+def test_moments_of_too_many_coordinates_are_refused_with_what_fits(learner_key):
+    """A category of so many values is a schema of few bytes."""
+    many = CategoryFeature(name="x", values=tuple(map(str, range(24_000))))
+    request = MomentsRequest(replace(SCHEMA, features=(many,)), epsilon=Fraction(1))
+    with pytest.raises(PlanError, match="values are more than the 268435456 of one query: use fewer coordinates"):
+        World(learner_key, named(3)).plan(request)
 
 
 def test_rados_within_an_epsilon_are_as_many_as_the_smallest_party_can_charge(learner_key):
