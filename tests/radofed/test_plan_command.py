@@ -223,6 +223,28 @@ def test_sizes(capsys):
     assert "ask for at most" in many["suggestion"]
 
 
+def test_the_ciphertext_that_binds_the_total_counts(capsys):
+    """Four were planned, and five sent."""
+    found = data(capsys, "--design", "moments", "--party-rows", "1200,900,700,800", "--coordinates", "20",
+                 "--epsilon", "1")  # fmt: skip
+    assert (found["ciphertexts"], found["upload_bytes_per_party"]) == (5, 5 * 768)
+
+
+def test_a_delta_that_no_query_can_state_is_refused(capsys):
+    found = data(capsys, "--rows", "4000", "--parties", "4", "--rados", "10", "--delta", "1e-30")
+    assert (found["feasible"], found["epsilon"]) == (False, None)
+    assert found["reason"] == "a query states delta with at most 63 bits above and below the line"
+    assert "choose a delta of 1e-18" in found["suggestion"]
+
+
+def test_a_divided_draw_stays_within_an_epsilon_too(capsys):
+    found = data(capsys, "--rows", "4000", "--parties", "3", "--epsilon", "1", "--split", "exact")
+    assert (found["feasible"], found["rados"]) == (True, found["largest_rados"])
+    beyond = data(capsys, "--rows", "4000", "--parties", "3", "--epsilon", "1", "--split", "exact", "--rados",
+                  str(found["rados"] + 1))  # fmt: skip
+    assert not beyond["feasible"]
+
+
 def test_seconds_rest_on_what_was_measured():
     measured = json.loads((ROOT / "benchmarks/results/encryption.json").read_text())
     medians = {measure["what"]: measure["median"] for measure in measured["measures"]}
