@@ -199,7 +199,7 @@ class Killed(BaseException):
 def test_a_run_that_is_killed_anywhere_asks_once(setting, tmp_path, monkeypatch, place):
     journal = tmp_path / "journal"
 
-    def killed(*_given):
+    def killed(*_given, **_named):
         raise Killed
 
     with setting.session() as session:

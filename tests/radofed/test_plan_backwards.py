@@ -132,7 +132,7 @@ def test_no_smaller_epsilon_is_enough_although_more_is_asked_at_larger_ones(step
     [
         (("--design", "moments", *SIZES, "--worth", "40001"), "of 40,000; want less, or have more rows"),
         (("--design", "moments", *SIZES, "--worth", "0"), "give a positive one"),
-        (("--design", "moments", *SIZES, "--worth", "nan"), "is not a number: write digits with a point"),
+        (("--design", "moments", *SIZES, "--worth", "nan"), "'nan' is not a number"),
         (("--design", "moments", *SIZES, "--worth", "9", "--epsilon", "1"), "leave --epsilon and --share-sd out"),
         (("--design", "moments", *SIZES, "--worth", "9", "--share-sd", "9"), "leave --epsilon and --share-sd out"),
         (("--design", "plain", "--rados", "10", *SIZES, "--worth", "9"), "leave --worth out"),

@@ -13,8 +13,8 @@ from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.private_newton import PrivateNewton
 
 RUNS, RUNS_OF_ADDITIVE, TOLERANCE = 500, 100, 0.005
-LEAST_STATED = {"adult": 0.5}
-"""Share of coefficients and bands of columns that must be measurable: adult has many rare levels. 0.85 elsewhere."""
+LEAST_STATED = {"adult": 0.4}
+"""Share of coefficients and bands of columns that must be measurable: adult has many rare levels. 0.75 elsewhere."""
 
 
 @pytest.fixture(params=["adult", "cps1988", "surveys", "flchain"])
@@ -35,6 +35,6 @@ def test_what_is_stated_holds(population, estimator, runs):
     for sort, found in counted(rows, estimator, EPSILON, range(runs)).items():
         assert found.stated == 0.0 or found.hold >= 0.95 - TOLERANCE, sort
         if sort in ("coefficients", "bands: values", "bands: curve"):
-            assert found.stated >= LEAST_STATED.get(name, 0.85), sort
+            assert found.stated >= LEAST_STATED.get(name, 0.75), sort
         if sort == "coefficients of rare levels":
             assert found.stated < 0.5

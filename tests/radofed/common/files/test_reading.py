@@ -236,12 +236,13 @@ ALLOWED = {
     "loads": {
         "parties/approval/files.py",
         "radofed/common/files/reading.py",
+        "radofed/common/version.py",
         "dpcore/records/schema.py",
         "dpcore/records/toml_text.py",
         "parties/ledger/format.py",
         "radofed/common/options.py",
     },
-    "read_text": {"parties/approval/files.py"},
+    "read_text": {"parties/approval/files.py", "radofed/common/version.py"},
     "read_bytes": {"radofed/console/app.py"},
     "write_text": {"radofed/provision.py", "radofed/cli/schema.py", "radofed/cli/learner/models.py"},
 }
