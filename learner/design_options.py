@@ -7,6 +7,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import nearest
+from wire.query import PURPOSE_RULE, is_purpose
 
 JOINT = "dp-feat with joint"
 
@@ -106,8 +107,6 @@ def check_figures(figures: Mapping[str, Fraction | None]) -> None:
 
 def check_purpose(purpose: str) -> None:
     """Raise ConfigurationError if a text can be no purpose. Empty: there is none."""
-    from wire.query import PURPOSE_RULE, is_purpose  # noqa: PLC0415  (a plan needs no gRPC)
-
     if purpose and not is_purpose(purpose):
         raise ConfigurationError(f"{PURPOSE_RULE}: write it so, or leave it out")
 
