@@ -14,7 +14,7 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.decimals import rounded_up
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.base import QueryLimits
+from dpcore.queries.base import MAX_VALUES, QueryLimits
 from dpcore.queries.fraction_bits import fewest_ciphertexts
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.statement import cost_of_attempts
@@ -184,6 +184,7 @@ def plan_query(
     kind = request.kind(cohort_min - colluders, stated)
     _check_part(request, kind)
     _check_map(request, kind)
+    _check_length(kind, request.d)
     expires = created + request.expires_after_s
     key = PaillierKey.from_bytes(certificate.payload)
     limits, bits = QueryLimits(max_rows, max_parties, request.d), request.fraction_bits_for(kind)
@@ -263,6 +264,11 @@ def _check_map(request: Request, kind: QueryKind) -> None:
             f"{kind.name} takes no feature map, as its bound is about values of the schema's coordinates: ask moments, "
             "gaussian, fixed-support with an epsilon, statistics or gradients"
         )
+
+
+def _check_length(kind: QueryKind, d: int) -> None:
+    if (length := kind.length(d)) > MAX_VALUES:
+        raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {kind.fewer(MAX_VALUES, d)}")
 
 
 def _check_size(query: Query) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from dpcore.accounting.dp_feat import largest_rados
+from dpcore.accounting.dp_feat import MOST_RADOS, epsilon_for, largest_rados, last_that_fits
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
 from dpcore.accounting.protection import Setting
 from dpcore.errors import ConfigurationError, PlanError
@@ -213,15 +213,21 @@ class RadosRequest(Terms):
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> RadosQuery:
         """See `Terms`."""
+        design = self._design(party_rows)
         d, rados = self.d, self._number(party_rows)
         if rados > MAX_VALUES // d:
             raise PlanError(
                 f"{rados} rados of {d} coordinates exceed the limit of {MAX_VALUES} values per "
-                f"query; ask for at most {MAX_VALUES // d} rados"
+                f"query: ask for at most {MAX_VALUES // d} rados"
             )
-        kind = RadosQuery(rados, self._design(party_rows))
+        kind = RadosQuery(rados, design)
         if self.epsilon is None or not kind.design.is_calibrated:
             return kind
+        return self.calibrated(kind, honest_parties, party_rows)
+
+    def calibrated(self, kind: RadosQuery, honest_parties: int, party_rows: Sequence[int]) -> RadosQuery:
+        """The kind with the least noise for the request's epsilon. Raises PlanError."""
+        assert self.epsilon is not None, "noise is calibrated to an epsilon"
         return kind.calibrated(self.setting(honest_parties), party_rows, self.epsilon, self.delta)
 
     def _number(self, party_rows: Sequence[int]) -> int:
@@ -233,8 +239,11 @@ class RadosRequest(Terms):
             raise PlanError(
                 "no party's rows are known, so epsilon does not determine the rados; give rados, and no epsilon"
             )
-        most = rados_within(self.epsilon, self.delta, [party_rows], self.epsilon_per_rado, asked=self.rados)
-        return self.rados or min(most, USUAL_RADOS)
+        wanted = self.rados or USUAL_RADOS
+        most = rados_within(
+            self.epsilon, self.delta, [party_rows], self.epsilon_per_rado, asked=self.rados, most=wanted
+        )
+        return self.rados or most
 
     def _design(self, party_rows: Sequence[int]) -> Design:
         """The design for the schema, with the smallest possible noise if it will be calibrated to an epsilon."""
@@ -412,6 +421,33 @@ def clip_of(request: RadosRequest | MomentsRequest) -> Clip:
     return Clip(request.norm_bound or usual_norm(request.schema, request.feature_map), request.schema.bias)
 
 
+def most_rados(
+    party_rows: Sequence[int],
+    epsilon_per_rado: Fraction | None,
+    epsilon: Fraction,
+    delta: Fraction,
+    most: int = MOST_RADOS,
+) -> int:
+    """The most rados that cost at most `epsilon` for the learner alone, and that the smallest party can charge.
+
+    most: the limit of the search. A party charges its own figure, which has to be finite; this is looked at without
+    truncation only, where the smallest party's is the largest. Returns 0 if not even one rado fits.
+    """
+    n = largest_rados(party_rows, epsilon_per_rado, epsilon, delta, most)
+    fewest = min(party_rows)
+    if epsilon_per_rado is not None or _counts(fewest, n, delta):
+        return n
+    return last_that_fits(0, n, lambda fewer: _counts(fewest, fewer, delta))
+
+
+def _counts(rows: int, rados: int, delta: Fraction) -> bool:
+    """Whether the epsilon of `rados` rados over one party of `rows` rows is finite."""
+    try:
+        return rados == 0 or epsilon_for([rows], rados, None, delta).upper < math.inf
+    except PlanError:
+        return False
+
+
 def rados_within(
     epsilon: Fraction,
     delta: Fraction,
@@ -420,12 +456,14 @@ def rados_within(
     *,
     asked: int | None,
     fewest: int = 1,
+    most: int = MOST_RADOS,
 ) -> int:
     """The most dp-feat rados that stay within a total epsilon, for each of the pools (each a sequence of m_p).
 
-    asked: a requested number; fewest: the least useful number. Raises PlanError if the most is below either.
+    asked: a requested number; fewest: the least useful number; most: no more are looked for. Raises PlanError if fewer
+    than asked, or than the least useful number, stay within it.
     """
-    most = min(largest_rados(pool, epsilon_per_rado, float(epsilon), delta) for pool in pools)
+    most = min(most_rados(pool, epsilon_per_rado, epsilon, delta, most) for pool in pools)
     least = asked or fewest
     if most < least:
         fewer = f"ask for at most {most}, " if most >= fewest else ""

@@ -17,6 +17,7 @@ from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.predicates.notation import described
 from dpcore.predicates.ranges import in_words
+from dpcore.progress import Progress
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.records.computation import Computation
@@ -82,15 +83,16 @@ class StatisticQuery(QueryKind):
         return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
-        """This party's sums and its share of the noise: int64 (M,).
+        """This party's sums and its share of the noise: int64 (M,). Raises ShapeError as `sums`."""
+        exact = self.sums(records, fraction_bits, computation.progress)
+        return exact + self.noise.draw(len(exact), computation.random)
 
-        Raises ShapeError if the records have another feature map than the query.
-        """
+    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
+        """The contribution without noise. Raises ShapeError if the records have another feature map than the query."""
         if records.feature_map != self.feature_map:
             raise ShapeError("the records have another feature map than the query: map them by the query's")
         # Predicates are fastest on a single thread.
-        exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), computation.progress)
-        return exact + self.noise.draw(len(exact), computation.random)
+        return sums(self.predicates, self.schema, records, _checked(fraction_bits), progress)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sums over all records in real units: (M,)."""

@@ -5,7 +5,7 @@ in radofed.planning.asking and radofed.planning.asked_cost, which take longer to
 """
 
 from radofed.planning.cost import Cost
-from radofed.planning.planner import plan_cost
+from radofed.planning.designs import plan_cost
 from radofed.planning.request import PlannedDesign, PlanRequest, Source, Split, split_equally
 
 __all__ = ["Cost", "PlanRequest", "PlannedDesign", "Source", "Split", "plan_cost", "split_equally"]

@@ -7,12 +7,10 @@ from typing import Any
 
 from dpcore.accounting.composition import LARGEST_EPSILON
 from learner.estimators import class_of
-from radofed.planning.asking import AskRequest, made_up_schema
+from radofed.planning.asking import AskRequest
+from radofed.planning.changes import first_in, larger_delta, larger_epsilon, more_rows
+from radofed.planning.made_up import made_up_schema
 from radofed.planning.request import MOST_PLANNED_ROWS
-from radofed.planning.signal import first_in, larger_epsilon, more_rows
-
-# A query states at most 63 bits above and below the line.
-_DELTAS = tuple(Fraction(1, 10**exponent) for exponent in (18, 15, 12, 10, 9, 8, 7, 6, 5))
 
 Works = Callable[[AskRequest], bool]
 Change = tuple[str, AskRequest]
@@ -23,11 +21,12 @@ def what_can_be_asked(request: AskRequest, works: Works, tolerance: str | None) 
 
     works: plans a request, and says whether it is possible. tolerance: one that the rows keep, for statistics.
     """
-    ways = [first_in(list(changes), works) for changes in _changes(request, tolerance)]
+    ways = [words for changes in _changes(request, tolerance) for words in first_in(changes, works)]
     # Below the least that an option takes, nothing works, so these are tried in order.
     smaller = (_smaller_option(request, name) for name in request.options)
-    ways += [next((words for words, changed in changes if works(changed)), None) for changes in smaller]
-    return ", or ".join(words for words in ways if words is not None) or None
+    for changes in smaller:
+        ways += next(([words] for words, changed in changes if works(changed)), [])
+    return ", or ".join(ways) or None
 
 
 def _changes(request: AskRequest, tolerance: str | None) -> Iterator[Iterator[Change]]:
@@ -35,7 +34,7 @@ def _changes(request: AskRequest, tolerance: str | None) -> Iterator[Iterator[Ch
     yield _other_tolerance(request, tolerance)
     yield _without_guarantee(request)
     yield _other_epsilon(request)
-    yield _larger_delta(request)
+    yield ((f"choose {words}", changed) for words, changed in larger_delta(request))
     yield ((f"have {words}", changed) for words, changed in more_rows(request, MOST_PLANNED_ROWS))
     yield _fewer_coordinates(request)
 
@@ -63,12 +62,6 @@ def _other_epsilon(request: AskRequest) -> Iterator[Change]:
         yield f"allow an epsilon of {LARGEST_EPSILON:g}", replace(request, epsilon=Fraction(LARGEST_EPSILON))
     for words, changed in larger_epsilon(request):
         yield f"allow {words}", changed
-
-
-def _larger_delta(request: AskRequest) -> Iterator[Change]:
-    for delta in _DELTAS:
-        if request.delta and delta > request.delta:
-            yield f"choose a delta of {float(delta):g}", replace(request, delta=delta)
 
 
 def _fewer_coordinates(request: AskRequest) -> Iterator[Change]:

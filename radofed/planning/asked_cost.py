@@ -11,9 +11,10 @@ from dpcore.statistics.estimates import Estimates
 from learner.estimators import make_estimator
 from learner.federation import BudgetedOracle, Federation
 from radofed.planning.ask_remedies import what_can_be_asked
-from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties, measured
+from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties
+from radofed.planning.changes import first_that_helps, larger_epsilon, more_rows
 from radofed.planning.request import MOST_PLANNED_ROWS
-from radofed.planning.signal import AskedSignal, Signal, first_that_helps, larger_epsilon, more_rows, signal_of_all
+from radofed.planning.signal import AskedSignal, Signal, measured, signal_of_all
 from radofed.planning.sizes import seconds_of
 
 _LEAST_PARTIES = 2

@@ -8,45 +8,32 @@ stops early counts its whole budget in any case (BudgetedOracle.cost). What may 
 of a gradient after moments, and how many queries an estimator asks that may stop early.
 """
 
-import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS, PublicKey
-from dpcore.predicates.evaluation import sums
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.moments import MomentsQuery
+from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.queries.statement import PrivacyStatement, statement_for
-from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.features import CategoryFeature, Label, RealFeature, nearest
-from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.records.features import CategoryFeature, RealFeature, nearest
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES
-from learner.planning import Plan, plan_query
-from learner.requests import RadosRequest, Request
+from learner.planning import Plan
+from learner.requests import NoisyTerms, Request
+from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
 from radofed.planning.request import MOST_PLANNED_ROWS
-from radofed.planning.signal import Signal, moments_signal
+from radofed.planning.signal import Signal
 from radofed.planning.sizes import MEASURED_BITS
-from wire.envelopes import SigningKey
-from wire.features import USUAL_FEATURES
-from wire.query import PaillierKey, Query, setting_of
-from wire.roster import Member, Role, Roster, certificate_san
+from wire.query import Query, setting_of
 
-_FEDERATION, _LEARNER, _COORDINATOR = "plan", "learner", "coordinator"
-# All timestamps of a plan.
-_NOW_UNIX_S = 1_000_000_000
-_YEAR_S = 365 * 24 * 3600
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
 _MADE_UP_ROWS, _SEED = 512, 2015
 
@@ -114,20 +101,13 @@ class AskRequest:
     @property
     def terms(self) -> dict[str, Any]:
         """The options of each query that follow from `honest`."""
-        if self.honest is None:
-            return {}
-        parties = len(self.party_rows)
-        colluders = min(max(0, min(1, parties - 2)), parties - self.honest)
-        return {"colluders": colluders, "cohort_min": self.honest + colluders}
+        return cohort_terms(len(self.party_rows), self.honest)
 
 
-def made_up_schema(coordinates: int, *, bias: bool = True) -> Schema:
-    """A schema of so many coordinates, all real-valued but the bias. Raises ConfigurationError if it has no feature."""
-    reals = coordinates - int(bias)
-    if reals < 1:
-        raise ConfigurationError(f"{coordinates} coordinates leave no feature beside the bias: give at least 2")
-    features = tuple(RealFeature(name=f"x{place}", lower=-1.0, upper=1.0) for place in range(1, reals + 1))
-    return Schema(name="made-up", label=Label(column="y", positive=("1",)), features=features, bias=bias)
+class _Summed(Protocol):
+    """The kinds of queries that a budget has: sums over records, and noise."""
+
+    def sums(self, records: Records, fraction_bits: int) -> NDArray[np.int64]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,19 +131,7 @@ class PlannedParties:
     def __init__(self, request: AskRequest) -> None:
         self._request, self.plans, self.parts = request, list[Plan](), list[Fraction]()
         self._part_of: dict[bytes, Fraction] = {}
-        key = SigningKey.generate(_FEDERATION)
-        # It encrypts nothing, and has the size of a real one.
-        public = PublicKey((1 << (request.key_bits - 1)) | 1)
-        self._certificate = PaillierKey(_LEARNER, public, _NOW_UNIX_S, _NOW_UNIX_S + _YEAR_S).sign(key)
-        self._names = [f"party-{number:05d}" for number in range(1, len(request.party_rows) + 1)]
-        members = [
-            Member(Role.COORDINATOR, _COORDINATOR, b"", certificate_san(_FEDERATION, Role.COORDINATOR, _COORDINATOR)),
-            Member(Role.LEARNER, _LEARNER, key.public_bytes, certificate_san(_FEDERATION, Role.LEARNER, _LEARNER)),
-        ]
-        for name, rows in zip(self._names, request.party_rows, strict=True):
-            own = hashlib.sha256(name.encode()).digest()  # signs nothing, and differs from the others'
-            members.append(Member(Role.PARTY, name, own, certificate_san(_FEDERATION, Role.PARTY, name), rows))
-        self._roster = Roster(_FEDERATION, 1, _NOW_UNIX_S, tuple(members))
+        self._federation = MadeUpFederation(request.party_rows, request.key_bits)
 
     @cached_property
     def _records(self) -> Records:
@@ -181,17 +149,8 @@ class PlannedParties:
 
     def plan(self, request: Request) -> Plan:
         """The plan of a request, with the features of this version's nodes; see `learner.federation.AnswerSource`."""
-        planned = plan_query(
-            request,
-            roster=self._roster,
-            asked=self._roster.parties,
-            learner=_LEARNER,
-            certificate=self._certificate,
-            now_unix_s=_NOW_UNIX_S,
-            features=USUAL_FEATURES,
-            stated_rows=dict(zip(self._names, self._request.party_rows, strict=True)),
-        )
-        assert not isinstance(request, RadosRequest), "a budget has three kinds of queries"
+        planned = self._federation.plan(request)
+        assert isinstance(request, NoisyTerms), "a budget has three kinds of queries"
         self._part_of[planned.query_id] = request.part
         return planned
 
@@ -200,17 +159,13 @@ class PlannedParties:
         self.plans.append(plan)
         self.parts.append(self._part_of[plan.query_id])
         query = plan.query
-        kind, bits = query.kind, query.encoding.fraction_bits
-        if isinstance(kind, StatisticQuery):
-            total = sums(kind.predicates, query.schema, query.seen(self._records), bits)
-        else:
-            assert isinstance(kind, MomentsQuery | GradientQuery), "a budget has three kinds of queries"
-            total = kind.sums(query.seen(self._records), bits)
+        kind = query.kind
+        total = cast("_Summed", kind).sums(query.seen(self._records), query.encoding.fraction_bits)
         scaled = np.rint(total * (self.rows / self._records.rows)).astype(np.int64)
         return _Answer(
             query,
             scaled.reshape(kind.shape(query.d)),
-            dict(zip(self._names, self._request.party_rows, strict=True)),
+            self._federation.party_rows,
             plan.query_id,
             statement_for(kind, self._request.party_rows, query.delta, schema=query.schema, setting=setting_of(query)),
         )
@@ -266,23 +221,3 @@ class PlannedAnswer:
             query.encoding.slot_bits,
             query.encoding.fraction_bits,
         )
-
-
-def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
-    """The noise of a query against its signal (radofed.planning.signal), and its standard deviation.
-
-    Of all values the least: those of moments have noise of several sizes.
-    """
-    query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
-    d = query.d
-    if isinstance(kind, StatisticQuery):
-        noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
-        return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
-    if isinstance(kind, MomentsQuery):
-        return moments_signal(kind, d, bits, rows=rows, parties=parties)
-    assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
-    noise_sd = math.ldexp(kind.share_sigma * math.sqrt(parties), -(bits + WEIGHT_BITS))
-    clip = float(kind.clip)
-    largest = min(1.0, clip) if kind.basis is None else clip
-    spread = math.sqrt(rows)
-    return Signal(noise_sd / (largest * spread), rows, d, together=noise_sd * math.sqrt(d) / (clip * spread)), noise_sd

@@ -7,9 +7,8 @@ from typing import Any
 
 from dpcore.accounting.protection import Scope
 from dpcore.numbers.decimals import up, upper_digits
-from radofed.planning.limits import MOST_LOOKED_FOR
 from radofed.planning.request import PlanRequest
-from radofed.planning.signal import Signal
+from radofed.planning.signal import Noise, Signal
 from radofed.planning.sizes import Sizes
 
 _UNITS: dict[Scope, str] = {
@@ -25,27 +24,11 @@ _PROTECTED = {
 }
 
 
+MOST_LOOKED_FOR = 100_000
+"""The most rados that are looked for: more take seconds to count, and few queries have so many."""
+
 # Smaller probabilities are not printed.
 _WORTH_SAYING = 1e-30
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The noise of a plan.
-
-    share_sd: the standard deviation of a party's share (for a noised table, of a record's noise), in units of
-    2^-fraction_bits, for moments in the units of the sum it is added to. honest_parties: h. noise_sd: the standard
-    deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
-    product_noise_sd: on a sum of products, the larger of the two; only for moments. spread: the largest standard
-    deviation of a rado's coordinate over the draw of signatures; for moments that of a sum over sampling, sqrt(rows).
-    """
-
-    share_sd: int
-    honest_parties: int
-    fraction_bits: int
-    noise_sd: float
-    product_noise_sd: float | None
-    spread: float
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from radofed.common.files.schemas import load_schema
 from radofed.common.options import exact, exact_or_none, named_options
 from radofed.planning.backwards import MOST, smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost
-from radofed.planning.planner import bare_cost, plan_cost
+from radofed.planning.designs import bare_cost, plan_cost
 from radofed.planning.request import PlanRequest, split_equally
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def _design(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ..
 
 
 def _asking(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ...]) -> "AskRequest":
-    from radofed.planning.asking import AskRequest, made_up_schema
+    from radofed.planning.asking import AskRequest
+    from radofed.planning.made_up import made_up_schema
 
     if schema is None:
         if given["coordinates"] is None or given["statistic"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from radofed.common.pictures import check_picture, write_picture
 from radofed.planning.cost import Cost
-from radofed.planning.planner import bare_cost
+from radofed.planning.designs import bare_cost
 from radofed.planning.request import PlanRequest
 
 # Points of a curve.

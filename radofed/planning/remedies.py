@@ -5,49 +5,64 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpcore.accounting.composition import LARGEST_EPSILON
+from dpcore.accounting.dp_feat import last_that_fits
+from dpcore.numbers.decimals import up
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
-from dpcore.queries.base import MAX_VALUES
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
+from radofed.planning.changes import fewer_coordinates, first_in, larger_delta
+from radofed.planning.cost import Cost, many_rados
 from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest
 
-# Of the deltas that are tried. A query states at most 63 bits, so none is below the first. One above the last would
-# allow records of most tables to be disclosed as a whole (dpcore.queries.statement).
-_EXPONENTS = (18, 15, 12, 10, 9, 8, 7, 6, 5)
 _HALF = Fraction(1, 2)
 # The number of rows that is named exceeds the least by at most one in so many.
 _STEPS = 20
 
-Works = Callable[[PlanRequest], bool]
+Tried = Callable[[PlanRequest], Cost | None]
 
 
-def what_works(request: PlanRequest, works: Works) -> str | None:
+def what_works(request: PlanRequest, tried: Tried) -> str | None:
     """Any changes that make the request possible, in words, joined by ", or "; None if none was found.
 
-    works: plans a request, and says whether it is possible. Every change is tried before it is named, with its new
-    value, such as "choose fraction_bits of 16".
+    tried: the cost of a request that is possible, None for another. Every change is tried before it is named, with its
+    new value, such as "choose fraction_bits of 16".
     """
-    ways = [*_packing(request, works), *_other_noise(request, works), *_counting(request, works)]
+
+    def works(changed: PlanRequest) -> bool:
+        return tried(changed) is not None
+
+    ways = [
+        *_other_rados(request, tried, works),
+        *_other_bits(request, works),
+        *(f"use at most {words}" for words in first_in(fewer_coordinates(request), works)),
+        *_other_noise(request, works),
+        *(f"choose {words}" for words in first_in(larger_delta(request), works)),
+        *_more_rows(request, works),
+    ]
     return ", or ".join(ways) or None
 
 
-def what_packs(request: PlanRequest, works: Works) -> str | None:
-    """Those of them that make values fewer or smaller."""
-    return ", or ".join(_packing(request, works)) or None
+Works = Callable[[PlanRequest], bool]
 
 
-def what_counts(request: PlanRequest, works: Works) -> str | None:
-    """Those of them that make the privacy of counts finite: more rows, or a larger delta."""
-    return ", or ".join(_counting(request, works)) or None
+def _other_rados(request: PlanRequest, tried: Tried, works: Works) -> Iterator[str]:
+    if request.rados is None:
+        return
+    fewer = _fewer_rados(request, works)
+    if fewer:
+        yield f"ask for at most {many_rados(fewer)}"
+    if request.epsilon_per_rado is None:
+        return
+    free = replace(request, epsilon_per_rado=None)
+    cost = tried(free)
+    if cost is not None and cost.epsilon is not None:
+        yield f"draw without truncation, at an epsilon of {up(cost.epsilon)}"
+    elif fewer := _fewer_rados(free, works):
+        yield f"ask for at most {many_rados(fewer)} without truncation"
 
 
-def _packing(request: PlanRequest, works: Works) -> Iterator[str]:
-    yield from _other_bits(request, works)
-    yield from _smaller(request, works)
-
-
-def _counting(request: PlanRequest, works: Works) -> Iterator[str]:
-    yield from _larger_delta(request, works)
-    yield from _more_rows(request, works)
+def _fewer_rados(request: PlanRequest, works: Works) -> int:
+    """The most rados, below the request's, that are possible: fewer never cost more. 0 if there is none."""
+    return last_that_fits(0, request.n, lambda n: works(replace(request, rados=n)))
 
 
 def _other_noise(request: PlanRequest, works: Works) -> Iterator[str]:
@@ -81,27 +96,6 @@ def _other_bits(request: PlanRequest, works: Works) -> Iterator[str]:
     fitting = next((bits for bits in range(most, -1, -1) if works(replace(request, fraction_bits=bits))), None)
     if fitting is not None:
         yield f"choose fraction_bits of {fitting}"
-
-
-def _larger_delta(request: PlanRequest, works: Works) -> Iterator[str]:
-    for exponent in _EXPONENTS:
-        delta = Fraction(1, 10**exponent)
-        if delta > request.delta and works(replace(request, delta=delta)):
-            yield f"choose a delta of 1e-{exponent}"
-            return
-
-
-def _smaller(request: PlanRequest, works: Works) -> Iterator[str]:
-    if request.rados is not None and request.coordinates is not None:
-        fitting = MAX_VALUES // request.coordinates
-        if 1 <= fitting < request.rados and works(replace(request, rados=fitting)):
-            yield f"ask for at most {fitting} rados"
-    if request.coordinates is not None and request.schema is None:
-        fewer = request.coordinates // 2
-        while fewer >= 2 and not works(replace(request, coordinates=fewer)):
-            fewer //= 2
-        if fewer >= 2:
-            yield f"use at most {fewer} coordinates"
 
 
 def _more_rows(request: PlanRequest, works: Works) -> Iterator[str]:

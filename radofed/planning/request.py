@@ -10,10 +10,9 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.queries.base import MAX_PARTIES
-from dpcore.queries.norms import usual_norm
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number, taken_options
+from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number
 from radofed.planning.sizes import MEASURED_BITS
 
 PlannedDesign = Literal["dp-feat", "plain", "fixed-support", "gaussian", "moments"]
@@ -82,17 +81,11 @@ class PlanRequest:
         for name in _OF_THE_SCHEMA:
             if name in options and options[name] != cls.__dataclass_fields__[name].default:
                 raise ConfigurationError(f"the schema determines {name}: leave it out, or plan without the schema")
-        takes = taken_options(options["design"], joint=bool(options.get("joint")))
         feature_map: FeatureMap | None = options.get("feature_map")
-        derived: dict[str, Any] = {"coordinates": schema.d}
         if feature_map is not None:
             feature_map.check(schema)
-            derived["coordinates"] = feature_map.d
-        if "bias" in takes:
-            derived["bias"] = schema.bias
-        if "norm_bound" in takes and options.get("norm_bound") is None:
-            derived["norm_bound"] = usual_norm(schema, feature_map)
-        return cls(**{**options, **derived}, schema=schema)
+        d = schema.d if feature_map is None else feature_map.d
+        return cls(**{**options, "coordinates": d}, schema=schema)
 
     def __post_init__(self) -> None:
         for name, known in (("split", Split), ("source", Source)):
@@ -176,7 +169,7 @@ class PlanRequest:
     @property
     def words(self) -> str:
         """The design in words."""
-        return _words(self.kind_name)
+        return "joint dp-feat" if self.joint else self.design
 
     @cached_property
     def rows(self) -> int:
@@ -193,19 +186,6 @@ class PlanRequest:
         """The number of rados, for a design that has them."""
         assert self.rados is not None
         return self.rados
-
-    @property
-    def honest_parties(self) -> int:
-        """`honest`; by default the parties of the default plan's smallest cohort that are not assumed to collude."""
-        if self.honest is not None:
-            return self.honest
-        parties = len(self.party_rows)
-        colluders = max(0, min(1, parties - 2))
-        return max(1, min(parties, max(colluders + 2, parties - 1)) - colluders)
-
-
-def _words(kind_name: str) -> str:
-    return "joint dp-feat" if kind_name == "joint" else kind_name
 
 
 def split_equally(rows: int, parties: int) -> tuple[int, ...]:

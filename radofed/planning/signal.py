@@ -34,15 +34,21 @@ such an answer cannot tell a signal from noise. For one statistic, k = 1, its er
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
+from dpcore.accounting.protection import GaussianProtection
 from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
 from dpcore.numbers.decimals import least_decimal, lower_digits, upper_digits
+from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.statement import LARGE_EPSILON
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.margin_weights import WEIGHT_BITS
+from learner.planning import Plan
+from learner.requests import HALF
+from wire.query import setting_of
 
 _SEPARABLE_HALF = 2
 """Points for each coordinate of which half of the labellings are linearly separable."""
@@ -154,6 +160,91 @@ def combined(answers: Sequence[Signal]) -> Signal:
     return replace(answers[0], noise_over_sampling=apart, together=together)
 
 
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a design's plan.
+
+    share_sd: the standard deviation of a party's share (for a noised table, of a record's noise), in units of
+    2^-fraction_bits, for moments in the units of the sum it is added to. honest_parties: h. noise_sd: the standard
+    deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
+    product_noise_sd: on a sum of products, the larger of the two; only for moments. spread: the largest standard
+    deviation of a rado's coordinate over the draw of signatures; for moments that of a sum over sampling, sqrt(rows).
+    """
+
+    share_sd: int
+    honest_parties: int
+    fraction_bits: int
+    noise_sd: float
+    product_noise_sd: float | None
+    spread: float
+
+
+def noise_of(plan: Plan) -> Noise:
+    """The noise of a design that has Gaussian noise."""
+    query, bits, protection = plan.query, plan.query.encoding.fraction_bits, gaussian_of(plan)
+    rows, units = _rows(plan), float(protection.share_sigma)
+    if protection.is_shared:
+        units *= math.sqrt(query.max_parties)
+    products = None
+    if isinstance(query.kind, MomentsQuery):
+        noise_sd = math.ldexp(units, -bits) / query.kind.edge_multiplier
+        products = math.ldexp(units, -2 * bits) / SQUARE_WEIGHT
+        spread = math.sqrt(rows)
+    else:
+        assert isinstance(query.kind, RadosQuery), "designs are of rados and moments"
+        inclusion = float(query.kind.design.support or HALF)
+        spread = math.sqrt(rows * inclusion * (1 - inclusion))
+        # A rado has the noise of each party, or of each record in it.
+        noise_sd = math.ldexp(units, -bits) * (1.0 if protection.is_shared else math.sqrt(rows * inclusion))
+    honest = protection.shares(query.honest_parties)
+    return Noise(protection.share_sigma, honest, bits, noise_sd, products, spread)
+
+
+def signal_of(plan: Plan, noise: Noise) -> Signal:
+    """The noise of a design against its signal."""
+    protection, rows, d = gaussian_of(plan), _rows(plan), plan.query.d
+    if noise.product_noise_sd is not None:
+        return measured(plan, rows, plan.query.max_parties)[0]
+    if not protection.is_shared:
+        # All rados are of one table, whose noise of every row they share: more rados do not reduce it.
+        return Signal(math.ldexp(noise.share_sd, -noise.fraction_bits), rows, d)
+    signal = Signal(noise.noise_sd / noise.spread, protection.rados, protection.values // protection.rados, "rados")
+    # Of a protected column, the other coordinates of a rado have no noise.
+    return replace(signal, numbers="every value of the sensitive column") if protection.scope == "joint" else signal
+
+
+def gaussian_of(plan: Plan) -> GaussianProtection:
+    """The protection of a design that has Gaussian noise."""
+    protection = plan.query.kind.protection(setting_of(plan.query))
+    assert isinstance(protection, GaussianProtection), "a plan of these designs has Gaussian noise"
+    return protection
+
+
+def _rows(plan: Plan) -> int:
+    assert plan.party_rows is not None, "made-up parties state their rows"
+    return sum(plan.party_rows)
+
+
+def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
+    """The noise of a query against its signal (radofed.planning.signal), and its standard deviation.
+
+    Of all values the least: those of moments have noise of several sizes.
+    """
+    query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
+    d = query.d
+    if isinstance(kind, StatisticQuery):
+        noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
+        return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
+    if isinstance(kind, MomentsQuery):
+        return moments_signal(kind, d, bits, rows=rows, parties=parties)
+    assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
+    noise_sd = math.ldexp(kind.share_sigma * math.sqrt(parties), -(bits + WEIGHT_BITS))
+    clip = float(kind.clip)
+    largest = min(1.0, clip) if kind.basis is None else clip
+    spread = math.sqrt(rows)
+    return Signal(noise_sd / (largest * spread), rows, d, together=noise_sd * math.sqrt(d) / (clip * spread)), noise_sd
+
+
 def moments_signal(kind: MomentsQuery, d: int, fraction_bits: int, *, rows: int, parties: int) -> tuple[Signal, float]:
     """That of moments, and the least standard deviation of all parties' noise on a released number.
 
@@ -173,68 +264,6 @@ def moments_signal(kind: MomentsQuery, d: int, fraction_bits: int, *, rows: int,
 
 def _worth(draws: int, noise_over_sampling: float) -> float:
     return draws / (1.0 + noise_over_sampling**2)
-
-
-P = TypeVar("P", bound=Any)
-
-
-def more_rows(request: P, most: int) -> Iterator[tuple[str, P]]:
-    """The request with twice the rows, four times and so on, up to `most` in total, each in words."""
-    factor = 2
-    while factor * sum(request.party_rows) <= most:
-        rows = tuple(factor * m for m in request.party_rows)
-        yield f"{factor:,} times the rows ({sum(rows):,})", replace(request, party_rows=rows)
-        factor *= 2
-
-
-def larger_epsilon(request: P) -> Iterator[tuple[str, P]]:
-    """The request with larger epsilons, from the next of 1, 2, 5, 10, ... up to `LARGE_EPSILON`, each in words."""
-    if request.epsilon is None:
-        return
-    power = math.floor(math.log10(request.epsilon))
-    for exponent in range(power, 2):
-        for digit in (1, 2, 5):
-            epsilon = digit * Fraction(10) ** exponent
-            if request.epsilon < epsilon <= Fraction(LARGE_EPSILON):
-                yield f"an epsilon of {float(epsilon):g}", replace(request, epsilon=epsilon)
-
-
-def fewer_coordinates(request: P) -> Iterator[tuple[str, P]]:
-    """The request with half of its coordinates, a quarter and so on, each in words; not if a schema has them."""
-    fewer = (request.coordinates or 0) // 2
-    while fewer >= 2 and request.schema is None:
-        yield f"{fewer} coordinates", replace(request, coordinates=fewer)
-        fewer //= 2
-
-
-def first_that_helps(changes: Iterable[tuple[str, P]], signal_of: Callable[[P], Signal | None]) -> list[str]:
-    """The words of the first change whose plan raises no alarm; empty if there is none.
-
-    A change helps if the one before it does: of more rows, larger epsilons and fewer coordinates.
-    """
-
-    def helps(changed: P) -> bool:
-        signal = signal_of(changed)
-        return signal is not None and not signal.is_lost
-
-    found = first_in(list(changes), helps)
-    return [] if found is None else [found]
-
-
-def first_in(changes: Sequence[tuple[str, P]], works: Callable[[P], bool]) -> str | None:
-    """The words of the first change that works; None if none was found.
-
-    If one works, so must those after it, except for far ones, such as more rows than a slot has room for.
-    """
-    below, above = -1, 0
-    while above < len(changes) and not works(changes[above][1]):
-        below, above = above, 2 * above + 1 if 2 * above + 1 < len(changes) else max(above + 1, len(changes) - 1)
-    if above >= len(changes):
-        return None
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (below, middle) if works(changes[middle][1]) else (middle, above)
-    return changes[above][0]
 
 
 def _count(worth: float) -> str:

@@ -1,4 +1,4 @@
-"""The bytes of a query, and an estimate of its seconds.
+"""The bytes of a planned query, and an estimate of its seconds.
 
 The estimate scales the measured time of one ciphertext on two cores, under a 3072-bit key with 62 values to a
 ciphertext (medians in benchmarks/results/encryption.json): exponentiations with the cube of the key's bits, products
@@ -6,13 +6,9 @@ with their square. It leaves out the draw and the sums of rados, and the network
 """
 
 from dataclasses import dataclass
+from typing import Self
 
-from dpcore.errors import PlanError
-from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import MAX_VALUES, QueryLimits
-from dpcore.queries.fraction_bits import FractionBits, fewest_ciphertexts
-from dpcore.queries.kind import QueryKind
-from learner.requests import GROWTH
+from learner.planning import Plan
 
 # Seconds for one ciphertext, and for the table that a party builds once for each query.
 MEASURED_BITS = 3072
@@ -37,24 +33,12 @@ class Sizes:
     fraction_bits: int
     estimated_seconds: float
 
-
-def sizes_of(kind: QueryKind, limits: QueryLimits, bits: FractionBits, key_bits: int) -> Sizes:
-    """The sizes of a query of this kind.
-
-    limits: the present rows; as in a learner's query, the slots have room for tables that grow. bits: the choices of
-    fraction bits. Raises PlanError if a query may not have as many values, SlotOverflowError if its sums do not fit a
-    slot.
-    """
-    length = kind.length(limits.d)
-    if length > MAX_VALUES:
-        remedy = kind.fewer(MAX_VALUES, limits.d)
-        raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {remedy}")
-    planned = QueryLimits(GROWTH * limits.rows, limits.parties, limits.d)
-    encoding = fewest_ciphertexts(kind, planned, bits, key_bits)
-    ciphertexts = ciphertext_count(length, encoding, key_bits)
-    seconds = seconds_of(ciphertexts, limits.parties, key_bits)
-    upload_bytes = ciphertexts * 2 * -(-key_bits // 8)
-    return Sizes(ciphertexts, upload_bytes, encoding.slot_bits, encoding.fraction_bits, seconds)
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Those of a query's plan."""
+        encoding, ciphertexts = plan.query.encoding, plan.ciphertexts
+        seconds = seconds_of(ciphertexts, plan.query.max_parties, plan.public_key.bits)
+        return cls(ciphertexts, plan.upload_bytes_per_party, encoding.slot_bits, encoding.fraction_bits, seconds)
 
 
 def seconds_of(ciphertexts: int, parties: int, key_bits: int) -> float:

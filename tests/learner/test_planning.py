@@ -1,3 +1,4 @@
+import json
 import re
 import time
 from dataclasses import replace
@@ -10,14 +11,17 @@ from hypothesis import strategies as st
 from dpcore.accounting.dp_feat import account
 from dpcore.errors import ConfigurationError, PlanError, SchemaError, SlotOverflowError
 from dpcore.numbers.fixed_point import check_fits
+from dpcore.paillier.packing import ciphertext_count
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
 from learner.keys import VALIDITY_S, LearnerKey
-from learner.requests import RadosRequest
+from learner.requests import MomentsRequest, RadosRequest
+from radofed.cli.entry_point import run
 from radofed.planning import PlanRequest, plan_cost
 from tests.learner.totals import REQUEST, SCHEMA, World
 from wire.envelopes import Kind
-from wire.query import open_query
+from wire.features import USUAL_FEATURES
+from wire.query import PaillierKey, Query, open_query, setting_of
 
 PLAIN = RadosRequest(schema=SCHEMA, rados=40)
 
@@ -102,7 +106,7 @@ def test_a_session_chooses_the_bits_that_rado_plan_names(learner_key, rows, rado
     """Fewer than 16 bits if that saves ciphertexts, else 16, or the requested number."""
     request = replace(PLAIN, rados=rados, fraction_bits=bits)
     world = World(learner_key, named(4, rows))
-    plan = world.plan(request, stated_rows=world.rows)
+    plan = world.plan(request, USUAL_FEATURES, stated_rows=world.rows)
     encoding = plan.query.encoding
     sizes = plan_cost(
         PlanRequest(
@@ -118,9 +122,69 @@ def test_a_session_chooses_the_bits_that_rado_plan_names(learner_key, rows, rado
     assert sizes.ciphertexts == plan.ciphertexts
     words = f"slots of {encoding.slot_bits} bits, values with {encoding.fraction_bits} fraction bits"
     assert words in plan.sentences()[1]
-    usual = world.plan(replace(request, fraction_bits=16), stated_rows=world.rows)
+    usual = world.plan(replace(request, fraction_bits=16), USUAL_FEATURES, stated_rows=world.rows)
     assert encoding.fraction_bits == bits if bits else (encoding.fraction_bits < 16) is fewer
     assert (plan.ciphertexts < usual.ciphertexts) is fewer
+
+
+SENT = {
+    "plain": ("--rados", "40"),
+    "dp-feat": ("--rados", "40", "--sensitive", "smoker"),
+    "dp-feat, within an epsilon": ("--epsilon", "1", "--sensitive", "smoker"),
+    "dp-feat, truncated": ("--rados", "4", "--sensitive", "smoker", "--epsilon-per-rado", "4"),
+    "dp-feat, joint": ("--rados", "40", "--sensitive", "smoker", "--joint", "--epsilon", "1"),
+    "fixed-support": ("--rados", "40"),
+    "fixed-support, noised": ("--rados", "40", "--epsilon", "1"),
+    "gaussian": ("--rados", "40", "--epsilon", "1", "--support", "1/4"),
+    "moments": ("--epsilon", "1"),
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_the_query_that_is_sent_has_the_figures_of_rado_plan(setting, capsys, tmp_path, name):
+    file = tmp_path / "schema.toml"
+    file.write_text(SCHEMA.to_toml())
+    options = ("--schema", str(file), "--design", name.partition(",")[0], *SENT[name])
+    asks = ("learner", "query", "--config", str(setting.config_file))
+    # From its answer on it is known how many rows the parties have, as a plan knows it.
+    assert run([*asks, "--schema", str(file), "--design", "plain", "--rados", "1"]) == 0
+    assert run([*asks, *options]) == 0
+    query = Query.from_bytes(setting.stub.submitted[-1].payload)
+    capsys.readouterr()
+    key = PaillierKey.from_bytes(query.paillier_key.payload).public_key
+    rows = tuple(setting.rows.values())
+    planned = ("plan", *options, "--party-rows", ",".join(map(str, rows)), "--key-bits", str(key.bits))
+    assert run([*planned, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    # One ciphertext more binds the total to its query.
+    ciphertexts = ciphertext_count(query.length, query.encoding, key.bits) + 1
+    assert (found["ciphertexts"], found["upload_bytes_per_party"]) == (ciphertexts, ciphertexts * key.ciphertext_bytes)
+    assert (found["slot_bits"], found["fraction_bits"]) == (query.encoding.slot_bits, query.encoding.fraction_bits)
+    cost = query.kind.protection(setting_of(query)).cost(rows, query.delta)
+    told = "marginal_epsilon" if name == "plain" else "epsilon"
+    figures = (None, None) if cost is None else (cost.epsilon, cost.epsilon_if_others_collude)
+    assert (found[told], found[f"{told}_if_others_collude"]) == figures
+    assert (cost is None) is (name == "fixed-support")
+    assert found["rados"] == query.kind.amounts.get("rados")
+
+
+def test_moments_of_too_many_coordinates_are_refused_with_what_fits(learner_key):
+    """A category of so many values is a schema of few bytes."""
+    many = CategoryFeature(name="x", values=tuple(map(str, range(24_000))))
+    request = MomentsRequest(replace(SCHEMA, features=(many,)), epsilon=Fraction(1))
+    with pytest.raises(PlanError, match="values are more than the 268435456 of one query: use fewer coordinates"):
+        World(learner_key, named(3)).plan(request)
+
+
+def test_rados_within_an_epsilon_are_as_many_as_the_smallest_party_can_charge(learner_key):
+    """A pool of 3000 rows would allow more than a party of 22 has a figure for, which refused the query."""
+    request = replace(PLAIN, design="dp-feat", sensitive="smoker", rados=None, epsilon=Fraction(2))
+    world = World(learner_key, {"ada": 22, "bo": 2978})
+    plan = world.plan(request, stated_rows=world.rows)
+    assert 0 < plan.query.kind.rados < 1000
+    assert plan.cost.epsilon < 2
+    with pytest.raises(PlanError):
+        world.plan(replace(request, rados=plan.query.kind.rados + 1, epsilon=None), stated_rows=world.rows)
 
 
 @pytest.mark.parametrize(

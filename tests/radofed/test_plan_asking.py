@@ -16,9 +16,12 @@ from radofed.cli.entry_point import run
 from radofed.demo.patients import schema, table
 from radofed.planning import PlanRequest, plan_cost
 from radofed.planning.asked_cost import ask_cost
-from radofed.planning.asking import AskRequest, PlannedParties, made_up_records, made_up_schema, measured
+from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
+from radofed.planning.made_up import made_up_schema
+from radofed.planning.signal import measured
 from radofed.simulation.source import SimulatedSource
 from tests.learner.totals import World
+from wire.features import USUAL_FEATURES
 
 PATIENTS = schema()
 ROWS = (2000,) * 4
@@ -259,10 +262,12 @@ def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):
     shared = replace(PATIENTS, bias=bias)
     design = {"joint": "dp-feat"}.get(name.partition(",")[0], name.partition(",")[0])
     world = World(learner_key, {f"party-{place}": rows for place, rows in enumerate(ROWS)})
-    real = world.plan(release_request(shared, design, DESIGNS[name]), stated_rows=world.rows)
+    asked = release_request(shared, design, DESIGNS[name])
+    real = world.plan(asked, USUAL_FEATURES, stated_rows=world.rows)
     cost = plan_cost(PlanRequest.over(shared, design=design, party_rows=ROWS, key_bits=2048, **DESIGNS[name]))
     assert cost.feasible
     assert (cost.sizes.ciphertexts, cost.sizes.slot_bits) == (real.ciphertexts, real.query.encoding.slot_bits)
+    assert cost.sizes.upload_bytes_per_party == real.upload_bytes_per_party
     if name == "plain":
         assert cost.marginal_epsilon == real.cost.epsilon
         return

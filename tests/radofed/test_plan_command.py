@@ -10,9 +10,11 @@ import pytest
 
 from dpcore.accounting import dp_feat
 from dpcore.accounting.composition import InfiniteEpsilonError
+from learner.requests import most_rados
 from radofed.cli.entry_point import run
 from radofed.planning import PlanRequest, plan_cost, sizes, split_equally
-from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
+from radofed.planning.cost import MOST_LOOKED_FOR
+from radofed.planning.designs import planned
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / ".." / "shared" / "vectors" / "dp_feat_exact.json"
@@ -115,7 +117,7 @@ def test_stated_parties_and_the_exact_split(capsys):
 
 @pytest.mark.parametrize(("rows", "epsilon"), [(4177, "1"), (20, "3"), (569, "5/2"), (300, "100"), (10, "1")])
 def test_largest_rados_is_the_last_that_fits(rows, epsilon):
-    found = largest_rados([rows], Fraction(epsilon), Fraction("1e-6"))
+    found = most_rados([rows], None, Fraction(epsilon), Fraction("1e-6"))
     assert found == 0 or dp_feat.epsilon_for([rows], found, None, 1e-6).upper <= Fraction(epsilon)
     try:
         assert dp_feat.epsilon_for([rows], found + 1, None, 1e-6).upper > Fraction(epsilon)
@@ -125,9 +127,9 @@ def test_largest_rados_is_the_last_that_fits(rows, epsilon):
 
 def test_largest_rados_heeds_the_smallest_party():
     delta = Fraction("1e-6")
-    assert largest_rados([3000], Fraction(2), delta) > 10
-    found = largest_rados([22, 2978], Fraction(2), delta)
-    assert 0 < found < largest_rados([3000], Fraction(2), delta)
+    assert most_rados([3000], None, Fraction(2), delta) > 10
+    found = most_rados([22, 2978], None, Fraction(2), delta)
+    assert 0 < found < most_rados([3000], None, Fraction(2), delta)
     dp_feat.account([22, 2978], found, None, delta)
     with pytest.raises(dp_feat.PlanError):
         dp_feat.account([22, 2978], found + 1, None, delta)
@@ -164,7 +166,7 @@ def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
 def test_what_is_suggested_works(capsys):
     pool = ("--rows", "4177", "--parties", "1", "--epsilon-per-rado", "0.3")
     found = data(capsys, *pool, "--rados", "100")
-    fewer = re.search(r"ask for (\d+) rados", found["suggestion"])
+    fewer = re.search(r"ask for at most (\d+) rados", found["suggestion"])
     assert fewer
     assert data(capsys, *pool, "--rados", fewer[1])["feasible"]
     assert "without truncation" in found["suggestion"]
@@ -174,7 +176,7 @@ def test_what_is_suggested_works(capsys):
     assert larger
     assert data(capsys, *POOL[:4], "--rados", "10000", "--delta", larger[1])["feasible"]
     void = data(capsys, "--rows", "300", "--parties", "1", "--rados", "20000")
-    fewer = re.search(r"ask for (\d+) rados", void["suggestion"])
+    fewer = re.search(r"ask for at most (\d+) rados", void["suggestion"])
     assert fewer
     assert data(capsys, "--rows", "300", "--parties", "1", "--rados", fewer[1])["feasible"]
     few = data(capsys, "--rows", "3", "--parties", "1", "--rados", "1")
@@ -211,13 +213,36 @@ def test_sizes(capsys):
     found = data(capsys, *arguments)
     slots = 3071 // found["slot_bits"]
     assert found["slot_bits"] % 8 == 0
-    assert found["ciphertexts"] == -(-100_000 // (slots - 1))
+    # One more binds the total to the query.
+    assert found["ciphertexts"] == -(-100_000 // (slots - 1)) + 1
     assert found["upload_bytes_per_party"] == found["ciphertexts"] * 768
     shorter = data(capsys, *arguments, "--key-bits", "2048")
     assert shorter["estimated_seconds"] < found["estimated_seconds"]
     many = data(capsys, *arguments[:4], "--design", "plain", "--rados", "1000000", "--coordinates", "1000")
     assert not many["feasible"]
     assert "ask for at most" in many["suggestion"]
+
+
+def test_the_ciphertext_that_binds_the_total_counts(capsys):
+    """Four were planned, and five sent."""
+    found = data(capsys, "--design", "moments", "--party-rows", "1200,900,700,800", "--coordinates", "20",
+                 "--epsilon", "1")  # fmt: skip
+    assert (found["ciphertexts"], found["upload_bytes_per_party"]) == (5, 5 * 768)
+
+
+def test_a_delta_that_no_query_can_state_is_refused(capsys):
+    found = data(capsys, "--rows", "4000", "--parties", "4", "--rados", "10", "--delta", "1e-30")
+    assert (found["feasible"], found["epsilon"]) == (False, None)
+    assert found["reason"] == "a query states delta with at most 63 bits above and below the line"
+    assert "choose a delta of 1e-18" in found["suggestion"]
+
+
+def test_a_divided_draw_stays_within_an_epsilon_too(capsys):
+    found = data(capsys, "--rows", "4000", "--parties", "3", "--epsilon", "1", "--split", "exact")
+    assert (found["feasible"], found["rados"]) == (True, found["largest_rados"])
+    beyond = data(capsys, "--rows", "4000", "--parties", "3", "--epsilon", "1", "--split", "exact", "--rados",
+                  str(found["rados"] + 1))  # fmt: skip
+    assert not beyond["feasible"]
 
 
 def test_seconds_rest_on_what_was_measured():
@@ -331,7 +356,8 @@ def test_large_plans_are_feasible(options, split):
 
 
 def test_cohorts_of_any_size_have_honest_parties():
-    honest = [PlanRequest(design="plain", party_rows=(9,) * k, rados=1).honest_parties for k in range(1, 7)]
+    plans = [planned(PlanRequest(design="plain", party_rows=(9,) * k, rados=1)) for k in range(1, 7)]
+    honest = [plan.query.honest_parties for plan in plans]
     assert honest == [1, 2, 2, 2, 3, 4]
 
 
@@ -390,7 +416,7 @@ def test_words_fit_the_number_of_parties(capsys):
         assert run([*noise, "--parties", parties]) == 0
         text = capsys.readouterr().out
         assert f"If {who} with the learner, it is 1.000." in text
-        assert "1 ciphertext under" in text
+        assert "2 ciphertexts under" in text
     assert run([*noise, "--parties", "4", "--epsilon", "0.0002"]) == 0
     assert "work with the learner, it is 0.0002." in capsys.readouterr().out
 

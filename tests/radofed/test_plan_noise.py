@@ -129,7 +129,7 @@ def test_moments_are_one_gaussian(capsys):
     assert found["product_noise_sd"] == pytest.approx(units / (5 * 2**20))
     # 20 edges and 210 products, the bias square left out.
     slots = 3071 // found["slot_bits"]
-    assert found["ciphertexts"] == -(-229 // (slots - 1))
+    assert found["ciphertexts"] == -(-229 // (slots - 1)) + 1
     assert run(["plan", "--design", "moments", *FOUR, "--epsilon", "1"]) == 0
     text = capsys.readouterr().out
     assert "for one whole record" in text

@@ -18,8 +18,9 @@ from learner.federation import Federation
 from radofed.demo.patients import schema
 from radofed.planning import PlanRequest, plan_cost
 from radofed.planning.asked_cost import bare_ask_cost
-from radofed.planning.asking import AskRequest, PlannedParties, made_up_records, made_up_schema
-from radofed.planning.noise import _moments
+from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
+from radofed.planning.designs import planned
+from radofed.planning.made_up import made_up_schema
 
 ROWS = (9000, 9000, 11_000, 11_000)
 KINDS_OF_ROWS = 16
@@ -121,7 +122,7 @@ def moments_plan(d, epsilon, *, bias, edge_weight=None):
         edge_weight=edge_weight,
     )  # fmt: skip
     cost = plan_cost(request)
-    return cost, _moments(request, cost.noise.share_sd)
+    return cost, planned(request).query.kind
 
 
 def exact_worths(kind, bits, d, places, *, bias):

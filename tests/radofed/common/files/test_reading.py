@@ -241,7 +241,6 @@ ALLOWED = {
         "dpcore/records/toml_text.py",
         "parties/ledger/format.py",
         "radofed/common/options.py",
-        "radofed/common/version.py",
     },
     "read_text": {"parties/approval/files.py", "radofed/common/version.py"},
     "read_bytes": {"radofed/console/app.py"},
