@@ -6,6 +6,7 @@ TOML file, so that an error names what the user wrote.
 
 import difflib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
@@ -173,13 +174,61 @@ def _settle(instance: object, **values: object) -> None:
 _EITHER = " | "
 """Between the texts of a class, in its name."""
 
+Comparison = Literal["number", "value", "flag"]
+"""What a predicate compares a feature with: a bound, a listed value, or nothing, because the feature is true or false.
+"""
+
+
+class DescribedFeature(ABC):
+    """What other modules ask of a feature. They do not ask for its type, so a new type has to answer all of this."""
+
+    type: ClassVar[str]
+    reals: ClassVar[tuple[str, ...]]
+    comparison: ClassVar[Comparison]
+    comparison_words: ClassVar[str]
+    is_one_hot: ClassVar[bool]
+    scaled_coordinates: ClassVar[int]
+    unit_groups: ClassVar[int]
+    replaces_column: ClassVar[bool]
+    """type: its name in a schema. reals: the fields that are doubles. comparison: with what a predicate compares it, in
+    words for an error in `comparison_words`. is_one_hot: whether at most one of its coordinates is 1 and the others are
+    0. scaled_coordinates: how many of its coordinates are anywhere in [-1, 1]. unit_groups: how many groups of its
+    other coordinates have the squared length 1, or 0 for a value that is not listed. replaces_column: whether no other
+    feature may derive from its column."""
+
+    @property
+    @abstractmethod
+    def coordinates(self) -> tuple[str, ...]:
+        """The names of its coordinates, in order."""
+
+    @property
+    @abstractmethod
+    def squared_range(self) -> int:
+        """The largest squared distance of the codings of two cells, rounded up. Noise of a joint design rests on it."""
+
+    @property
+    @abstractmethod
+    def mean_square(self) -> float:
+        """The mean square of each of its coordinates, if all values are equally likely."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and the greatest value, in the column's units; None if its values are no numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class RealFeature:
+class RealFeature(DescribedFeature):
     """A number v in [lower, upper], encoded as 2 (v - lower) / (upper - lower) - 1. Bounds never come from the data."""
 
     type: ClassVar[str] = "real"
     reals: ClassVar[tuple[str, ...]] = ("lower", "upper", "impute")
+    comparison: ClassVar[Comparison] = "number"
+    comparison_words: ClassVar[str] = "a real feature: compare it with a number using >=, >, < or <="
+    is_one_hot: ClassVar[bool] = False
+    scaled_coordinates: ClassVar[int] = 1
+    unit_groups: ClassVar[int] = 0
+    replaces_column: ClassVar[bool] = False
     name: str
     column: str = ""
     lower: float
@@ -212,17 +261,38 @@ class RealFeature:
         return (self.name,)
 
     @property
+    def squared_range(self) -> int:
+        """The coordinate is from -1 to 1."""
+        return 4
+
+    @property
+    def mean_square(self) -> float:
+        """Of a uniform coordinate in [-1, 1]."""
+        return 1 / 3
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lower and upper."""
+        return self.lower, self.upper
+
+    @property
     def on_unreadable(self) -> Unreadable:
         """What happens to a cell that is no finite number."""
         return on_unreadable(self.missing, self.unreadable)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BooleanFeature:
+class BooleanFeature(DescribedFeature):
     """A yes or no, encoded as +1 or -1. `true` and `false` list the texts of each."""
 
     type: ClassVar[str] = "boolean"
     reals: ClassVar[tuple[str, ...]] = ()
+    comparison: ClassVar[Comparison] = "flag"
+    comparison_words: ClassVar[str] = "a boolean feature: use it alone, without a comparison"
+    is_one_hot: ClassVar[bool] = False
+    scaled_coordinates: ClassVar[int] = 0
+    unit_groups: ClassVar[int] = 1
+    replaces_column: ClassVar[bool] = False
     name: str
     column: str = ""
     true: tuple[str, ...]
@@ -247,9 +317,24 @@ class BooleanFeature:
         """The one coordinate, named as the feature."""
         return (self.name,)
 
+    @property
+    def squared_range(self) -> int:
+        """The coordinate is -1 or 1."""
+        return 4
+
+    @property
+    def mean_square(self) -> float:
+        """The coordinate is -1 or 1."""
+        return 1.0
+
+    @property
+    def bounds(self) -> None:
+        """None: the values are true and false."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
-class CategoryFeature:
+class CategoryFeature(DescribedFeature):
     """One of a list of values, one-hot encoded as 0/1, so that a row's norm does not grow with the number of values.
 
     unknown = "zero" leaves all indicators at 0 for a value that is not listed.
@@ -257,6 +342,12 @@ class CategoryFeature:
 
     type: ClassVar[str] = "category"
     reals: ClassVar[tuple[str, ...]] = ()
+    comparison: ClassVar[Comparison] = "value"
+    comparison_words: ClassVar[str] = "a category feature: compare it with one of its values using == or !="
+    is_one_hot: ClassVar[bool] = True
+    scaled_coordinates: ClassVar[int] = 0
+    unit_groups: ClassVar[int] = 1
+    replaces_column: ClassVar[bool] = False
     name: str
     column: str = ""
     values: tuple[str, ...]
@@ -283,13 +374,34 @@ class CategoryFeature:
         """One coordinate per value, named "feature=value", in the listed order."""
         return tuple(f"{self.name}={value}" for value in self.values)
 
+    @property
+    def squared_range(self) -> int:
+        """Two values differ in two indicators by 1; a value that is not listed differs from another in one."""
+        return 2
+
+    @property
+    def mean_square(self) -> float:
+        """One of the indicators is 1."""
+        return 1 / len(self.values)
+
+    @property
+    def bounds(self) -> None:
+        """None: texts have no bounds."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
-class ThresholdFeature:
+class ThresholdFeature(DescribedFeature):
     """A boolean that replaces a numeric column: +1 if the value is >= threshold, else -1."""
 
     type: ClassVar[str] = "threshold"
     reals: ClassVar[tuple[str, ...]] = ("threshold",)
+    comparison: ClassVar[Comparison] = "flag"
+    comparison_words: ClassVar[str] = "a threshold feature: use it alone, without a comparison"
+    is_one_hot: ClassVar[bool] = False
+    scaled_coordinates: ClassVar[int] = 0
+    unit_groups: ClassVar[int] = 1
+    replaces_column: ClassVar[bool] = True
     name: str
     column: str = ""
     threshold: float
@@ -308,6 +420,21 @@ class ThresholdFeature:
     def coordinates(self) -> tuple[str, ...]:
         """The one coordinate, named as the feature."""
         return (self.name,)
+
+    @property
+    def squared_range(self) -> int:
+        """The coordinate is -1 or 1."""
+        return 4
+
+    @property
+    def mean_square(self) -> float:
+        """The coordinate is -1 or 1."""
+        return 1.0
+
+    @property
+    def bounds(self) -> None:
+        """None: the values are true and false."""
+        return None
 
     @property
     def on_unreadable(self) -> Unreadable:
