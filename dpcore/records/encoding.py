@@ -6,7 +6,7 @@ encode the same cell to the same coordinate.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from dpcore.records.features import (
     Feature,
     RealFeature,
     ThresholdFeature,
+    Unusual,
     value_text,
 )
 from dpcore.records.schema import Schema
@@ -94,6 +95,10 @@ class Tally:
     unlisted: int = 0
     alike: int = 0
     beyond: int = 0
+
+    def count(self, cells: Unusual) -> int:
+        """How many cells are of this kind."""
+        return int(getattr(self, cells))
 
     def __add__(self, other: "Tally") -> "Tally":
         """The sum of both tallies, with the name of the first."""
@@ -177,7 +182,7 @@ def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:
 
 def source_of(feature: Feature) -> WantedColumn:
     """The column of one feature and how to read it."""
-    return WantedColumn(feature.column, "numbers" if isinstance(feature, RealFeature | ThresholdFeature) else "texts")
+    return WantedColumn(feature.column, feature.reads)
 
 
 def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, label: bool) -> EncodedRows:
@@ -254,13 +259,27 @@ def in_form(cells: Texts, form: Form) -> Texts:
 
 
 def _encode_feature(feature: Feature, cells: Cells, form: Form) -> _Column:
-    if isinstance(feature, RealFeature | ThresholdFeature):
-        assert isinstance(cells, Numbers), f"column {feature.column!r} must be read as numbers"
-        return _encode_real(feature, cells) if isinstance(feature, RealFeature) else _encode_threshold(feature, cells)
+    match feature:
+        case RealFeature():
+            return _encode_real(feature, _as_numbers(feature, cells))
+        case ThresholdFeature():
+            return _encode_threshold(feature, _as_numbers(feature, cells))
+        case BooleanFeature():
+            return _encode_boolean(feature, _as_texts(feature, cells), form)
+        case CategoryFeature():
+            return _encode_category(feature, _as_texts(feature, cells), form)
+        case _:
+            assert_never(feature)
+
+
+def _as_numbers(feature: Feature, cells: Cells) -> Numbers:
+    assert isinstance(cells, Numbers), f"column {feature.column!r} must be read as numbers"
+    return cells
+
+
+def _as_texts(feature: Feature, cells: Cells) -> Texts:
     assert isinstance(cells, Texts), f"column {feature.column!r} must be read as texts"
-    if isinstance(feature, BooleanFeature):
-        return _encode_boolean(feature, cells, form)
-    return _encode_category(feature, cells, form)
+    return cells
 
 
 def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
@@ -431,7 +450,7 @@ def _absent(
     missing = _settled(feature, absent)
     changed = _Changed(nothing & ~absent, drops=feature.unknown == "zero-vector")
     if changed.count and feature.unknown == "refuse":
-        choices = '"zero", "impute" or "zero-vector"' if feature.type == "category" else '"impute" or "zero-vector"'
+        choices = '"zero", "impute" or "zero-vector"' if feature.is_one_hot else '"impute" or "zero-vector"'
         sentence = f"{sentence}; add it, set unknown = {choices}, or correct the file"
         raise CellError(int(changed.cells.argmax()), feature.column, sentence)
     return missing, changed

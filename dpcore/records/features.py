@@ -9,7 +9,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.errors import SchemaError
 from dpcore.records.text_forms import same_form, stored_form
@@ -179,22 +182,41 @@ Comparison = Literal["number", "value", "flag"]
 """
 
 
+Unusual = Literal["missing", "unreadable", "unlisted", "beyond"]
+"""Cells that a policy is for: empty; no finite number; in none of the schema's texts; outside of the bounds."""
+
+
+class Policy(NamedTuple):
+    """What a schema does with unusual cells. key: the field. choice: its value. words: what the cells are."""
+
+    key: str
+    choice: str
+    cells: Unusual
+    words: str
+
+
+Weights = tuple[tuple[str, float], ...]
+"""Coordinates with a weight for each."""
+
+
 class DescribedFeature(ABC):
     """What other modules ask of a feature. They do not ask for its type, so a new type has to answer all of this."""
 
     type: ClassVar[str]
     reals: ClassVar[tuple[str, ...]]
+    reads: ClassVar[Literal["numbers", "texts"]]
+    is_ordered: ClassVar[bool]
     comparison: ClassVar[Comparison]
     comparison_words: ClassVar[str]
     is_one_hot: ClassVar[bool]
     scaled_coordinates: ClassVar[int]
     unit_groups: ClassVar[int]
     replaces_column: ClassVar[bool]
-    """type: its name in a schema. reals: the fields that are doubles. comparison: with what a predicate compares it, in
-    words for an error in `comparison_words`. is_one_hot: whether at most one of its coordinates is 1 and the others are
-    0. scaled_coordinates: how many of its coordinates are anywhere in [-1, 1]. unit_groups: how many groups of its
-    other coordinates have the squared length 1, or 0 for a value that is not listed. replaces_column: whether no other
-    feature may derive from its column."""
+    """type: its name in a schema. reals: the fields that are doubles. reads: how its cells are read. is_ordered:
+    whether a model can be made to rise or fall with it. comparison: with what a predicate compares it; comparison_words
+    says so in an error. is_one_hot: whether at most one coordinate is 1 and the others are 0. scaled_coordinates: how
+    many coordinates are anywhere in [-1, 1]. unit_groups: how many groups of other coordinates have the squared length
+    1, or 0 for a value that is not listed. replaces_column: whether no other feature may derive from its column."""
 
     @property
     @abstractmethod
@@ -216,6 +238,53 @@ class DescribedFeature(ABC):
     def bounds(self) -> tuple[float, float] | None:
         """The least and the greatest value, in the column's units; None if its values are no numbers."""
 
+    @property
+    @abstractmethod
+    def policies(self) -> tuple[Policy, ...]:
+        """What the schema does with its unusual cells, empty ones first."""
+
+    @property
+    @abstractmethod
+    def imputed_text(self) -> str:
+        """The value that it imputes, as people write it; "" if it imputes none."""
+
+    @property
+    @abstractmethod
+    def codes(self) -> NDArray[np.float64]:
+        """The coding of each value, (values, coordinates), for means over them; no value if they are numbers."""
+
+    @property
+    @abstractmethod
+    def levels(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """The words and the codings of the values to show, (values, coordinates); no value if they are numbers."""
+
+    @property
+    @abstractmethod
+    def changes(self) -> tuple[tuple[str, Weights], ...]:
+        """Changes of a cell in words, and what each adds to the coordinates."""
+
+    @property
+    @abstractmethod
+    def start(self) -> Weights:
+        """The coordinates that are not 0 in the row of the intercept: of 0, false, or the first value."""
+
+    @abstractmethod
+    def draw(self, random: np.random.Generator, rows: int) -> NDArray[np.float64]:
+        """Codings of made-up cells, independent and evenly spread, (rows, coordinates)."""
+
+
+def _for_missing(choice: str) -> Policy:
+    return Policy("missing", choice, "missing", "empty")
+
+
+def _for_unreadable(choice: str) -> Policy:
+    return Policy("unreadable", choice, "unreadable", "unreadable (no finite number)")
+
+
+#: The codings of false and of true, (2, 1).
+_FALSE_TRUE = np.array([[-1.0], [1.0]])
+_FALSE_TRUE.setflags(write=False)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RealFeature(DescribedFeature):
@@ -223,6 +292,8 @@ class RealFeature(DescribedFeature):
 
     type: ClassVar[str] = "real"
     reals: ClassVar[tuple[str, ...]] = ("lower", "upper", "impute")
+    reads: ClassVar[Literal["numbers", "texts"]] = "numbers"
+    is_ordered: ClassVar[bool] = True
     comparison: ClassVar[Comparison] = "number"
     comparison_words: ClassVar[str] = "a real feature: compare it with a number using >=, >, < or <="
     is_one_hot: ClassVar[bool] = False
@@ -276,6 +347,44 @@ class RealFeature(DescribedFeature):
         return self.lower, self.upper
 
     @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, for those that are no number, and for those outside of the bounds."""
+        return (
+            _for_missing(self.missing),
+            _for_unreadable(self.on_unreadable),
+            Policy("out_of_bounds", self.out_of_bounds, "beyond", "beyond the schema's bounds"),
+        )
+
+    @property
+    def imputed_text(self) -> str:
+        """The number, with at most six digits."""
+        return "" if self.impute is None else f"{self.impute:g}"
+
+    @property
+    def codes(self) -> NDArray[np.float64]:
+        """None: numbers are not listed."""
+        return np.zeros((0, 1))
+
+    @property
+    def levels(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """None: numbers are not listed."""
+        return (), self.codes
+
+    @property
+    def changes(self) -> tuple[tuple[str, Weights], ...]:
+        """One unit of the column."""
+        return (("for each unit more", ((self.name, 2.0 / (self.upper - self.lower)),)),)
+
+    @property
+    def start(self) -> Weights:
+        """Of the number 0."""
+        return ((self.name, -(self.upper + self.lower) / (self.upper - self.lower)),)
+
+    def draw(self, random: np.random.Generator, rows: int) -> NDArray[np.float64]:
+        """Uniform between the bounds."""
+        return random.uniform(-1.0, 1.0, (rows, 1))
+
+    @property
     def on_unreadable(self) -> Unreadable:
         """What happens to a cell that is no finite number."""
         return on_unreadable(self.missing, self.unreadable)
@@ -287,6 +396,8 @@ class BooleanFeature(DescribedFeature):
 
     type: ClassVar[str] = "boolean"
     reals: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[Literal["numbers", "texts"]] = "texts"
+    is_ordered: ClassVar[bool] = True
     comparison: ClassVar[Comparison] = "flag"
     comparison_words: ClassVar[str] = "a boolean feature: use it alone, without a comparison"
     is_one_hot: ClassVar[bool] = False
@@ -332,6 +443,41 @@ class BooleanFeature(DescribedFeature):
         """None: the values are true and false."""
         return None
 
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, and for those in neither list."""
+        unknown = Policy("unknown", self.unknown, "unlisted", "in neither true nor false of the schema")
+        return _for_missing(self.missing), unknown
+
+    @property
+    def imputed_text(self) -> str:
+        """The first text of the imputed value, in quotation marks."""
+        return "" if self.impute is None else repr((self.true if self.impute else self.false)[0])
+
+    @property
+    def levels(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """The texts of true, and those of false."""
+        return (" or ".join(self.true), " or ".join(self.false)), _FALSE_TRUE[::-1]
+
+    @property
+    def changes(self) -> tuple[tuple[str, Weights], ...]:
+        """From false to true."""
+        return (("true instead of false", ((self.name, 2.0),)),)
+
+    @property
+    def codes(self) -> NDArray[np.float64]:
+        """Of false and of true."""
+        return _FALSE_TRUE
+
+    @property
+    def start(self) -> Weights:
+        """Of false."""
+        return ((self.name, -1.0),)
+
+    def draw(self, random: np.random.Generator, rows: int) -> NDArray[np.float64]:
+        """True in half of the rows."""
+        return random.choice([-1.0, 1.0], (rows, 1))
+
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryFeature(DescribedFeature):
@@ -342,6 +488,8 @@ class CategoryFeature(DescribedFeature):
 
     type: ClassVar[str] = "category"
     reals: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[Literal["numbers", "texts"]] = "texts"
+    is_ordered: ClassVar[bool] = False
     comparison: ClassVar[Comparison] = "value"
     comparison_words: ClassVar[str] = "a category feature: compare it with one of its values using == or !="
     is_one_hot: ClassVar[bool] = True
@@ -389,6 +537,45 @@ class CategoryFeature(DescribedFeature):
         """None: texts have no bounds."""
         return None
 
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, and for those that are not among the values."""
+        unknown = Policy("unknown", self.unknown, "unlisted", "not among the schema's values")
+        return _for_missing(self.missing), unknown
+
+    @property
+    def imputed_text(self) -> str:
+        """The value in quotation marks."""
+        return "" if self.impute is None else repr(self.impute)
+
+    @property
+    def codes(self) -> NDArray[np.float64]:
+        """Of the listed values."""
+        return np.eye(len(self.values))
+
+    @property
+    def levels(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """The listed values, and any other if rows with one are kept."""
+        if self.unknown != "zero":
+            return self.values, self.codes
+        return (*self.values, "any other value"), np.vstack([self.codes, np.zeros((1, len(self.values)))])
+
+    @property
+    def changes(self) -> tuple[tuple[str, Weights], ...]:
+        """Each other value instead of the first."""
+        first, *others = zip(self.values, self.coordinates, strict=True)
+        return tuple((f"{value} instead of {first[0]}", ((name, 1.0), (first[1], -1.0))) for value, name in others)
+
+    @property
+    def start(self) -> Weights:
+        """Of the first value."""
+        return ((self.coordinates[0], 1.0),)
+
+    def draw(self, random: np.random.Generator, rows: int) -> NDArray[np.float64]:
+        """Each value as often as one that is not listed, whose place is beyond the last."""
+        values = random.integers(0, len(self.values) + 1, rows)
+        return np.asarray(np.eye(len(self.values) + 1)[values, :-1])
+
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdFeature(DescribedFeature):
@@ -396,6 +583,8 @@ class ThresholdFeature(DescribedFeature):
 
     type: ClassVar[str] = "threshold"
     reals: ClassVar[tuple[str, ...]] = ("threshold",)
+    reads: ClassVar[Literal["numbers", "texts"]] = "numbers"
+    is_ordered: ClassVar[bool] = False
     comparison: ClassVar[Comparison] = "flag"
     comparison_words: ClassVar[str] = "a threshold feature: use it alone, without a comparison"
     is_one_hot: ClassVar[bool] = False
@@ -437,6 +626,42 @@ class ThresholdFeature(DescribedFeature):
         return None
 
     @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, and for those that are no number."""
+        return _for_missing(self.missing), _for_unreadable(self.on_unreadable)
+
+    @property
+    def imputed_text(self) -> str:
+        """On which side of the threshold the imputed value is."""
+        if self.impute is None:
+            return ""
+        return "a value at the threshold or above" if self.impute else "a value below the threshold"
+
+    @property
+    def levels(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """At least the threshold, and below."""
+        return (f"at least {self.threshold:g}", f"below {self.threshold:g}"), _FALSE_TRUE[::-1]
+
+    @property
+    def changes(self) -> tuple[tuple[str, Weights], ...]:
+        """From below the threshold to at least that."""
+        return ((f"at least {self.threshold:g}", ((self.name, 2.0),)),)
+
+    @property
+    def codes(self) -> NDArray[np.float64]:
+        """Of false and of true."""
+        return _FALSE_TRUE
+
+    @property
+    def start(self) -> Weights:
+        """Of false."""
+        return ((self.name, -1.0),)
+
+    def draw(self, random: np.random.Generator, rows: int) -> NDArray[np.float64]:
+        """True in half of the rows."""
+        return random.choice([-1.0, 1.0], (rows, 1))
+
+    @property
     def on_unreadable(self) -> Unreadable:
         """What happens to a cell that is no finite number."""
         return on_unreadable(self.missing, self.unreadable)
@@ -473,6 +698,12 @@ class Label:
         _require_choice("label.missing", self.missing, ("refuse", "zero-vector"))
 
     @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, and for those in neither list."""
+        words = "in neither positive nor negative of the schema's label"
+        return _for_missing(self.missing), Policy("missing", self.missing, "unlisted", words)
+
+    @property
     def names(self) -> tuple[str, str]:
         """What to call the classes, negative first: by their text; by all their texts, if there are several.
 
@@ -507,8 +738,9 @@ def in_form(part: P, steps: Sequence[str]) -> P:
             sentence = f"{same[0]!r} and {same[1]!r} are the same text to texts = {list(steps)}; remove one"
             raise SchemaFieldError(f"{path}.{' and '.join(lists)}", sentence)
         changed |= {key: tuple(map(form, found)) for key, found in lists.items()}
-    if isinstance(part, CategoryFeature) and part.impute is not None:
-        changed["impute"] = form(part.impute)
+    impute = getattr(part, "impute", None)
+    if isinstance(impute, str):
+        changed["impute"] = form(impute)
     return replace(part, **changed) if any(getattr(part, key) != value for key, value in changed.items()) else part
 
 

@@ -112,3 +112,56 @@ def test_groups_keep_the_schemas_order():
     schema = schema_of(*reversed(FEATURES))
     assert [feature.name for feature in schema.flags] == ["high", "smoker"]
     assert [feature.name for feature in schema.categories] == ["one", "ward"]
+
+
+@by_name
+def test_levels_are_codings_of_cells(feature):
+    words, codes = feature.levels
+    assert (len(words) == 0) == (feature.bounds is not None)
+    assert codes.shape == (len(words), len(feature.coordinates))
+    assert {tuple(code) for code in codes} <= {tuple(code) for code in codings(feature)}
+    assert {tuple(code) for code in feature.codes} <= {tuple(code) for code in codes}
+
+
+def test_changes_lead_from_one_cell_to_another():
+    expected = {
+        "age": [("for each unit more", {"age": 2 / 3})],
+        "smoker": [("true instead of false", {"smoker": 2.0})],
+        "ward": [
+            ("b instead of a", {"ward=b": 1.0, "ward=a": -1.0}),
+            ("c instead of a", {"ward=c": 1.0, "ward=a": -1.0}),
+        ],
+        "one": [],
+        "high": [("at least 0.5", {"high": 2.0})],
+    }
+    found = {feature.name: [(words, dict(weights)) for words, weights in feature.changes] for feature in FEATURES}
+    assert found == expected
+    # A real feature's start is its coordinate at 0.
+    starts = {feature.name: dict(feature.start) for feature in FEATURES}
+    assert starts == {
+        "age": {"age": pytest.approx(-1 / 3)},
+        "smoker": {"smoker": -1.0},
+        "ward": {"ward=a": 1.0},
+        "one": {"one=a": 1.0},
+        "high": {"high": -1.0},
+    }
+
+
+@by_name
+def test_made_up_cells_have_codings_of_cells(feature):
+    drawn = feature.draw(np.random.default_rng(1), 500)
+    assert drawn.shape == (500, len(feature.coordinates))
+    if feature.bounds is None:
+        possible = {tuple(code) for code in feature.codes} | (
+            {(0.0,) * drawn.shape[1]} if feature.is_one_hot else set()
+        )
+        assert {tuple(row) for row in drawn} == possible
+    else:
+        assert (drawn.min() < -0.9, drawn.max() > 0.9, np.abs(drawn).max() <= 1.0) == (True, True, True)
+
+
+@by_name
+def test_policies_are_fields_with_their_choices(feature):
+    assert feature.policies[0].cells == "missing"
+    for policy in feature.policies:
+        assert getattr(feature, policy.key) in (policy.choice, None)
