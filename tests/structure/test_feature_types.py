@@ -61,8 +61,8 @@ def test_few_files_ask_for_a_features_type():
     assert len(asking) <= MOST_FILES, "these files ask for a feature's type, ask the feature instead:\n" + "\n".join(
         f"{name}, lines {', '.join(map(str, lines))}" for name, lines in asking.items()
     )
-    # What encodes cells has to.
-    assert "dpcore.records.encoding" in asking
+    # What puts features into groups has to.
+    assert "dpcore.records.schema" in asking
 
 
 def test_no_type_falls_into_the_case_of_another():

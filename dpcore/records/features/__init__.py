@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dpcore.records.features.boolean import BooleanFeature
 from dpcore.records.features.category import CategoryFeature
-from dpcore.records.features.described import Comparison, DescribedFeature, Missing, Policy, Unusual
+from dpcore.records.features.described import Comparison, DescribedFeature, Missing, Policy
 from dpcore.records.features.field_checks import (
     TRIMMED,
     SchemaFieldError,
@@ -97,7 +97,6 @@ __all__ = [
     "RealFeature",
     "SchemaFieldError",
     "ThresholdFeature",
-    "Unusual",
     "build",
     "close_match",
     "in_form",

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.records.features.cells import Cells, EncodedColumn, Tally, absent_cells, alike, any_of, as_texts, look_up
 from dpcore.records.features.described import (
     FALSE_TRUE,
     MISSING_POLICIES,
@@ -20,6 +21,12 @@ from dpcore.records.features.described import (
     require_boolean_impute,
 )
 from dpcore.records.features.field_checks import require_choice, require_disjoint, require_texts, settle
+from dpcore.records.text_forms import Form
+
+_UNLISTED = (
+    "is neither in true nor in false of the schema; add it, "
+    'set unknown = "impute" or "zero-vector", or correct the file'
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +116,16 @@ class BooleanFeature(DescribedFeature):
     def draw(self, random: np.random.Generator, rows: int) -> NDArray[np.float64]:
         """True in half of the rows."""
         return random.choice([-1.0, 1.0], (rows, 1))
+
+    def encode(self, cells: Cells, form: Form) -> EncodedColumn:
+        """+1 for the texts of true, -1 for those of false."""
+        read = as_texts(self.column, cells)
+        meaning = {form(text): 1 for text in self.true} | {form(text): 0 for text in self.false}
+        codes = look_up(read, meaning)
+        missing, unlisted = absent_cells(self.column, (self.missing, self.unknown), read, codes, _UNLISTED)
+        true = codes == 1
+        for changed in (missing, unlisted):
+            if changed.count:
+                true = np.where(changed.cells, bool(self.impute), true)
+        tally = Tally(self.name, missing.count, 0, unlisted.count, alike(read, unlisted, meaning))
+        return EncodedColumn(np.where(true, 1.0, -1.0), tally, any_of(missing.dropped, unlisted.dropped))

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.records.features.cells import Cells, EncodedColumn, Tally, absent_cells, alike, any_of, as_texts, look_up
 from dpcore.records.features.described import (
     MISSING_POLICIES,
     Comparison,
@@ -25,6 +26,12 @@ from dpcore.records.features.field_checks import (
     require_texts,
     settle,
     value_text,
+)
+from dpcore.records.text_forms import Form
+
+_UNLISTED = (
+    "is a category that the schema does not list in values; add it, "
+    'set unknown = "zero", "impute" or "zero-vector", or correct the file'
 )
 
 
@@ -124,3 +131,16 @@ class CategoryFeature(DescribedFeature):
         """Each value as often as one that is not listed, whose place is beyond the last."""
         values = random.integers(0, len(self.values) + 1, rows)
         return np.asarray(np.eye(len(self.values) + 1)[values, :-1])
+
+    def encode(self, cells: Cells, form: Form) -> EncodedColumn:
+        """1 in the place of the cell's value, 0 elsewhere."""
+        read = as_texts(self.column, cells)
+        places = {form(text): place for place, text in enumerate(self.values)}
+        codes = look_up(read, places)
+        missing, unlisted = absent_cells(self.column, (self.missing, self.unknown), read, codes, _UNLISTED)
+        for changed, policy in ((missing, self.missing), (unlisted, self.unknown)):
+            if changed.count and policy == "impute" and self.impute is not None:
+                codes = np.where(changed.cells, places[form(self.impute)], codes)
+        tally = Tally(self.name, missing.count, 0, unlisted.count, alike(read, unlisted, places))
+        dropped = any_of(missing.dropped, unlisted.dropped)
+        return EncodedColumn(codes[:, None] == np.arange(len(places)), tally, dropped)

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.records.features.cells import Cells, EncodedColumn, Unusual
 from dpcore.records.features.field_checks import (
     SchemaFieldError,
     require_choice,
@@ -14,6 +15,7 @@ from dpcore.records.features.field_checks import (
     require_text,
     settle,
 )
+from dpcore.records.text_forms import Form
 
 Missing = Literal["refuse", "impute", "zero-vector"]
 OutOfBounds = Literal["refuse", "clip", "zero-vector"]
@@ -27,10 +29,6 @@ MISSING_POLICIES = ("refuse", "impute", "zero-vector")
 Comparison = Literal["number", "value", "flag"]
 """What a predicate compares a feature with: a bound, a listed value, or nothing, because the feature is true or false.
 """
-
-
-Unusual = Literal["missing", "unreadable", "unlisted", "beyond"]
-"""Cells that a policy is for: empty; no finite number; in none of the schema's texts; outside of the bounds."""
 
 
 class Policy(NamedTuple):
@@ -86,6 +84,13 @@ class DescribedFeature(ABC):
     @abstractmethod
     def bounds(self) -> tuple[float, float] | None:
         """The least and the greatest value, in the column's units; None if its values are no numbers."""
+
+    @abstractmethod
+    def encode(self, cells: Cells, form: Form) -> EncodedColumn:
+        """The coordinates of the cells of its column, which were read as `reads` says.
+
+        form: of texts, in which cells already are. Raises CellError if a policy refuses a cell.
+        """
 
     @property
     @abstractmethod

@@ -7,6 +7,20 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.records.features.cells import (
+    NOTHING,
+    CellError,
+    Cells,
+    Changed,
+    EncodedColumn,
+    Floats,
+    Mask,
+    Tally,
+    any_of,
+    as_numbers,
+    missing_cells,
+    unreadable_cells,
+)
 from dpcore.records.features.described import (
     MISSING_POLICIES,
     Comparison,
@@ -28,7 +42,9 @@ from dpcore.records.features.field_checks import (
     require_impute,
     require_number,
     settle,
+    value_text,
 )
+from dpcore.records.text_forms import Form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,3 +149,48 @@ class RealFeature(DescribedFeature):
     def on_unreadable(self) -> Unreadable:
         """What happens to a cell that is no finite number."""
         return on_unreadable(self.missing, self.unreadable)
+
+    def encode(self, cells: Cells, form: Form) -> EncodedColumn:  # noqa: ARG002  (numbers have no form)
+        """Linear between the bounds."""
+        read = as_numbers(self.column, cells)
+        filled, substitute = read.values, self.lower if self.impute is None else self.impute
+        missing = missing_cells(self.column, self.missing, read.missing)
+        if missing.count:
+            filled = np.where(read.missing, substitute, filled)
+        # If there is a NaN, it is both minimum and maximum, and the comparisons fail.
+        if len(filled) == 0 or (filled.min() >= self.lower and filled.max() <= self.upper):
+            return EncodedColumn(self._scaled(filled), Tally(self.name, missing.count), missing.dropped)
+        finite = np.isfinite(filled)
+        unreadable = NOTHING if finite.all() else unreadable_cells(self.column, self.on_unreadable, ~finite)
+        if unreadable.count:
+            filled = np.where(finite, filled, substitute)
+        # Imputed values are within the bounds.
+        above = filled > self.upper
+        beyond = self._beyond(above | (filled < self.lower), above)
+        if beyond.count:
+            filled = np.clip(filled, self.lower, self.upper)
+        tally = Tally(self.name, missing.count, unreadable.count, beyond=beyond.count)
+        return EncodedColumn(self._scaled(filled), tally, any_of(missing.dropped, unreadable.dropped, beyond.dropped))
+
+    def _scaled(self, bounded: Floats) -> Floats:
+        """2 ((v - lower) / (upper - lower)) - 1, rounded after each operation, in that order; v within the bounds."""
+        scaled: Floats = bounded - self.lower
+        scaled /= self.upper - self.lower
+        scaled *= 2.0
+        scaled -= 1.0
+        return scaled
+
+    def _beyond(self, beyond: Mask, above: Mask) -> Changed:
+        """The cells outside of the bounds. above: beyond the upper one. Raises CellError if the policy refuses them."""
+        changed = Changed(beyond, drops=self.out_of_bounds == "zero-vector")
+        if changed.count and self.out_of_bounds == "refuse":
+            row = int(beyond.argmax())
+            side, bound = ("above", "upper") if above[row] else ("below", "lower")
+            limit = value_text(self.upper if above[row] else self.lower)
+            raise CellError(
+                row,
+                self.column,
+                f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or '
+                "correct the file",
+            )
+        return changed

@@ -6,6 +6,16 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.records.features.cells import (
+    NOTHING,
+    Cells,
+    EncodedColumn,
+    Tally,
+    any_of,
+    as_numbers,
+    missing_cells,
+    unreadable_cells,
+)
 from dpcore.records.features.described import (
     FALSE_TRUE,
     MISSING_POLICIES,
@@ -23,6 +33,7 @@ from dpcore.records.features.described import (
     require_unreadable,
 )
 from dpcore.records.features.field_checks import require_choice, require_number, settle
+from dpcore.records.text_forms import Form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,3 +124,18 @@ class ThresholdFeature(DescribedFeature):
     def on_unreadable(self) -> Unreadable:
         """What happens to a cell that is no finite number."""
         return on_unreadable(self.missing, self.unreadable)
+
+    def encode(self, cells: Cells, form: Form) -> EncodedColumn:  # noqa: ARG002  (numbers have no form)
+        """+1 at the threshold and above, -1 below."""
+        read = as_numbers(self.column, cells)
+        missing = missing_cells(self.column, self.missing, read.missing)
+        finite = np.isfinite(read.values)
+        unreadable = (
+            NOTHING if finite.all() else unreadable_cells(self.column, self.on_unreadable, ~(finite | read.missing))
+        )
+        high = read.values >= self.threshold
+        for changed in (missing, unreadable):
+            if changed.count:
+                high = np.where(changed.cells, bool(self.impute), high)
+        tally = Tally(self.name, missing.count, unreadable.count)
+        return EncodedColumn(np.where(high, 1.0, -1.0), tally, any_of(missing.dropped, unreadable.dropped))
