@@ -31,7 +31,7 @@ from dpcore.accounting.gaussian import gaussian_mu, shift_distribution
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.randomness.sources import SeededRandom
-from dpcore.records.schema import CategoryFeature, Schema
+from dpcore.records.schema import Schema
 
 EPSILONS, STATED_EPSILON = (0.5, 1.0, 3.0), 1.0
 SETS = ("abalone", "wine_white", "eeg_eye_state", "magic", "adult", "banknote")
@@ -78,7 +78,7 @@ def peers_of(python: Any, split: Split, schema: Schema, epsilon: float, seed: in
 
 def _columns(rows: NDArray[np.float64], schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The numbers of encoded rows, and the values of categories by their number, -1 where missing."""
-    categories = [feature for feature in schema.features if isinstance(feature, CategoryFeature)]
+    categories = schema.categories
     numbers = len(schema.features) - len(categories)
     found = np.empty((len(rows), len(categories)), dtype=np.int64)
     at = numbers
@@ -107,7 +107,7 @@ def trees_errors(splits: list[Split], schema: Schema, epsilon: float) -> list[fl
 def _numbers(rows: NDArray[np.float64], schema: Schema) -> NDArray[np.float64]:
     """A column for each feature, in [-1, 1]: categories by their number, missing ones as -1."""
     numbers, categories = _columns(rows, schema)
-    sizes = [len(feature.coordinates) for feature in schema.features if isinstance(feature, CategoryFeature)]
+    sizes = [len(feature.coordinates) for feature in schema.categories]
     return np.hstack([numbers, 2 * (categories + 1) / np.array(sizes) - 1]) if sizes else numbers
 
 

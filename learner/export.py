@@ -1,7 +1,7 @@
 """Export of models: as a fitted scikit-learn estimator, and in the units of the original columns."""
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
+from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, ThresholdFeature, plain
 from dpcore.records.schema import Schema
 from learner.exported_terms import RULES, exported_terms
 from learner.pipelines import steps_of
@@ -173,12 +173,10 @@ def _linear(model: ExportedModel) -> dict[str, Any]:
     schema, theta = model.schema, [float(value) for value in model.theta]
     weights = dict(zip(schema.coordinates, theta, strict=True))
     intercept = Fraction(theta[-1]) if schema.bias else Fraction(0)
-    features = []
-    for feature in schema.features:
-        features.append({**plain(feature), **_effects(feature, weights)})
-        if isinstance(feature, RealFeature):
-            lower, upper = Fraction(feature.lower), Fraction(feature.upper)
-            intercept -= Fraction(weights[feature.name]) * (upper + lower) / (upper - lower)
+    features = [{**plain(feature), **_effects(feature, weights)} for feature in schema.features]
+    for number in schema.numbers:
+        lower, upper = Fraction(number.lower), Fraction(number.upper)
+        intercept -= Fraction(weights[number.name]) * (upper + lower) / (upper - lower)
     found = _double(intercept, "the intercept")
     return {"intercept": found, "features": features, "rules": [*_LINEAR_RULES, *_rules_for_all(model)]}
 
@@ -201,15 +199,18 @@ def _rules_for_all(model: ExportedModel) -> tuple[str, ...]:
 
 def _effects(feature: Feature, weights: dict[str, float]) -> dict[str, Any]:
     """What the feature's cells add to the margin."""
-    if isinstance(feature, RealFeature):
-        per_unit = 2 * Fraction(weights[feature.name]) / (Fraction(feature.upper) - Fraction(feature.lower))
-        return {"weight": _double(per_unit, f"the weight of {feature.name!r}")}
-    if isinstance(feature, CategoryFeature):
-        return {"weights": [[value, weights[name]] for value, name in _values(feature)]}
-    weight = weights[feature.name]
-    if isinstance(feature, BooleanFeature):
-        return {"if_true": weight, "if_false": -weight}
-    return {"if_at_least": weight, "if_below": -weight}
+    match feature:
+        case RealFeature():
+            per_unit = 2 * Fraction(weights[feature.name]) / (Fraction(feature.upper) - Fraction(feature.lower))
+            return {"weight": _double(per_unit, f"the weight of {feature.name!r}")}
+        case CategoryFeature():
+            return {"weights": [[value, weights[name]] for value, name in _values(feature)]}
+        case BooleanFeature():
+            return {"if_true": weights[feature.name], "if_false": -weights[feature.name]}
+        case ThresholdFeature():
+            return {"if_at_least": weights[feature.name], "if_below": -weights[feature.name]}
+        case _:
+            assert_never(feature)
 
 
 def _values(feature: CategoryFeature) -> list[tuple[str, str]]:

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 from dpcore.errors import ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term, in_units, stored
-from dpcore.records.features import CategoryFeature, Feature, RealFeature
+from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
 
 RULES = (
@@ -27,17 +27,13 @@ def exported_terms(feature_map: FeatureMap, weights: list[float], schema: Schema
 
     Raises ModelError if two knots of a hat are the same number in the units of their column.
     """
-    features = {name: feature for feature in schema.features for name in _coordinates(feature)}
+    features = {name: feature for feature in schema.features for name in feature.coordinates}
     found = []
     for term, weight in zip(feature_map.terms, weights, strict=True):
         # Halving is by a power of two, so that the weight stays exact.
         common = {"centre": term.centre / ONE, "weight": weight * 0.5**term.halvings}
         found.append({**_function(term, schema, features), **common})
     return found
-
-
-def _coordinates(feature: Feature) -> tuple[str, ...]:
-    return feature.coordinates if isinstance(feature, CategoryFeature) else (feature.name,)
 
 
 def _function(term: Term, schema: Schema, features: dict[str, Feature]) -> dict[str, Any]:
@@ -49,19 +45,22 @@ def _function(term: Term, schema: Schema, features: dict[str, Feature]) -> dict[
         case Hat() as hat:
             return {"function": "hat", "feature": schema.coordinates[hat.coordinate], **_knots(hat, schema)}
         case PointMass(coordinate, at):
-            feature = features[schema.coordinates[coordinate]]
-            assert isinstance(feature, RealFeature), "point masses are of real features"
+            (feature,) = (each for each in schema.numbers if each.name == schema.coordinates[coordinate])
             return {"function": "between", "feature": feature.name, **_interval(feature, at)}
 
 
 def _column(name: str, features: dict[str, Feature]) -> dict[str, Any]:
     feature = features[name]
-    if isinstance(feature, RealFeature):
-        return {"function": "line", "feature": name, "lower": feature.lower, "upper": feature.upper}
-    if isinstance(feature, CategoryFeature):
-        value = feature.values[feature.coordinates.index(name)]
-        return {"function": "is", "feature": feature.name, "value": value}
-    return {"function": "truth", "feature": name}
+    match feature:
+        case RealFeature():
+            return {"function": "line", "feature": name, "lower": feature.lower, "upper": feature.upper}
+        case CategoryFeature():
+            value = feature.values[feature.coordinates.index(name)]
+            return {"function": "is", "feature": feature.name, "value": value}
+        case BooleanFeature() | ThresholdFeature():
+            return {"function": "truth", "feature": name}
+        case _:
+            assert_never(feature)
 
 
 def _knots(hat: Hat, schema: Schema) -> dict[str, float | None]:

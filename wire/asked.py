@@ -10,7 +10,6 @@ from dpcore.predicates.notation import described
 from dpcore.predicates.ranges import readable
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 from radofed.common.printing import amount, json_text, local_time
 from wire.query import Query
@@ -102,8 +101,9 @@ def with_purpose(words: str, purpose: str) -> str:
 
 
 def _bounds(schema: Schema, read: Iterable[str]) -> tuple[str, ...]:
-    own, reals = set(read), (feature for feature in schema.features if isinstance(feature, RealFeature))
-    return tuple(f"{each.column} {each.lower:.10g} to {each.upper:.10g}" for each in reals if each.column in own)
+    own = set(read)
+    bounds = ((each.column, each.bounds) for each in schema.features if each.column in own)
+    return tuple(f"{column} {both[0]:.10g} to {both[1]:.10g}" for column, both in bounds if both is not None)
 
 
 def _predicates_of(statistic: StatisticQuery) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ from dpcore.predicates.expressions import (
     Predicate,
 )
 from dpcore.predicates.forms import FormCoordinates
-from dpcore.records.features import CategoryFeature
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError
 from wire.rationals import rational_from_proto, rational_to_proto
@@ -73,9 +72,7 @@ class _Writer:
         schema, self._coordinates = coordinates.schema, coordinates
         self._features = {feature.name: place for place, feature in enumerate(schema.features)}
         self._values = {
-            feature.name: {value: place for place, value in enumerate(feature.values)}
-            for feature in schema.features
-            if isinstance(feature, CategoryFeature)
+            feature.name: {value: place for place, value in enumerate(feature.values)} for feature in schema.categories
         }
 
     def place(self, predicate: Predicate) -> int:
@@ -137,6 +134,7 @@ class _Reader:
     def __init__(self, coordinates: FormCoordinates) -> None:
         self._schema, self._coordinates = coordinates.schema, coordinates.names
         self._features = [feature.name for feature in self._schema.features]
+        self._values = {feature.name: feature.values for feature in self._schema.categories}
         self._atoms: dict[str | None, Callable[[query_pb2.PredicateNode], Predicate]] = {
             "constant": lambda node: Constant(node.constant),
             "label_is_positive": lambda node: LabelIs(node.label_is_positive),
@@ -172,10 +170,10 @@ class _Reader:
 
     def _equals(self, test: query_pb2.CategoryTest) -> Equals:
         name = self._feature(test.feature)
-        feature = self._schema.features[test.feature]
-        if not isinstance(feature, CategoryFeature) or test.value >= len(feature.values):
+        values = self._values.get(name, ())
+        if test.value >= len(values):
             raise _invalid(f"A predicate names value {test.value} of {name!r}, which has no such value.")
-        return Equals(name, feature.values[test.value])
+        return Equals(name, values[test.value])
 
     def _clipped(self, clipped: query_pb2.ClippedForm) -> Clipped:
         if not clipped.HasField("form"):

@@ -36,7 +36,6 @@ from dpcore.estimators.additive_pairs import (
     PlannedPairs,
     Sizes,
     count,
-    real_features,
     usual_knots,
 )
 from dpcore.estimators.additive_rounds import GradientRounds
@@ -174,7 +173,7 @@ class PrivateAdditive(LinearClassifier):
 
     def _fit_curves(self, oracle: Oracle, directions: Directions, planned: PlannedPairs) -> Self:
         # All parts are known before anything is asked.
-        first = _exact(self.knots_part) if real_features(oracle.schema) else Fraction(0)
+        first = _exact(self.knots_part) if oracle.schema.numbers else Fraction(0)
         choice = _exact(self.pairs_part) if planned.most else Fraction(0)
         second = _exact(self.moments_part)
         before = 3 if planned.most else 2
@@ -233,7 +232,7 @@ class PrivateAdditive(LinearClassifier):
         """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
         oracle = sizes.oracle
         terms = count(oracle.schema, self._knots(oracle.schema, planned.given), planned.given)
-        if not real_features(oracle.schema) or sizes.affords(terms, self.information):
+        if not oracle.schema.numbers or sizes.affords(terms, self.information):
             return None
         enough = sizes.enough(terms, self.information)
         fewer = (
@@ -259,7 +258,7 @@ class PrivateAdditive(LinearClassifier):
     ) -> AdditiveTerms:
         """The terms, from histograms that take `part` and pairs that take `choice`. Adds to the notes."""
         schema: Schema = oracle.schema
-        real = real_features(schema)
+        real = schema.numbers
         histograms_of = histograms(oracle, real, part=part, cells=CELLS) if real else []
         found = {schema.coordinate(each.name): got for each, got in zip(real, histograms_of, strict=True)}
         notes += _too_wide([each.name for each, got in zip(real, histograms_of, strict=True) if got.is_coarse])

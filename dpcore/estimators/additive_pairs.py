@@ -19,7 +19,6 @@ from dpcore.estimators.chosen_pairs import Pairs, asked, least_score
 from dpcore.estimators.monotone import known_names, ordered_features, parts_of
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.numbers.decimals import upper_digits
-from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
 MOST_TERMS = 256
@@ -107,7 +106,7 @@ class Sizes:
         schema = self.oracle.schema
         if isinstance(pairs, str | Sequence):
             return PlannedPairs(named_pairs(schema, pairs, directions))
-        free = tuple(schema.coordinate(each.name) for each in real_features(schema))
+        free = tuple(schema.coordinate(each.name) for each in schema.numbers)
         free = tuple(coordinate for coordinate in free if coordinate not in directions)
         every = tuple(combinations(free, 2))
         if not every or (pairs is not None and not pairs):
@@ -177,7 +176,7 @@ class Sizes:
 
 def count(schema: Schema, knots: int, pairs: Pairs) -> int:
     """Terms of a model and the bias, point masses left out."""
-    real = {schema.coordinate(each.name) for each in real_features(schema)}
+    real = {schema.coordinate(each.name) for each in schema.numbers}
     ramps = real & {coordinate for pair in pairs for coordinate in pair}
     return schema.d + len(real) * knots + len(ramps) + len(pairs)
 
@@ -187,14 +186,9 @@ def usual_knots(schema: Schema) -> int:
 
     A knot more in every real feature raises the noise on all terms, by a share that is small if there are many others.
     """
-    real = len(real_features(schema))
+    real = len(schema.numbers)
     others = schema.d - real - int(schema.bias)
     return USUAL_KNOTS + min(others // (FOR_A_KNOT * real), MOST_FURTHER_KNOTS) if real else USUAL_KNOTS
-
-
-def real_features(schema: Schema) -> list[RealFeature]:
-    """The features that are numbers."""
-    return [feature for feature in schema.features if isinstance(feature, RealFeature)]
 
 
 def named_pairs(schema: Schema, named: str | Sequence[Sequence[str]], directions: Collection[int]) -> Pairs:

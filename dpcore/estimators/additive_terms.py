@@ -19,7 +19,6 @@ from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.private_histograms import Histogram
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Function, Hat, PointMass, Product, Term
-from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
 RAMP_LEVELS = (0.05, 0.95)
@@ -129,17 +128,17 @@ def additive_terms(
     have no point mass inside the range.
     """
     building = _Building(schema, found)
-    others = []
+    others, numbers = [], {feature.name for feature in schema.numbers}
     for feature in schema.features:
         for name in feature.coordinates:
             coordinate = schema.coordinate(name)
-            if isinstance(feature, RealFeature):
+            if feature.name in numbers:
                 values, weights = found[coordinate].values()
                 place = building.add_column(coordinate, float(weights @ np.square(values)))
                 building.group(SLOPE, [place], column=name)
                 _add_bends(building, name, coordinate, knots, ordered=coordinate in directions)
             else:
-                others.append(building.add_column(coordinate, 1.0 / len(feature.coordinates)))
+                others.append(building.add_column(coordinate, feature.mean_square))
     building.group(OTHER_COLUMNS, others)
     if pairs:
         _add_pairs(building, pairs)

@@ -9,6 +9,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.query_learner import CLASSES, all_of
 from dpcore.predicates.expressions import AtLeast, Equals, Flag, Not, Predicate
-from dpcore.records.schema import CategoryFeature, Feature, RealFeature
+from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, ThresholdFeature
 
 _GRID_BITS = 24
 """A cut is rounded to this many bits of its feature's range, so that its fraction is short."""
@@ -55,7 +56,7 @@ class Contingency:
             start += count
             tables.append(table)
             # A value that is not listed is in no cell of a category.
-            if not isinstance(feature, CategoryFeature):
+            if not feature.is_one_hot:
                 totals += table.sum(axis=0) / count
                 weight += 1.0 / count
         return totals / weight, tuple(tables)
@@ -63,10 +64,18 @@ class Contingency:
 
 def cells(feature: Feature, bins: int) -> tuple[Predicate, ...]:
     """A feature's cells, mutually exclusive; a real feature's from low to high."""
-    if isinstance(feature, CategoryFeature):
-        return tuple(Equals(feature.name, value) for value in feature.values)
-    if not isinstance(feature, RealFeature):
-        return Flag(feature.name), Not(Flag(feature.name))
+    match feature:
+        case CategoryFeature():
+            return tuple(Equals(feature.name, value) for value in feature.values)
+        case BooleanFeature() | ThresholdFeature():
+            return Flag(feature.name), Not(Flag(feature.name))
+        case RealFeature():
+            return _bins(feature, bins)
+        case _:
+            assert_never(feature)
+
+
+def _bins(feature: RealFeature, bins: int) -> tuple[Predicate, ...]:
     edges = [AtLeast(feature.name, bound) for bound in cuts(feature, bins - 1)]
     inner = [all_of((low, Not(high))) for low, high in itertools.pairwise(edges)]
     return Not(edges[0]), *inner, edges[-1]

@@ -27,7 +27,7 @@ from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.contingency import Contingency
 from dpcore.estimators.oracle import StatisticOracle, check_left
 from dpcore.estimators.query_learner import Literal, QueryClassifier, add_literal, flags, indicators
-from dpcore.records.schema import CategoryFeature, Feature, RealFeature, Schema
+from dpcore.records.schema import Feature, Schema
 from dpcore.statistics.estimates import Estimates
 
 MOST_RULES = 40
@@ -104,14 +104,15 @@ class DecisionList(QueryClassifier):
 
 
 def _features(schema: Schema) -> tuple[Feature, ...]:
-    return tuple(feature for feature in schema.features if not isinstance(feature, RealFeature))
+    literals = {feature.name for feature in (*schema.flags, *schema.categories)}
+    return tuple(feature for feature in schema.features if feature.name in literals)
 
 
 def _candidates(schema: Schema, totals: Vector, tables: tuple[Matrix, ...]) -> Iterator[_Candidate]:
     """Every literal with either label. A category's negated literal covers the totals minus the rows of its value."""
     literals = iter(flags(schema)), iter(indicators(schema))
     for feature, table in zip(_features(schema), tables, strict=True):
-        if isinstance(feature, CategoryFeature):
+        if feature.is_one_hot:
             pairs = [(next(literals[1]), row, totals - row) for row in table]
         else:
             pairs = [(next(literals[0]), table[0], table[1])]

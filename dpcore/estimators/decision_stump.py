@@ -20,7 +20,7 @@ from dpcore.estimators.contingency import cuts, encoded
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import CLASSES, QueryClassifier, add_literal, flags, indicators
 from dpcore.predicates.expressions import And, AtLeast, Not, Or, Predicate
-from dpcore.records.schema import RealFeature, Schema
+from dpcore.records.schema import Schema
 
 _HALF_UNIT = 2.0**-31
 """Half of the unit in which coordinates are stored, so that a coordinate exactly at a bound counts as at least it."""
@@ -79,11 +79,10 @@ def _rules(schema: Schema, count: int) -> list[_Rule]:
         add_literal(theta, literal, 2.0)
         theta[-1] -= 1.0
         rules.append(_Rule(literal.text, literal.predicate, theta))
-    for feature in schema.features:
-        if isinstance(feature, RealFeature):
-            for bound in cuts(feature, count):
-                theta = np.zeros(schema.d)
-                theta[schema.coordinate(feature.name)] = 1.0
-                theta[-1] = _HALF_UNIT - encoded(feature, bound)
-                rules.append(_Rule(f"{feature.name} >= {float(bound):g}", AtLeast(feature.name, bound), theta))
+    for feature in schema.numbers:
+        for bound in cuts(feature, count):
+            theta = np.zeros(schema.d)
+            theta[schema.coordinate(feature.name)] = 1.0
+            theta[-1] = _HALF_UNIT - encoded(feature, bound)
+            rules.append(_Rule(f"{feature.name} >= {float(bound):g}", AtLeast(feature.name, bound), theta))
     return rules

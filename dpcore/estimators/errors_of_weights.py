@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.feature_map import Column, FeatureMap
-from dpcore.records.features import CategoryFeature, RealFeature
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 
@@ -205,12 +204,10 @@ class _Columns:
             for place, term in enumerate(released.feature_map.terms):
                 if isinstance(term.function, Column):
                     places[term.function.coordinate] = place
-        categories, start = [], 0
-        for feature in schema.features:
-            width = len(feature.coordinates) if isinstance(feature, CategoryFeature) else 1
-            if isinstance(feature, CategoryFeature):
-                categories.append(np.arange(start, start + width, dtype=np.intp))
-            start += width
+        categories = [
+            np.array([schema.coordinate(name) for name in feature.coordinates], dtype=np.intp)
+            for feature in schema.categories
+        ]
         levels = [places[each] for each in categories]
         products, errors = _cleaned(released.moments, levels)
         return cls(schema, places, tuple(categories), products / m, errors)
@@ -326,7 +323,7 @@ def _rows_of(columns: _Columns, level: int | None, count: int, random: np.random
         x[np.flatnonzero(listed), category[chosen[listed]]] = 1.0
     # A model may have no term for a column that never varies.
     singles = [place for place in columns.singles if columns.places[place] >= 0]
-    reals = {each.name for each in columns.schema.features if isinstance(each, RealFeature)}
+    reals = {each.name for each in columns.schema.numbers}
     numbers = [place for place in singles if columns.schema.coordinates[place] in reals]
     flags = [place for place in singles if place not in numbers]
     means = np.clip(columns.means(flags, level), -1.0, 1.0) if flags else np.zeros(0)

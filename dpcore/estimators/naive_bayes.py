@@ -25,6 +25,7 @@ All of this is post-processing of the release.
 
 import math
 from fractions import Fraction
+from typing import assert_never
 
 import numpy as np
 
@@ -33,7 +34,8 @@ from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.contingency import Contingency, cuts, encoded
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import QueryClassifier
-from dpcore.records.schema import CategoryFeature, RealFeature, Schema
+from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, ThresholdFeature
+from dpcore.records.schema import Schema
 
 CERTAIN_CLASS = 3.0
 """A class must have this many standard deviations of a count's noise."""
@@ -82,21 +84,29 @@ def log_odds(schema: Schema, classes: Vector, tables: list[Matrix], noise: float
     theta[-1] = math.log((sizes[0] + smoothing + noise) / (sizes[1] + smoothing + noise))
     if sizes.min() < max(1.0, CERTAIN_CLASS * noise):
         return theta
+    added = 2.0 * (smoothing + noise) / float(sizes.sum())
     for feature, table in zip(schema.features, tables, strict=True):
         first = schema.coordinate(feature.coordinates[0])
-        if isinstance(feature, RealFeature):
-            slope, middle = _normal(table, _centres(feature, len(table)), sizes, noise)
-            theta[first] = slope
-            theta[-1] -= slope * middle
-            continue
-        added = 2.0 * (smoothing + noise) / float(sizes.sum())
-        odds = np.subtract(*np.log(np.maximum(table, 0.0) / sizes + added).T)
-        if isinstance(feature, CategoryFeature):
-            theta[first : first + len(odds)] = odds
-        else:
-            theta[first] = (odds[0] - odds[1]) / 2.0
-            theta[-1] += (odds[0] + odds[1]) / 2.0
+        match feature:
+            case RealFeature():
+                slope, middle = _normal(table, _centres(feature, len(table)), sizes, noise)
+                theta[first] = slope
+                theta[-1] -= slope * middle
+            case CategoryFeature():
+                theta[first : first + len(table)] = _odds(table, sizes, added)
+            case BooleanFeature() | ThresholdFeature():
+                true, false = _odds(table, sizes, added)
+                theta[first] = (true - false) / 2.0
+                theta[-1] += (true + false) / 2.0
+            case _:
+                assert_never(feature)
     return theta
+
+
+def _odds(table: Matrix, sizes: Vector, added: float) -> Vector:
+    """The log odds of each of a feature's cells. added: to each share."""
+    odds: Vector = np.subtract(*np.log(np.maximum(table, 0.0) / sizes + added).T)
+    return odds
 
 
 def _centres(feature: RealFeature, bins: int) -> Vector:

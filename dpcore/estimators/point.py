@@ -18,7 +18,7 @@ from dpcore.pac.guarantee import PacGuarantee
 from dpcore.pac.point_counts import point_counts_guarantee, point_from_counts
 from dpcore.predicates.expressions import Equals
 from dpcore.records.features import nearest
-from dpcore.records.schema import CategoryFeature, Schema
+from dpcore.records.schema import Schema
 
 
 class PrivatePoint(CountedConcepts):
@@ -76,7 +76,7 @@ class PrivatePoint(CountedConcepts):
 
 
 def _values(schema: Schema, name: str) -> tuple[str, ...]:
-    features = {feature.name: feature for feature in schema.features if isinstance(feature, CategoryFeature)}
+    features = {feature.name: feature for feature in schema.categories}
     if name not in features:
         known = nearest(name, features) if features else "it has none"
         raise SchemaError(f"schema {schema.name!r} has no category feature {name!r}; {known}")

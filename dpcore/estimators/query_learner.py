@@ -20,7 +20,7 @@ from dpcore.estimators.base import LinearClassifier, Vector
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.row_oracle import RowOracle
 from dpcore.predicates.expressions import And, Equals, Flag, LabelIs, Not, Predicate
-from dpcore.records.schema import BooleanFeature, CategoryFeature, Schema, ThresholdFeature
+from dpcore.records.schema import Schema
 
 CLASSES = (LabelIs(positive=True), LabelIs(positive=False))
 """The two classes, positive first; they exclude each other."""
@@ -79,17 +79,14 @@ class Literal:
 
 def flags(schema: Schema) -> tuple[Literal, ...]:
     """One literal for each boolean and threshold feature, in order."""
-    kinds = BooleanFeature | ThresholdFeature
-    names = [feature.name for feature in schema.features if isinstance(feature, kinds)]
-    return tuple(Literal(name, Flag(name), schema.coordinate(name), 0.5, 0.5) for name in names)
+    return tuple(Literal(each.name, Flag(each.name), schema.coordinate(each.name), 0.5, 0.5) for each in schema.flags)
 
 
 def indicators(schema: Schema) -> tuple[Literal, ...]:
     """One literal for each listed value of each category feature, in order."""
     return tuple(
         Literal(f"{feature.name} = {value}", Equals(feature.name, value), schema.coordinate(coordinate), 1.0, 0.0)
-        for feature in schema.features
-        if isinstance(feature, CategoryFeature)
+        for feature in schema.categories
         for value, coordinate in zip(feature.values, feature.coordinates, strict=True)
     )
 

@@ -162,7 +162,7 @@ def _within(feature: str, bounds: tuple[Fraction, ...], low: int, high: int) -> 
 
 
 def _real(schema: Schema, name: str) -> RealFeature:
-    features = {feature.name: feature for feature in schema.features if isinstance(feature, RealFeature)}
+    features = {feature.name: feature for feature in schema.numbers}
     if name not in features:
         known = nearest(name, features) if features else "it has none"
         raise SchemaError(f"schema {schema.name!r} has no real feature {name!r}; {known}")

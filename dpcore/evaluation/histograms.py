@@ -327,13 +327,13 @@ def _real_feature(schema: Schema, name: str) -> RealFeature:
     features: dict[str, Feature] = {feature.name: feature for feature in schema.features}
     if name not in features:
         raise ConfigurationError(f"schema {schema.name!r} has no feature {name!r}; {nearest(name, features)}")
-    feature = features[name]
-    if not isinstance(feature, RealFeature):
+    numbers = {feature.name: feature for feature in schema.numbers}
+    if name not in numbers:
         raise ConfigurationError(
-            f"{name!r} is a {feature.type} feature, and histograms are of real ones: ask for its values by "
+            f"{name!r} is a {features[name].type} feature, and histograms are of real ones: ask for its values by "
             "`rado learner statistic`"
         )
-    return feature
+    return numbers[name]
 
 
 _OTHER = "the release is not of histograms: give one that `rado learner histogram` or `quantiles` asked for"

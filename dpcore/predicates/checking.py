@@ -1,7 +1,6 @@
 """Checks of a batch of predicates before evaluation: its size, its depth, and its types under the schema."""
 
 from collections.abc import Sequence
-from types import UnionType
 
 from dpcore.predicates.expressions import (
     MOST_DEPTH,
@@ -16,7 +15,7 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.predicates.forms import FormCoordinates
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, ThresholdFeature, nearest
+from dpcore.records.features import Comparison, nearest
 from dpcore.records.schema import Schema
 
 __all__ = ["MOST_DEPTH", "MOST_NODES", "MOST_PREDICATES", "check"]
@@ -27,13 +26,6 @@ so that the work for a record is bounded too. Also the most nodes of one predica
 as it occurs, so that the length of its text is bounded."""
 
 MOST_PREDICATES = 1 << 16
-
-_HOW = {
-    RealFeature: "a real feature: compare it with a number using >=, >, < or <=",
-    CategoryFeature: "a category feature: compare it with one of its values using == or !=",
-    BooleanFeature: "a boolean feature: use it alone, without a comparison",
-    ThresholdFeature: "a threshold feature: use it alone, without a comparison",
-}
 
 
 def check(predicates: Sequence[Predicate], schema: Schema, feature_map: FeatureMap | None = None) -> None:
@@ -113,35 +105,31 @@ class _Types:
         self._coordinates = FormCoordinates(schema, feature_map)
         self._features = {feature.name: feature for feature in schema.features}
         # Sets make the lookups fast: a category may have many values, and many predicates may each name one.
-        self._values = {
-            feature.name: frozenset(feature.values)
-            for feature in schema.features
-            if isinstance(feature, CategoryFeature)
-        }
+        self._values = {feature.name: frozenset(feature.values) for feature in schema.categories}
 
     def check(self, atom: Predicate) -> None:
         """Raise PredicateError if the schema lacks what the atom names or gives it another type."""
         match atom:
             case Flag(name):
-                self._check_type(name, BooleanFeature | ThresholdFeature)
+                self._check_comparison(name, "flag")
             case Equals(name, value):
-                self._check_type(name, CategoryFeature)
+                self._check_comparison(name, "value")
                 if value not in self._values[name]:
                     raise PredicateError(
                         f"feature {name!r} lists no value {value!r}; {nearest(value, self._values[name])}"
                     )
             case AtLeast(name) | Above(name):
-                self._check_type(name, RealFeature)
+                self._check_comparison(name, "number")
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
                     self._coordinates.place(name)
             case _:
                 pass
 
-    def _check_type(self, name: str, kinds: type | UnionType) -> None:
+    def _check_comparison(self, name: str, comparison: Comparison) -> None:
         if name not in self._features:
             known = nearest(name, self._features)
             raise PredicateError(f"schema {self._schema.name!r} has no feature {name!r}; {known}")
         feature = self._features[name]
-        if not isinstance(feature, kinds):
-            raise PredicateError(f"{name!r} is {_HOW[type(feature)]}")
+        if feature.comparison != comparison:
+            raise PredicateError(f"{name!r} is {feature.comparison_words}")

@@ -136,7 +136,7 @@ class _Compiler:
         self._schema = schema
         self._of_forms = FormCoordinates(schema, feature_map)
         self._first_of_forms = 0 if feature_map is None else schema.d
-        self._reals = {feature.name: feature for feature in schema.features if isinstance(feature, RealFeature)}
+        self._reals = {feature.name: feature for feature in schema.numbers}
         self._known: dict[tuple[int, bool], int] = {}
         self.places: dict[Step, int] = {}
         self.columns: dict[int, int] = {}

@@ -17,7 +17,6 @@ from operator import attrgetter
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import And, NonNegative, Not, Predicate
 from dpcore.predicates.notation import described
-from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
 _MOST_COLUMNS = 10
@@ -114,8 +113,8 @@ def _end(predicate: Predicate, schema: Schema) -> _End | None:
     if not isinstance(inner, NonNegative) or len(inner.form.weights) != 1:
         return None
     ((name, weight),) = inner.form.weights
-    feature = next((each for each in schema.features if each.name == name), None)
-    if not isinstance(feature, RealFeature) or weight <= 0:
+    feature = next((each for each in schema.numbers if each.name == name), None)
+    if feature is None or weight <= 0:
         return None
     # A double means its shortest decimal. Bounds are those of the stored values -1 and 1.
     lower, upper = Fraction(str(feature.lower)), Fraction(str(feature.upper))

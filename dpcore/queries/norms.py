@@ -12,7 +12,6 @@ from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import PlanError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
-from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
 _HUNDREDTHS = 100
@@ -26,8 +25,11 @@ def usual_norm(schema: Schema, feature_map: FeatureMap | None = None) -> Fractio
     """
     if feature_map is not None:
         return _mapped_norm(schema, feature_map)
-    reals = sum(isinstance(feature, RealFeature) for feature in schema.features)
-    return norm_bound_of(real_features=reals, unit_features=len(schema.features) - reals, bias=schema.bias)
+    return norm_bound_of(
+        real_features=sum(feature.scaled_coordinates for feature in schema.features),
+        unit_features=sum(feature.unit_groups for feature in schema.features),
+        bias=schema.bias,
+    )
 
 
 def norm_bound_of(*, real_features: int, unit_features: int, bias: bool) -> Fraction:
@@ -64,7 +66,7 @@ def _mapped_norm(schema: Schema, feature_map: FeatureMap) -> Fraction:
 def _square(schema: Schema, coordinate: str) -> float:
     """The mean square of a coordinate: 1/3 for a real feature, and 1 for all coordinates of another one together."""
     (feature,) = (each for each in schema.features if coordinate in each.coordinates)
-    return 1 / 3 if isinstance(feature, RealFeature) else 1 / len(feature.coordinates)
+    return feature.mean_square
 
 
 def _hat_square(hat: Hat, centre: float) -> float:

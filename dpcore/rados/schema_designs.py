@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from dpcore.errors import PlanError
 from dpcore.rados.designs import DpFeatDesign, JointDesign, PlainDesign, SensitiveFeature, Split
-from dpcore.records.schema import CategoryFeature, Feature, RealFeature, Schema
+from dpcore.records.schema import Schema
 
 _MOST_NAMED = 12
 
@@ -36,7 +36,7 @@ def dp_feat_design(
     if stray := sorted(rounding - set(sensitive)):
         raise PlanError(f"{', '.join(stray)} is rounded but not named as sensitive: name it, or do not round it")
     # Build the sets once: a query may name thousands of features.
-    real = frozenset(feature.name for feature in schema.features if isinstance(feature, RealFeature))
+    real = frozenset(feature.name for feature in schema.numbers)
     boolean = frozenset(schema.boolean_coordinates)
     features = (_sensitive(schema, name, real, boolean, rounded=name in rounding) for name in sensitive)
     ordered = tuple(sorted(features, key=lambda feature: feature.coordinate))
@@ -78,11 +78,7 @@ def joint_design(schema: Schema, column: str, share_sigma: int) -> JointDesign:
 
 def squared_range(schema: Schema, column: str) -> int:
     """The largest squared distance of two codings of a column's cell: 4 for -1 and +1, 2 for two one-hot codings."""
-    return sum(_squared_range(feature) for feature in schema.features if feature.column == column)
-
-
-def _squared_range(feature: Feature) -> int:
-    return 2 if isinstance(feature, CategoryFeature) else 4
+    return sum(feature.squared_range for feature in schema.features if feature.column == column)
 
 
 def _some(names: Sequence[str]) -> str:

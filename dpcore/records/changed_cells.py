@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.records.encoding import Tally
-from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, Label, RealFeature, ThresholdFeature
+from dpcore.records.features import Feature, Label
 from dpcore.records.schema import Schema
 
 MANY = 0.1
@@ -17,7 +17,6 @@ MANY = 0.1
 NO_ID = "no id"
 """The choice of the one policy that no schema states: rows have ids, and one without is left out."""
 
-EMPTY, UNREADABLE = "empty", "unreadable (no finite number)"
 # What each choice does to one cell, and to several.
 _EFFECTS = {
     "zero-vector": ("leaves its row out", "leaves their rows out"),
@@ -98,7 +97,7 @@ def changes(
     parts: list[Feature | Label] = [*schema.features, schema.label]
     found = [each for part, tally in zip(parts, tallies, strict=False) for each in _changes(part, tally, rows)]
     if without_id:
-        found.append(Change(id_column, without_id, rows, EMPTY, "id_column", NO_ID))
+        found.append(Change(id_column, without_id, rows, "empty", "id_column", NO_ID))
     return tuple(sorted(found, key=lambda change: (_LOSSES[change.choice], -change.cells)))
 
 
@@ -126,43 +125,10 @@ def why_unusable(found: Sequence[Change], *, rows: int, usable: int) -> str | No
     return f"{counted if usable else 'no row is usable'}: {main_cause(found)}"
 
 
-def imputed_text(feature: Feature) -> str:
-    """The value that a feature imputes, as people write it; "" if it imputes none."""
-    if feature.impute is None:
-        return ""
-    match feature:
-        case RealFeature():
-            return f"{feature.impute:g}"
-        case BooleanFeature():
-            return repr((feature.true if feature.impute else feature.false)[0])
-        case ThresholdFeature():
-            return "a value at the threshold or above" if feature.impute else "a value below the threshold"
-        case _:
-            return repr(feature.impute)
-
-
 def _changes(part: Feature | Label, tally: Tally, rows: int) -> Iterator[Change]:
     """The changes of one column, where there are any."""
-    prefix = "label." if isinstance(part, Label) else ""
-    impute = "" if isinstance(part, Label) else imputed_text(part)
-    for cells, found, policy, choice in _policies(part, tally):
-        if cells:
-            alike = tally.alike if policy in ("unknown", "missing") and found != EMPTY else 0
-            yield Change(part.column, cells, rows, found, f"{prefix}{policy}", choice, impute, alike)
-
-
-def _policies(part: Feature | Label, tally: Tally) -> Iterator[tuple[int, str, str, str]]:
-    """For each policy of a column: how many cells it concerns, what they are, its key and its value."""
-    yield tally.missing, EMPTY, "missing", part.missing
-    match part:
-        case RealFeature():
-            yield tally.unreadable, UNREADABLE, "unreadable", part.on_unreadable
-            yield tally.beyond, "beyond the schema's bounds", "out_of_bounds", part.out_of_bounds
-        case ThresholdFeature():
-            yield tally.unreadable, UNREADABLE, "unreadable", part.on_unreadable
-        case BooleanFeature():
-            yield tally.unlisted, "in neither true nor false of the schema", "unknown", part.unknown
-        case CategoryFeature():
-            yield tally.unlisted, "not among the schema's values", "unknown", part.unknown
-        case Label():
-            yield tally.unlisted, "in neither positive nor negative of the schema's label", "missing", part.missing
+    prefix, impute = ("label.", "") if isinstance(part, Label) else ("", part.imputed_text)
+    for policy in part.policies:
+        if cells := tally.count(policy.cells):
+            alike = tally.alike if policy.cells == "unlisted" else 0
+            yield Change(part.column, cells, rows, policy.words, f"{prefix}{policy.key}", policy.choice, impute, alike)

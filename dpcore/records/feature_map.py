@@ -154,7 +154,7 @@ class FeatureMap:
         """
         if schema.bias != self.bias:
             raise SchemaError("the feature map and the schema differ in the bias: make the map for this schema")
-        real = {feature.name for feature in schema.features if isinstance(feature, RealFeature)}
+        real = {feature.name for feature in schema.numbers}
         width = schema.d - schema.bias
         for place, term in enumerate(self.terms):
             function = term.function
@@ -201,7 +201,7 @@ class FeatureMap:
         """
         names: list[str] = []
         known = schema.coordinates if longest is None else tuple(_cut(name, longest) for name in schema.coordinates)
-        reals = {feature.name: feature for feature in schema.features if isinstance(feature, RealFeature)}
+        reals = {feature.name: feature for feature in schema.numbers}
         for term in self.terms:
             match term.function:
                 case Column(coordinate):
@@ -351,7 +351,7 @@ def stored(feature: RealFeature, value: float) -> int:
 
 def _real(schema: Schema, coordinate: int) -> RealFeature:
     name = schema.coordinates[coordinate]
-    for feature in schema.features:
-        if feature.name == name and isinstance(feature, RealFeature):
+    for feature in schema.numbers:
+        if feature.name == name:
             return feature
     raise SchemaError(f"{name!r} is no real feature, and has no units")

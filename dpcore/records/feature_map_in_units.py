@@ -143,10 +143,11 @@ class _Building:
         features = {feature.name: feature for feature in self._schema.features}
         if name not in features:
             raise FeatureMapError(f"{where}: the schema has no feature {name!r}; {nearest(name, features)}")
-        feature = features[name]
-        if not isinstance(feature, RealFeature):
-            raise FeatureMapError(f"{where}: {name!r} is a {feature.type} feature: hats and points are of real ones")
-        return feature
+        numbers = {feature.name: feature for feature in self._schema.numbers}
+        if name not in numbers:
+            type_ = features[name].type
+            raise FeatureMapError(f"{where}: {name!r} is a {type_} feature: hats and points are of real ones")
+        return numbers[name]
 
     def _products(self, where: str, names: object) -> tuple[list[Function], frozenset[str]]:
         if not (isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) for name in names)):

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from dpcore.errors import SchemaError
 from dpcore.records.features import (
@@ -132,7 +132,7 @@ class Schema:
                     field, f"{feature.column!r} is the label's column and would reveal the label; remove the feature"
                 )
             other = first.setdefault(feature.column, feature)
-            if other is not feature and (ThresholdFeature.type in (feature.type, other.type)):
+            if other is not feature and (feature.replaces_column or other.replaces_column):
                 raise SchemaFieldError(
                     field,
                     f"{feature.column!r} is also the source of feature {other.name!r}, but a threshold replaces its "
@@ -153,8 +153,41 @@ class Schema:
     @cached_property
     def boolean_coordinates(self) -> tuple[str, ...]:
         """The coordinates coded -1/+1 (boolean and threshold features), which a query may declare sensitive."""
-        kinds = BooleanFeature | ThresholdFeature
-        return tuple(feature.name for feature in self.features if isinstance(feature, kinds))
+        return tuple(feature.name for feature in self.flags)
+
+    @property
+    def numbers(self) -> tuple[RealFeature, ...]:
+        """The features with one coordinate anywhere in [-1, 1], in order."""
+        return self._groups[0]
+
+    @property
+    def flags(self) -> tuple[BooleanFeature | ThresholdFeature, ...]:
+        """The features with one coordinate that is -1 or +1, in order."""
+        return self._groups[1]
+
+    @property
+    def categories(self) -> tuple[CategoryFeature, ...]:
+        """The features with an indicator for each listed value, in order."""
+        return self._groups[2]
+
+    @cached_property
+    def _groups(
+        self,
+    ) -> tuple[tuple[RealFeature, ...], tuple[BooleanFeature | ThresholdFeature, ...], tuple[CategoryFeature, ...]]:
+        numbers: list[RealFeature] = []
+        flags: list[BooleanFeature | ThresholdFeature] = []
+        categories: list[CategoryFeature] = []
+        for feature in self.features:
+            match feature:
+                case RealFeature():
+                    numbers.append(feature)
+                case BooleanFeature() | ThresholdFeature():
+                    flags.append(feature)
+                case CategoryFeature():
+                    categories.append(feature)
+                case _:
+                    assert_never(feature)
+        return tuple(numbers), tuple(flags), tuple(categories)
 
     @cached_property
     def _sources(self) -> dict[str, str | None]:

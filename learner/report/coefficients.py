@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dpcore.errors import RadofedError
 from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
-from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature
 from dpcore.records.schema import Schema
 from learner.covariance import half_widths, measurable
 from learner.estimators import make_estimator
@@ -143,8 +142,12 @@ def effects(schema: Schema) -> list[tuple[str, str, NDArray[np.float64]]]:
     intercept = np.zeros(schema.d)
     found: list[tuple[str, str, NDArray[np.float64]]] = []
     for feature in schema.features:
-        found += _effects(feature, place, schema.d)
-        for name, weight in _at_start(feature):
+        for words, weights in feature.changes:
+            row = np.zeros(schema.d)
+            for name, weight in weights:
+                row[place[name]] = weight
+            found.append((feature.name, words, row))
+        for name, weight in feature.start:
             intercept[place[name]] += weight
     if schema.bias:
         intercept[-1] = 1.0
@@ -156,40 +159,12 @@ def known_null(schema: Schema) -> NDArray[np.float64]:
     """Directions in which rows of the schema hardly vary: each category's coordinates less the bias; (n, d)."""
     place = {name: number for number, name in enumerate(schema.coordinates)}
     rows = []
-    for feature in schema.features:
-        if isinstance(feature, CategoryFeature) and schema.bias:
-            row = np.zeros(schema.d)
-            row[[place[name] for name in feature.coordinates]] = 1.0
-            row[-1] = -1.0
-            rows.append(row)
+    for feature in schema.categories if schema.bias else ():
+        row = np.zeros(schema.d)
+        row[[place[name] for name in feature.coordinates]] = 1.0
+        row[-1] = -1.0
+        rows.append(row)
     return np.array(rows).reshape(-1, schema.d)
-
-
-def _effects(feature: Feature, place: Mapping[str, int], d: int) -> list[tuple[str, str, NDArray[np.float64]]]:
-    def unit(name: str, weight: float) -> NDArray[np.float64]:
-        row = np.zeros(d)
-        row[place[name]] = weight
-        return row
-
-    if isinstance(feature, RealFeature):
-        return [(feature.name, "for each unit more", unit(feature.name, 2.0 / (feature.upper - feature.lower)))]
-    if isinstance(feature, CategoryFeature):
-        first, *others = zip(feature.values, feature.coordinates, strict=True)
-        return [
-            (feature.name, f"{value} instead of {first[0]}", unit(name, 1.0) - unit(first[1], 1.0))
-            for value, name in others
-        ]
-    words = "true instead of false" if isinstance(feature, BooleanFeature) else f"at least {feature.threshold:g}"
-    return [(feature.name, words, unit(feature.name, 2.0))]
-
-
-def _at_start(feature: Feature) -> list[tuple[str, float]]:
-    """Coordinates of the intercept's row: a real 0, false, below the threshold, the first category."""
-    if isinstance(feature, RealFeature):
-        return [(feature.name, -(feature.upper + feature.lower) / (feature.upper - feature.lower))]
-    if isinstance(feature, CategoryFeature):
-        return [(feature.coordinates[0], 1.0)]
-    return [(feature.name, -1.0)]
 
 
 def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, Any]) -> str:

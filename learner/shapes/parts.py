@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
-from dpcore.records.features import CategoryFeature, Feature
+from dpcore.records.features import Feature
 from dpcore.records.schema import Schema
 from learner.covariance import measurable
 from learner.shapes.spread import Spread, spread_of
@@ -156,7 +156,7 @@ def _centred(model: "Model", source: Source, places: list[int]) -> Source:
     places: of its coordinates in theta. Levels are left out, the least known first, until all differ measurably from
     their mean; if fewer than two are left, all have their shares.
     """
-    if model.covariance is None or not isinstance(source.feature, CategoryFeature):
+    if model.covariance is None or not source.feature.is_one_hot:
         return source
     part = Part((source,), tuple(places), model.schema.d, _only(model.feature_map, places))
     values = part.values(part.rows((source.spread.coordinates,)))

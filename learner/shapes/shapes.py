@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
-from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, nearest
+from dpcore.records.features import nearest
 from dpcore.records.schema import Schema
 from learner.covariance import half_widths, measurable
 from learner.shapes.parts import Part, Source, intercept_of, parts_of
@@ -267,9 +267,9 @@ def _shape(model: "Model", part: Part) -> Shape:
         ]
         return Surface(*shape, tuple(first[0]), tuple(second[0]), tuple(map(tuple, cells)))
     (source,) = part.sources
-    if isinstance(source.feature, RealFeature):
-        return _curve(model, part, source, source.feature, shape)
-    words, coordinates = _values(source)
+    if source.feature.bounds is not None:
+        return _curve(model, part, source, source.feature.bounds, shape)
+    words, coordinates = source.feature.levels
     return Values(*shape, tuple(_ats(model, part, words, (coordinates,))))
 
 
@@ -277,7 +277,7 @@ def _curve(
     model: "Model",
     part: Part,
     source: Source,
-    feature: RealFeature,
+    bounds: tuple[float, float],
     shape: tuple[tuple[str, ...], tuple[str, ...], float, float | None, float | None],
 ) -> Curve:
     spread = source.spread
@@ -297,7 +297,7 @@ def _curve(
 
     masses = [replace(found, share=shares.get(at)) for found, at in zip(ats(points, points), points, strict=True)]
     marks = tuple(in_units(model.schema, source.start, each) for each in deciles)
-    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), feature.lower, feature.upper, marks)
+    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), *bounds, marks)
 
 
 def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
@@ -310,26 +310,11 @@ def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates:
     return [At(value, float(each), band, None, band is not None if is_known else None) for value, each, band in found]
 
 
-def _values(source: Source) -> tuple[list[str], Matrix]:
-    """The words of each value of a category or a flag, and its coordinates, (values, width)."""
-    feature = source.feature
-    if isinstance(feature, CategoryFeature):
-        count = len(feature.values)
-        if feature.unknown != "zero":
-            return list(feature.values), np.eye(count)
-        return [*feature.values, "any other value"], np.vstack([np.eye(count), np.zeros((1, count))])
-    both = np.array([[1.0], [-1.0]])
-    if isinstance(feature, BooleanFeature):
-        return [" or ".join(feature.true), " or ".join(feature.false)], both
-    assert not isinstance(feature, RealFeature), "a number has a curve"
-    return [f"at least {feature.threshold:g}", f"below {feature.threshold:g}"], both
-
-
 def _axis(schema: Schema, part: Part, number: int) -> tuple[list[float | str], Matrix]:
     """The values of one side of a pair's grid, and their coordinates, (values, width)."""
     source = part.sources[number]
-    if not isinstance(source.feature, RealFeature):
-        words, coordinates = _values(source)
+    if source.feature.bounds is None:
+        words, coordinates = source.feature.levels
         return list(words), coordinates
     at = sorted({-ONE, ONE, *source.spread.quantiles(LEVELS), *part.knots[number], *part.points[number]})
     return [in_units(schema, source.start, each) for each in at], np.array(at, dtype=np.float64)[:, np.newaxis] / ONE

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Term
-from dpcore.records.features import CategoryFeature, Feature, RealFeature
+from dpcore.records.features import Feature
 
 # Weight of the demand for equal shares between knots against that for a hat's mean: it decides what means leave open.
 _EQUAL = 0.03
@@ -53,12 +53,10 @@ class Spread:
 
 def spread_of(feature: Feature, coordinate: int, feature_map: FeatureMap | None) -> Spread:
     """The spread of a feature whose first coordinate has this place in the schema."""
-    if isinstance(feature, RealFeature):
+    if feature.bounds is not None:
         return _of_real(coordinate, feature_map)
-    if isinstance(feature, CategoryFeature):
-        count = len(feature.values)
-        return Spread(np.eye(count), np.full(count, 1.0 / count))
-    return Spread(np.array([[-1.0], [1.0]]), np.array([0.5, 0.5]))
+    count = len(feature.codes)
+    return Spread(feature.codes, np.full(count, 1.0 / count))
 
 
 def _of_real(coordinate: int, feature_map: FeatureMap | None) -> Spread:

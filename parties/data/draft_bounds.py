@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import Feature, RealFeature, close_match
+from dpcore.records.features import RealFeature, close_match
 from dpcore.records.schema import Schema
 
 
@@ -24,18 +24,17 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[float, float]]) -> Schema:
 
     Raises ConfigurationError for a column that is no number of the draft, SchemaFieldError for bounds that are none.
     """
-    numbers = {feature.column for feature in draft.features if isinstance(feature, RealFeature)}
+    numbers = {feature.column for feature in draft.numbers}
     for column in bounds:
         if column not in numbers:
             near = close_match(column, numbers)
             hint = "look at the draft without bounds" if near is None else f"did you mean {near!r}?"
             raise ConfigurationError(f"bounds of {column!r}: the draft has no such number; {hint}")
 
-    def with_bounds(feature: Feature) -> Feature:
-        if not isinstance(feature, RealFeature) or feature.column not in bounds:
-            return feature
+    def with_bounds(feature: RealFeature) -> RealFeature:
         lower, upper = bounds[feature.column]
         impute = None if feature.impute is None else min(max(feature.impute, lower), upper)
         return replace(feature, lower=lower, upper=upper, impute=impute)
 
-    return replace(draft, features=tuple(map(with_bounds, draft.features)))
+    changed = {feature.name: with_bounds(feature) for feature in draft.numbers if feature.column in bounds}
+    return replace(draft, features=tuple(changed.get(feature.name, feature) for feature in draft.features))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Feature
-from dpcore.records.schema import RealFeature, Schema
+from dpcore.records.schema import Schema
 from dpcore.records.text_forms import DRAFTED_TEXTS
 from parties.data.draft_columns import Seen
 from parties.data.draft_features import draft_feature
@@ -64,7 +64,7 @@ def infer(
             f"{table.path}: no column besides the label can be a feature; correct the table, or write the "
             f"schema by hand{why}"
         )
-    drafted = [feature.column for feature in features if isinstance(feature, RealFeature)]
+    drafted = [feature.column for feature in features if feature.bounds is not None]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
 

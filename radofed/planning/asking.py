@@ -21,7 +21,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.queries.statement import PrivacyStatement, statement_for
-from dpcore.records.features import CategoryFeature, RealFeature, nearest
+from dpcore.records.features import nearest
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
@@ -174,17 +174,7 @@ class PlannedParties:
 def made_up_records(schema: Schema) -> Records:
     """Rows of independent features, spread evenly, with labels that a linear classifier can learn."""
     rng = np.random.default_rng(_SEED)
-    columns: list[NDArray[np.float64]] = []
-    for feature in schema.features:
-        if isinstance(feature, RealFeature):
-            columns.append(rng.uniform(-1.0, 1.0, (_MADE_UP_ROWS, 1)))
-        elif isinstance(feature, CategoryFeature):
-            # The place beyond the last is a value that is not listed.
-            values = rng.integers(0, len(feature.values) + 1, _MADE_UP_ROWS)
-            columns.append(np.eye(len(feature.values) + 1)[values, :-1])
-        else:
-            columns.append(rng.choice([-1.0, 1.0], (_MADE_UP_ROWS, 1)))
-    x = np.hstack(columns)
+    x = np.hstack([feature.draw(rng, _MADE_UP_ROWS) for feature in schema.features])
     scores = x @ rng.normal(size=x.shape[1])
     labels = np.where(scores > np.median(scores), 1, -1).astype(np.int8)
     if schema.bias:

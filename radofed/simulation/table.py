@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.records.changed_cells import imputed_text, why_unusable
+from dpcore.records.changed_cells import why_unusable
 from dpcore.records.encoding import Texts, WantedColumn
 from dpcore.records.features import value_text
 from dpcore.records.records import Records
@@ -88,7 +88,7 @@ def inferred_schema(
 
 def _imputed(features: Sequence[Feature]) -> list[str]:
     """A sentence on the values imputed for missing cells, if there are any."""
-    parts = [f"{imputed_text(feature)} in {feature.column!r}" for feature in features if feature.impute is not None]
+    parts = [f"{feature.imputed_text} in {feature.column!r}" for feature in features if feature.impute is not None]
     return [f"Missing cells are imputed: {', '.join(parts)}."] if parts else []
 
 

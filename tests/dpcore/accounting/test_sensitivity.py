@@ -5,6 +5,7 @@ import pkgutil
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from typing import assert_never
 
 import numpy as np
 import pytest
@@ -191,8 +192,10 @@ def codings(feature: Feature) -> list[tuple[int, ...]]:
         case CategoryFeature(values=values):
             hot = [tuple(one * (i == j) for j in range(len(values))) for i in range(len(values))]
             return [*hot, (0,) * len(values)]
-        case _:
+        case BooleanFeature() | ThresholdFeature():
             return [(-one,), (one,)]
+        case _:
+            assert_never(feature)
 
 
 @pytest.mark.parametrize(

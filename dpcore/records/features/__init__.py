@@ -1,0 +1,107 @@
+"""The parts of a schema: how one source column is encoded, and how an unusable cell is handled.
+
+Every class is valid from construction, so that data can be encoded with every instance. Field names are the keys of the
+TOML file, so that an error names what the user wrote. A type of feature is one file, and the others ask it what
+`described` lists.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from typing import Any, TypeVar
+
+from dpcore.records.features.boolean import BooleanFeature
+from dpcore.records.features.category import CategoryFeature
+from dpcore.records.features.described import Comparison, DescribedFeature, Missing, Policy
+from dpcore.records.features.field_checks import (
+    TRIMMED,
+    SchemaFieldError,
+    close_match,
+    nearest,
+    require_name,
+    value_text,
+)
+from dpcore.records.features.label import Label
+from dpcore.records.features.real import RealFeature
+from dpcore.records.features.threshold import ThresholdFeature
+from dpcore.records.text_forms import same_form, stored_form
+
+#: Lists of texts that cells are compared with: no text of them may be in the other, or twice in one.
+_COMPARED = (("positive", "negative"), ("true", "false"), ("values",))
+
+T = TypeVar("T")
+P = TypeVar("P", bound="Feature | Label")
+
+Feature = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
+FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
+    kind.type: kind for kind in (RealFeature, BooleanFeature, CategoryFeature, ThresholdFeature)
+}
+
+
+def in_form(part: P, steps: Sequence[str]) -> P:
+    """The part of a schema with its texts as a schema with these steps keeps them (dpcore.records.text_forms).
+
+    Raises SchemaFieldError if two of its texts are compared as the same text.
+    """
+    form, path = stored_form(steps), "label" if isinstance(part, Label) else f"features.{part.name}"
+    changed: dict[str, Any] = {}
+    for keys in _COMPARED:
+        lists = {key: found for key in keys if (found := getattr(part, key, None)) is not None}
+        same = same_form((text for found in lists.values() for text in found), steps)
+        if same is not None:
+            sentence = f"{same[0]!r} and {same[1]!r} are the same text to texts = {list(steps)}; remove one"
+            raise SchemaFieldError(f"{path}.{' and '.join(lists)}", sentence)
+        changed |= {key: tuple(map(form, found)) for key, found in lists.items()}
+    impute = getattr(part, "impute", None)
+    if isinstance(impute, str):
+        changed["impute"] = form(impute)
+    return replace(part, **changed) if any(getattr(part, key) != value for key, value in changed.items()) else part
+
+
+def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
+    """A part of a schema from a parsed table; keys are the dataclass's field names.
+
+    Raises SchemaFieldError for a key that is unknown (with the most similar one), missing, or an empty text.
+    """
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # every kind is a dataclass
+    for key, value in table.items():
+        if key not in known:
+            raise SchemaFieldError(f"{path}.{key}", f"is not a key; {nearest(key, known)}")
+        if value == "":  # an empty column would otherwise silently become the default
+            raise SchemaFieldError(f"{path}.{key}", "is empty; write a text, or leave the key out")
+    for key, field in known.items():
+        if key not in table and field.default is MISSING:
+            raise SchemaFieldError(f"{path}.{key}", "is missing; write it")
+    return kind(**table)
+
+
+def plain(part: Feature | Label) -> dict[str, Any]:
+    """A part of a schema as plain values: tuples as lists, None if a field is not set, but no `unreadable` then."""
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    if values.get("unreadable", "") is None:  # version 1 has no such field
+        del values["unreadable"]
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    return listed if isinstance(part, Label) else {"name": part.name, "type": part.type, **listed}
+
+
+__all__ = [
+    "FEATURE_TYPES",
+    "TRIMMED",
+    "BooleanFeature",
+    "CategoryFeature",
+    "Comparison",
+    "DescribedFeature",
+    "Feature",
+    "Label",
+    "Missing",
+    "Policy",
+    "RealFeature",
+    "SchemaFieldError",
+    "ThresholdFeature",
+    "build",
+    "close_match",
+    "in_form",
+    "nearest",
+    "plain",
+    "require_name",
+    "value_text",
+]

@@ -1,0 +1,196 @@
+"""Numbers between declared bounds."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.records.features.cells import (
+    NOTHING,
+    CellError,
+    Cells,
+    Changed,
+    EncodedColumn,
+    Floats,
+    Mask,
+    Tally,
+    any_of,
+    as_numbers,
+    missing_cells,
+    unreadable_cells,
+)
+from dpcore.records.features.described import (
+    MISSING_POLICIES,
+    Comparison,
+    DescribedFeature,
+    Missing,
+    OutOfBounds,
+    Policy,
+    Unreadable,
+    Weights,
+    begin,
+    for_missing,
+    for_unreadable,
+    on_unreadable,
+    require_unreadable,
+)
+from dpcore.records.features.field_checks import (
+    SchemaFieldError,
+    require_choice,
+    require_impute,
+    require_number,
+    settle,
+    value_text,
+)
+from dpcore.records.text_forms import Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealFeature(DescribedFeature):
+    """A number v in [lower, upper], encoded as 2 (v - lower) / (upper - lower) - 1. Bounds never come from the data."""
+
+    type: ClassVar[str] = "real"
+    reals: ClassVar[tuple[str, ...]] = ("lower", "upper", "impute")
+    reads: ClassVar[Literal["numbers", "texts"]] = "numbers"
+    is_ordered: ClassVar[bool] = True
+    comparison: ClassVar[Comparison] = "number"
+    comparison_words: ClassVar[str] = "a real feature: compare it with a number using >=, >, < or <="
+    is_one_hot: ClassVar[bool] = False
+    scaled_coordinates: ClassVar[int] = 1
+    unit_groups: ClassVar[int] = 0
+    replaces_column: ClassVar[bool] = False
+    name: str
+    column: str = ""
+    lower: float
+    upper: float
+    missing: Missing = "refuse"
+    impute: float | None = None
+    out_of_bounds: OutOfBounds = "refuse"
+    unreadable: Unreadable | None = None
+
+    def __post_init__(self) -> None:
+        path = begin(self)
+        lower, upper = require_number(f"{path}.lower", self.lower), require_number(f"{path}.upper", self.upper)
+        if lower >= upper:
+            raise SchemaFieldError(f"{path}.lower", f"{lower!r} is not below upper = {upper!r}; write lower < upper")
+        if not math.isfinite(upper - lower):
+            raise SchemaFieldError(f"{path}.upper", "is too far from lower for a double; bring the bounds closer")
+        require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
+        require_choice(f"{path}.out_of_bounds", self.out_of_bounds, ("refuse", "clip", "zero-vector"))
+        require_unreadable(path, self.unreadable)
+        require_impute(f"{path}.impute", self.impute, (self.missing, self.unreadable))
+        if self.impute is not None:
+            settle(self, impute=require_number(f"{path}.impute", self.impute))
+            if not lower <= self.impute <= upper:
+                raise SchemaFieldError(f"{path}.impute", "is outside the bounds; choose a value within them")
+        settle(self, lower=lower, upper=upper)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The one coordinate, named as the feature."""
+        return (self.name,)
+
+    @property
+    def squared_range(self) -> int:
+        """The coordinate is from -1 to 1."""
+        return 4
+
+    @property
+    def mean_square(self) -> float:
+        """Of a uniform coordinate in [-1, 1]."""
+        return 1 / 3
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lower and upper."""
+        return self.lower, self.upper
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, for those that are no number, and for those outside of the bounds."""
+        return (
+            for_missing(self.missing),
+            for_unreadable(self.on_unreadable),
+            Policy("out_of_bounds", self.out_of_bounds, "beyond", "beyond the schema's bounds"),
+        )
+
+    @property
+    def imputed_text(self) -> str:
+        """The number, with at most six digits."""
+        return "" if self.impute is None else f"{self.impute:g}"
+
+    @property
+    def codes(self) -> NDArray[np.float64]:
+        """None: numbers are not listed."""
+        return np.zeros((0, 1))
+
+    @property
+    def levels(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        """None: numbers are not listed."""
+        return (), self.codes
+
+    @property
+    def changes(self) -> tuple[tuple[str, Weights], ...]:
+        """One unit of the column."""
+        return (("for each unit more", ((self.name, 2.0 / (self.upper - self.lower)),)),)
+
+    @property
+    def start(self) -> Weights:
+        """Of the number 0."""
+        return ((self.name, -(self.upper + self.lower) / (self.upper - self.lower)),)
+
+    def draw(self, random: np.random.Generator, rows: int) -> NDArray[np.float64]:
+        """Uniform between the bounds."""
+        return random.uniform(-1.0, 1.0, (rows, 1))
+
+    @property
+    def on_unreadable(self) -> Unreadable:
+        """What happens to a cell that is no finite number."""
+        return on_unreadable(self.missing, self.unreadable)
+
+    def encode(self, cells: Cells, form: Form) -> EncodedColumn:  # noqa: ARG002  (numbers have no form)
+        """Linear between the bounds."""
+        read = as_numbers(self.column, cells)
+        filled, substitute = read.values, self.lower if self.impute is None else self.impute
+        missing = missing_cells(self.column, self.missing, read.missing)
+        if missing.count:
+            filled = np.where(read.missing, substitute, filled)
+        # If there is a NaN, it is both minimum and maximum, and the comparisons fail.
+        if len(filled) == 0 or (filled.min() >= self.lower and filled.max() <= self.upper):
+            return EncodedColumn(self._scaled(filled), Tally(self.name, missing.count), missing.dropped)
+        finite = np.isfinite(filled)
+        unreadable = NOTHING if finite.all() else unreadable_cells(self.column, self.on_unreadable, ~finite)
+        if unreadable.count:
+            filled = np.where(finite, filled, substitute)
+        # Imputed values are within the bounds.
+        above = filled > self.upper
+        beyond = self._beyond(above | (filled < self.lower), above)
+        if beyond.count:
+            filled = np.clip(filled, self.lower, self.upper)
+        tally = Tally(self.name, missing.count, unreadable.count, beyond=beyond.count)
+        return EncodedColumn(self._scaled(filled), tally, any_of(missing.dropped, unreadable.dropped, beyond.dropped))
+
+    def _scaled(self, bounded: Floats) -> Floats:
+        """2 ((v - lower) / (upper - lower)) - 1, rounded after each operation, in that order; v within the bounds."""
+        scaled: Floats = bounded - self.lower
+        scaled /= self.upper - self.lower
+        scaled *= 2.0
+        scaled -= 1.0
+        return scaled
+
+    def _beyond(self, beyond: Mask, above: Mask) -> Changed:
+        """The cells outside of the bounds. above: beyond the upper one. Raises CellError if the policy refuses them."""
+        changed = Changed(beyond, drops=self.out_of_bounds == "zero-vector")
+        if changed.count and self.out_of_bounds == "refuse":
+            row = int(beyond.argmax())
+            side, bound = ("above", "upper") if above[row] else ("below", "lower")
+            limit = value_text(self.upper if above[row] else self.lower)
+            raise CellError(
+                row,
+                self.column,
+                f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or '
+                "correct the file",
+            )
+        return changed
