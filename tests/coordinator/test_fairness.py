@@ -35,11 +35,13 @@ async def test_a_party_that_sends_many_chunks_at_once_takes_one_thread(bench):
     go_on = stalled(bench, "ann")
     uploads = [asyncio.create_task(bench.upload(opened, "ann")) for _ in range(intake.CHUNKS_AT_ONCE)]
     await asyncio.sleep(0.05)
-    error = await refusal(Code.SPOOL_FULL, bench.upload(opened, "ann"))
-    assert "16 calls of ann" in error.detail
-    await bench.contribute(opened, *PARTIES[1:])
-    assert not any(upload.done() for upload in uploads)
-    go_on.set()
+    try:
+        error = await asyncio.wait_for(refusal(Code.SPOOL_FULL, bench.upload(opened, "ann")), 30)
+        assert "16 calls of ann" in error.detail
+        await bench.contribute(opened, *PARTIES[1:])
+        assert not any(upload.done() for upload in uploads)
+    finally:
+        go_on.set()
     await asyncio.gather(*uploads)
     assert bench.core.spool.used_bytes == 4 * 512
     await bench.contribute(opened, "ann")
