@@ -30,7 +30,7 @@ class AttemptCosts:
 
     one: one attempt, with what is then spent. most: all `attempts` that the query allows together, with what is then
     spent. more: how many attempts like it would still fit after one, None for any number. admitted: how many of its
-    attempts the limits admit, those that are charged or reserved included, as long as nothing else is charged.
+    attempts the lifetime limits admit, those that are charged or reserved included, as long as nothing else is charged.
     """
 
     attempts: int
@@ -66,7 +66,9 @@ class AttemptCosts:
             return "one attempt is allowed, so that its cost is the most that the query may cost"
         words = f"up to {self.attempts} attempts are allowed, and each that uploads is charged"
         if self.admitted < self.attempts:
-            return f"{words}; the limits have room for {self.admitted} of them, and the others would be refused"
+            return (
+                f"{words}; the lifetime limits have room for {self.admitted} of them, and the others would be refused"
+            )
         return words
 
     @property

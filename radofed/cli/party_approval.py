@@ -82,7 +82,7 @@ def pending(
 def unanswered_words(count: int) -> list[str]:
     """A line about queries that came during a pause; none without one."""
     came = "1 query came" if count == 1 else f"{count} queries came"
-    words = f"{came} while this party was paused and {'is' if count == 1 else 'are'} not answered"
+    words = f"{came} while this party was paused and {'was' if count == 1 else 'were'} not answered"
     return [f"{words}; see `rado ledger history`"] if count else []
 
 

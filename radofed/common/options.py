@@ -1,6 +1,5 @@
 """What people type for options of commands and fields of pages, as values."""
 
-import math
 import re
 from collections.abc import Iterable
 from fractions import Fraction
@@ -44,12 +43,16 @@ def whole_number(text: str) -> int:
 
 
 def decimal_number(text: str) -> float:
-    """A finite decimal with a point, as a double. Raises ConfigurationError for anything else, such as 1_000 or nan."""
+    """A decimal with a point, as a double. Raises ConfigurationError for anything else, such as 1_000 or nan."""
     from dpcore.errors import ConfigurationError
+    from dpcore.numbers.rationals import exact_number, within_doubles
 
-    if not _DECIMAL.fullmatch(text) or not math.isfinite(value := float(text)):
-        raise ConfigurationError(f"{text!r} is not a number: write digits with a point, such as 0.5 or 1e-6")
-    return value
+    try:
+        if _DECIMAL.fullmatch(text):
+            return float(within_doubles(exact_number(text)))
+    except (OverflowError, ValueError):
+        pass
+    raise ConfigurationError(f"{text!r} is not a number: write digits with a point, such as 0.5 or 1e-6")
 
 
 def exact_or_none(text: str | None, option: str) -> Fraction | None:

@@ -2,11 +2,12 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from unittest.mock import patch
 
-from dpcore.errors import SchemaError
+from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.numbers.rationals import exact_number
 from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.notation import parse, to_text
@@ -16,7 +17,7 @@ from dpcore.records.text_forms import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from radofed.common.addresses import split_target
 from radofed.common.log_tail import TAIL_BYTES, newest
-from radofed.common.options import exact, named_option
+from radofed.common.options import decimal_number, exact, named_option
 from radofed.common.printing import local_time, printable
 from radofed.joining.passphrases import set_passphrases
 from radofed.planning.options import party_rows
@@ -96,8 +97,10 @@ def read_canonical(data: bytes) -> None:
 
 
 def read_number(data: bytes) -> None:
-    """Every place that reads an exact number from the command line, and one behind another."""
+    """Every place that reads a number from the command line, and one behind another."""
     text = decoded(data)
+    with suppress(ConfigurationError):
+        assert decimal_number(text) == float(exact_number(text))
     for read in (lambda: exact(text, "epsilon"), lambda: simulated_exact("epsilon", text, zero=True)):
         value = read()
         assert isinstance(value, Fraction)

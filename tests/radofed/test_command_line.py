@@ -364,7 +364,7 @@ class TestOutput:
         assert Output.of_arguments(arguments).as_json is as_json
 
 
-@pytest.mark.parametrize("text", ["1_0", "nan", "inf", "1e999", "1,5", "", "\u0663", "0x10"])
+@pytest.mark.parametrize("text", ["1_0", "nan", "inf", "1e999", "1e-999", "1,5", "", "\u0663", "0x10"])
 def test_a_number_that_is_not_written_in_digits_with_a_point_is_refused(text, capsys):
     """1_0 was read as 10, and nan went through."""
     assert run(["learner", "statistic", "y == 1", "--epsilon", "1", f"--timeout-s={text}"]) == 4

@@ -53,7 +53,9 @@ def test_it_says_how_many_of_the_attempts_the_limits_admit():
     for recorded in (0, 1, 2):
         found = of(PURE, 3, events(*[PURE] * recorded), recorded, limits)
         assert found.admitted == 2
-        assert "the limits have room for 2 of them, and the others would be refused" in "\n".join(found.lines())
+        assert "the lifetime limits have room for 2 of them, and the others would be refused" in "\n".join(
+            found.lines()
+        )
     assert of(PURE, 3).admitted == 3
     assert "have room" not in "\n".join(of(PURE, 3).lines())
 
