@@ -12,9 +12,13 @@ from benchmarks.interval_coverage import EPSILON, TABLES, Population, counted, t
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.private_newton import PrivateNewton
 
+ESTIMATORS = {"newton": PrivateNewton(), "additive": PrivateAdditive()}
 RUNS, RUNS_OF_ADDITIVE, TOLERANCE = 500, 100, 0.005
-LEAST_STATED = {"adult": 0.4}
-"""Share of coefficients and bands of columns that must be measurable: adult has many rare levels. 0.75 elsewhere."""
+LEAST_STATED = {("adult", "newton"): 0.4, ("adult", "additive"): 0.4, ("flchain", "additive"): 0.4}
+"""Share of coefficients and bands of columns that must be measurable, 0.75 elsewhere.
+
+adult has many rare levels. flchain has 7,874 rows, too few for a curve of every column at epsilon 1.
+"""
 
 
 @pytest.fixture(params=["adult", "cps1988", "surveys", "flchain"])
@@ -28,13 +32,13 @@ def population(request):
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
-    ("estimator", "runs"), [(PrivateNewton(), RUNS), (PrivateAdditive(), RUNS_OF_ADDITIVE)], ids=["newton", "additive"]
+    ("estimator", "runs"), [("newton", RUNS), ("additive", RUNS_OF_ADDITIVE)], ids=["newton", "additive"]
 )
 def test_what_is_stated_holds(population, estimator, runs):
     name, rows = population
-    for sort, found in counted(rows, estimator, EPSILON, range(runs)).items():
+    for sort, found in counted(rows, ESTIMATORS[estimator], EPSILON, range(runs)).items():
         assert found.stated == 0.0 or found.hold >= 0.95 - TOLERANCE, sort
         if sort in ("coefficients", "bands: values", "bands: curve"):
-            assert found.stated >= LEAST_STATED.get(name, 0.75), sort
+            assert found.stated >= LEAST_STATED.get((name, estimator), 0.75), sort
         if sort == "coefficients of rare levels":
             assert found.stated < 0.5
