@@ -26,7 +26,7 @@ DIGEST = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
 SHOWN = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "docs").rglob("*.ipynb")),
-    *(path for path in sorted(DEPLOY.rglob("*")) if path.is_file()),
+    *(path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and path.suffix != ".pyc"),
     *(
         ROOT / name
         for name in ("README.md", "Makefile", ".ci/run", ".github/workflows/checks.yml", "benchmarks/README.md")
