@@ -2,7 +2,7 @@
 
 import csv
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,12 @@ def read(name: str, rules: Rule, folder: Path = SHARED) -> DataSet:
     for file in files:
         with gzip.open(folder / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
             records += csv.DictReader(stream)
-    columns = [column for column in records[0] if column != "label" and column not in left_out]
+    return data_set(name, records, ("label", *left_out), [rule(record["label"]) for record in records])
+
+
+def data_set(name: str, records: list[dict[str, str]], left_out: Collection[str], positive: list[bool]) -> DataSet:
+    """Columns of numbers, in which an empty cell is NaN, and of texts. left_out: columns that are none of either."""
+    columns = [column for column in records[0] if column not in left_out]
     numbers, categories = [], []
     for column in columns:
         cells = [record[column] for record in records]
@@ -113,5 +118,5 @@ def read(name: str, rules: Rule, folder: Path = SHARED) -> DataSet:
         name,
         np.array(numbers, dtype=np.float64).T.reshape(len(records), len(numbers)),
         np.array(categories, dtype=np.str_).T.reshape(len(records), len(categories)),
-        np.array([rule(record["label"]) for record in records]),
+        np.array(positive),
     )

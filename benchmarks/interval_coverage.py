@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from benchmarks.datasets import SHARED, DataSet
+from benchmarks.datasets import SHARED, DataSet, data_set
 from benchmarks.measuring import Measure, Report, Table
 from benchmarks.private_erm import schema_of
 from dpcore.accounting.gaussian import gaussian_mu
@@ -90,20 +90,7 @@ def table(name: str, folder: Path = SHARED) -> DataSet:
     with gzip.open(folder / f"{source.file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
         records = [record for record in csv.DictReader(stream) if record[label] != ""]
     positive = source.positive([record[label] for record in records])
-    columns = [column for column in records[0] if column not in (label, *source.left_out)]
-    numbers, categories = [], []
-    for column in columns:
-        cells = [record[column] for record in records]
-        try:
-            numbers.append([float(cell) if cell else np.nan for cell in cells])
-        except ValueError:
-            categories.append(cells)
-    return DataSet(
-        name,
-        np.array(numbers, dtype=np.float64).T.reshape(len(records), len(numbers)),
-        np.array(categories, dtype=np.str_).T.reshape(len(records), len(categories)),
-        np.array([positive(record[label]) for record in records]),
-    )
+    return data_set(name, records, (label, *source.left_out), [positive(record[label]) for record in records])
 
 
 class NoisyTable:
