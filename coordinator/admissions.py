@@ -6,9 +6,9 @@ The coordinator reads none of them: a member verifies its own by the federation'
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import BY_UMASK, write_durably
-from radofed.common.logs import Log
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import BY_UMASK, write_durably
+from radobase.logs import Log
 from wire.transport import MAX_RESPONSE_BYTES
 
 _SUFFIX = ".admission"

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpcore.errors import ConfigurationError
-from radofed.common.cluster.jobs import ClusterSettings
-from radofed.common.configuration import ConfigPath, Configuration
-from radofed.common.watching.settings import WatchSettings
+from radobase.cluster.jobs import ClusterSettings
+from radobase.configuration import ConfigPath, Configuration
+from radobase.watching.settings import WatchSettings
 from wire.identity import TlsConfiguration
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from radofed.common.files.faults import in_words
-from radofed.common.logs import Log
+from radobase.files.faults import in_words
+from radobase.logs import Log
 from wire.errors import Code, WireError
 
 CONNECTIONS_AT_ONCE: Final = 8

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coordinator.store import SCHEMA_VERSION
 from dpcore.errors import ConfigurationError
-from radofed.common.files.databases import copy_of
+from radobase.files.databases import copy_of
 
 
 def store_copy(path: Path) -> bytes:

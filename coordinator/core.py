@@ -42,8 +42,8 @@ from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpo
 from coordinator.store import DAY_S, Asked, Statement, Store, StoredQuery
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError, RadofedError
-from radofed.common.logs import Log
-from radofed.common.watching.metrics import LOST, Counts
+from radobase.logs import Log
+from radobase.watching.metrics import LOST, Counts
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S, OpenedQuery

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from coordinator.local_control import DRAIN, UNDRAIN
 from dpcore.errors import RadofedError
-from radofed.common.local_status import NotRunningError, read_status, send_command
+from radobase.local_status import NotRunningError, read_status, send_command
 
 LOOKS_EVERY_S: Final = 0.5
 

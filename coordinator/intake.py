@@ -13,7 +13,7 @@ from coordinator.membership import check_sender
 from coordinator.rounds import Rules
 from coordinator.store import Statement
 from coordinator.totals import check_chunk
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.cohort import (
     Acceptance,
     Pending,

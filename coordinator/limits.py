@@ -11,7 +11,7 @@ from typing import Final
 from coordinator.config import CoordinatorLimits
 from coordinator.live import LiveQuery
 from coordinator.store import DAY_S, Asked
-from radofed.common.watching.metrics import Counts
+from radobase.watching.metrics import Counts
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 

@@ -1,4 +1,4 @@
-"""What the coordinator's administrator may ask of the running node: radofed.common.local_status is the socket for it.
+"""What the coordinator's administrator may ask of the running node: radobase.local_status is the socket for it.
 
 Threads call it; the node's state is read and changed in its event loop.
 """
@@ -13,8 +13,8 @@ from coordinator.core import Core
 from coordinator.drain import under_way
 from coordinator.live import LiveQuery
 from coordinator.watching import CoordinatorWatch
-from radofed.common.local_status import StatusServer
-from radofed.common.version import program_version
+from radobase.local_status import StatusServer
+from radobase.version import program_version
 
 DRAIN: Final = "/drain"
 UNDRAIN: Final = "/undrain"

@@ -5,9 +5,9 @@ from pathlib import Path
 from coordinator.config import CoordinatorConfig
 from coordinator.store import Store
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import BY_UMASK, write_durably
-from radofed.common.logs import Daily, Log
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import BY_UMASK, write_durably
+from radobase.logs import Daily, Log
 from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
 from wire.roster import Member, Role, Roster, open_roster, read_roster

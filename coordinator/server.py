@@ -32,11 +32,11 @@ from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError, NotYetError
 from dpcore.numbers.processors import one_blas_thread
-from radofed.common.files.faults import in_words
-from radofed.common.files.reading import state_of
-from radofed.common.files.writing import BY_UMASK, write_durably
-from radofed.common.logs import Log, start_logging
-from radofed.common.watching.server import WatchServer
+from radobase.files.faults import in_words
+from radobase.files.reading import state_of
+from radobase.files.writing import BY_UMASK, write_durably
+from radobase.logs import Log, start_logging
+from radobase.watching.server import WatchServer
 from wire.envelopes import load_public_key
 from wire.gate import Gate
 from wire.own_certificate import OwnCertificate

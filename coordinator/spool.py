@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import RadofedError
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import make_directory, write_durably
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import make_directory, write_durably
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
 from wire.upload import CHUNK_BYTES, Chunk

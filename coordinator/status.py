@@ -16,10 +16,10 @@ from coordinator.spool import TOTAL, scan
 from coordinator.store import Asked, read_asked, read_queries, read_roster, read_seen
 from coordinator.usage import unknown_learners, usage
 from dpcore.errors import ConfigurationError, RadofedError
-from radofed.common.files.reading import FileKind, read_text, with_remedy
-from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
-from radofed.common.printing import printable
-from radofed.common.watching.readiness import Reason
+from radobase.files.reading import FileKind, read_text, with_remedy
+from radobase.local_status import NotRunningError, UnreadableStateError, read_status
+from radobase.printing import printable
+from radobase.watching.readiness import Reason
 from wire.envelopes import Envelope
 from wire.identity import Certificate
 from wire.query import Query
@@ -98,7 +98,7 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
 
 
 def node_state(config: CoordinatorConfig) -> dict[str, Any]:
-    """What the running node says of itself, for `read`. not_ready: codes of radofed.common.watching.readiness."""
+    """What the running node says of itself, for `read`. not_ready: codes of radobase.watching.readiness."""
     found: dict[str, Any]
     try:
         found = read_status(config.state_directory)

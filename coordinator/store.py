@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.databases import keep_before_update
-from radofed.common.files.faults import in_words
-from radofed.common.files.permissions import check_unwritable
-from radofed.common.files.reading import FileKind, parse_json, with_remedy
+from radobase.files.databases import keep_before_update
+from radobase.files.faults import in_words
+from radobase.files.permissions import check_unwritable
+from radobase.files.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 

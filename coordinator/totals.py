@@ -20,8 +20,8 @@ from coordinator.live import LiveQuery
 from coordinator.spool import UploadSpool
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier.public import PublicKey, multiply
-from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
-from radofed.common.logs import Log
+from radobase.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
+from radobase.logs import Log
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 from wire.upload import Chunk

@@ -11,7 +11,7 @@ from coordinator.core import FINISHED, SUBMITTED, Core
 from coordinator.limits import REFUSED
 from coordinator.membership import Membership
 from coordinator.seen import LastSeen
-from radofed.common.watching.metrics import (
+from radobase.watching.metrics import (
     CERTIFICATE_EXPIRY,
     LOST,
     ROSTER_EXPIRY,
@@ -23,8 +23,8 @@ from radofed.common.watching.metrics import (
     build_sample,
     traffic_samples,
 )
-from radofed.common.watching.readiness import Reason
-from radofed.common.watching.spool import Room
+from radobase.watching.readiness import Reason
+from radobase.watching.spool import Room
 from wire.own_certificate import OwnCertificate
 from wire.roster import Role
 from wire.status import Phase

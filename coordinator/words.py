@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from radofed.common.printing import duration, listed, local_time
+from radobase.printing import duration, listed, local_time
 
 _UNHEARD = ("silent", "pending")
 _AWAITED = {

@@ -14,8 +14,8 @@ from typing import Self
 from pydantic import model_validator
 
 from dpcore.errors import ConfigurationError
-from radofed.common.configuration import Configuration
-from radofed.common.printing import listed
+from radobase.configuration import Configuration
+from radobase.printing import listed
 from wire.envelopes import key_id
 from wire.pinning import KeyFingerprint
 from wire.roster import Member, Roster

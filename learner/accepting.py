@@ -9,8 +9,8 @@ from learner.accepted_parties import HEADER, AcceptedParties, AcceptedParty, par
 from learner.client import Coordinator
 from learner.config import LearnerConfig
 from learner.state import LearnerState
-from radofed.common.files.reading import FileKind, read_text, with_remedy
-from radofed.common.files.writing import write_durably
+from radobase.files.reading import FileKind, read_text, with_remedy
+from radobase.files.writing import write_durably
 from wire.envelopes import fingerprint, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.pinning import find_confirmed, installed_rosters

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from radofed.common.printing import json_text, local_time
+from radobase.printing import json_text, local_time
 from wire.envelopes import sha256
 from wire.feature_map import feature_map_to_proto
 from wire.held_back import held_back_to_proto

@@ -13,7 +13,7 @@ from learner.estimators import make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.training import model_of_answers
-from radofed.common.options import exact, named_options, training_part
+from radobase.options import exact, named_options, training_part
 
 _TERMS = {
     "cohort_min": "cohort_min",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from radofed.common.configuration import ConfigPath, Configuration
+from radobase.configuration import ConfigPath, Configuration
 from wire.identity import TlsConfiguration
 
 

@@ -42,7 +42,7 @@ from learner.asked_before import AskedBeforeError, NotAskedBeforeError
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
-from radofed.common.printing import amount
+from radobase.printing import amount
 from wire.errors import WireError, exit_code_of
 from wire.query import Query
 

@@ -23,10 +23,10 @@ from learner import covariance as covariances
 from learner import export, probabilities
 from learner.probabilities import Calibration
 from learner.shapes.explanation import Explanation, explain
-from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
-from radofed.common.files.writing import write_durably
-from radofed.common.printing import amount, json_text
-from radofed.common.tables.tables import as_source, encoded_blocks, open_table
+from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
+from radobase.files.writing import write_durably
+from radobase.printing import amount, json_text
+from radobase.tables.tables import as_source, encoded_blocks, open_table
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -241,11 +241,11 @@ class Predictions:
 def predict(model: Model, path: Any) -> Predictions:
     """Scores and labels of the rows of a table. The label column is not read.
 
-    path: a CSV or Parquet file's path, an Arrow table or a data frame (radofed.common.tables.arrow_table).
+    path: a CSV or Parquet file's path, an Arrow table or a data frame (radobase.tables.arrow_table).
     A row that the schema's policies make a zero vector has no prediction. A UserWarning says how many rows have none,
     with the column and the policy that made most of them, and another names each policy that changed many cells. A
     score of exactly zero has label -1, as in the estimators. Raises
-    DataError as radofed.common.tables.tables does.
+    DataError as radobase.tables.tables does.
     """
     rows = model.schema.encode(path)
     usable = rows.usable
@@ -288,7 +288,7 @@ class Errors:
 def count_errors(model: Model, path: Any) -> Errors:
     """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
 
-    Raises DataError as radofed.common.tables.tables does, also if there is no label column.
+    Raises DataError as radobase.tables.tables does, also if there is no label column.
     """
     lenient = replace(model.schema, label=replace(model.schema.label, missing="zero-vector"))
     wrong = compared = rows = 0

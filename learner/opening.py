@@ -32,7 +32,7 @@ from dpcore.paillier.tag import check_tag, coefficient, pad
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
 from learner.keys import note_that_phe_is_missing
-from radofed.common.printing import listed
+from radobase.printing import listed
 from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Cohort, check_receipts, check_roster_version
 from wire.query import OpenedQuery

@@ -20,7 +20,7 @@ from dpcore.queries.kind import QueryKind
 from dpcore.queries.statement import cost_of_attempts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
-from radofed.common.printing import amount, json_text
+from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.features import USUAL_FEATURES, Feature

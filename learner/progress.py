@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TextIO
 
 from dpcore.errors import PlanError
-from radofed.common.printing import amount, duration, listed, printable
+from radobase.printing import amount, duration, listed, printable
 from wire.errors import CATALOGUE, Code
 from wire.query import Query, setting_of
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.errors import WireError
 from wire.transport import Caller
 

@@ -35,9 +35,9 @@ from dpcore.rados.distribution import RadoDistribution
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 from learner.opening import check_cohort
-from radofed.common.files.reading import FileKind, read_array, read_json, with_remedy
-from radofed.common.files.writing import new_file, publish_directory
-from radofed.common.printing import json_text
+from radobase.files.reading import FileKind, read_array, read_json, with_remedy
+from radobase.files.writing import new_file, publish_directory
+from radobase.printing import json_text
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
 from wire.features import Feature

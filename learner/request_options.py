@@ -6,9 +6,9 @@ from typing import Any
 from dpcore.records.schema import Schema
 from learner.design_options import given_purpose
 from learner.requests import MomentsRequest, RadosRequest, release_request
-from radofed.common.files.feature_maps import load_feature_map
-from radofed.common.files.schemas import load_schema
-from radofed.common.options import exact_or_none, training_part
+from radobase.files.feature_maps import load_feature_map
+from radobase.files.schemas import load_schema
+from radobase.options import exact_or_none, training_part
 
 _SAME = (
     "rados",

@@ -37,7 +37,7 @@ from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
 from learner.would_accept import WouldAccept, answers_to, is_decided
-from radofed.common.printing import amount
+from radobase.printing import amount
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
 from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.faults import in_words
-from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
-from radofed.common.files.writing import overwrite_durably, sync_directory, write_durably
+from radobase.files.faults import in_words
+from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
+from radobase.files.writing import overwrite_durably, sync_directory, write_durably
 from wire.binding import OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, key_id
 from wire.errors import Code, WireError

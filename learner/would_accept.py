@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import PlanError
-from radofed.common.printing import amount, listed
+from radobase.printing import amount, listed
 from wire.cohort import Acceptance, open_statement
 from wire.errors import CATALOGUE, Code, WireError
 from wire.query import Query, setting_of

@@ -9,9 +9,9 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.policy import Policy
 from parties.rosters import Rosters
-from radofed.common.files.reading import FileKind, read_text, with_remedy
-from radofed.common.files.writing import write_durably
-from radofed.common.logs import Log
+from radobase.files.reading import FileKind, read_text, with_remedy
+from radobase.files.writing import write_durably
+from radobase.logs import Log
 from wire.envelopes import fingerprint, key_id, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.pinning import find_confirmed, installed_rosters

@@ -24,8 +24,8 @@ from parties.ledger.witnessed import Witnessed
 from parties.locks import lock_party
 from parties.policy import Policy
 from parties.rosters import Rosters
-from radofed.common.logs import Log
-from radofed.common.printing import amount
+from radobase.logs import Log
+from radobase.printing import amount
 from wire.envelopes import Envelope, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError, WireError
 from wire.ledger_head import LedgerHead

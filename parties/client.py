@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from parties.answering.coordinator_calls import MOST_CHALLENGES, WorkBatch
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
-from radofed.common.watching.metrics import RECEIVED, SENT, Counts
+from radobase.watching.metrics import RECEIVED, SENT, Counts
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError, WireError
 from wire.identity import TlsFiles

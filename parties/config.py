@@ -14,11 +14,11 @@ from pydantic import (
     model_validator,
 )
 
-from radofed.common.addresses import split_target
-from radofed.common.cluster.jobs import ClusterSettings
-from radofed.common.configuration import ConfigPath, Configuration
-from radofed.common.tables.databases.source import DatabaseSource, is_address
-from radofed.common.watching.settings import WatchSettings
+from radobase.addresses import split_target
+from radobase.cluster.jobs import ClusterSettings
+from radobase.configuration import ConfigPath, Configuration
+from radobase.tables.databases.source import DatabaseSource, is_address
+from radobase.watching.settings import WatchSettings
 from wire.identity import TlsConfiguration
 from wire.roster import NAME
 

@@ -9,7 +9,7 @@ from parties.history.database import FILE as HISTORY_FILE
 from parties.history.database import HistoryDatabase
 from parties.ledger import chain
 from parties.ledger.format import FORMAT_VERSION, update_format
-from radofed.common.files.databases import copy_of
+from radobase.files.databases import copy_of
 
 
 def ledger_copy(config: PartyConfig) -> bytes | None:

@@ -32,9 +32,9 @@ from parties.ledger.format import (
     update_format,
 )
 from parties.ledger.sums import Account, Sums
-from radofed.common.files.databases import copy_of, keep_before_update
-from radofed.common.files.permissions import check_unwritable
-from radofed.common.files.writing import create_durably, sync_directory
+from radobase.files.databases import copy_of, keep_before_update
+from radobase.files.permissions import check_unwritable
+from radobase.files.writing import create_durably, sync_directory
 
 # "radL": distinguishes a ledger from other SQLite files.
 APPLICATION_ID = 0x7261644C

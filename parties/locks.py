@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from parties.config import PartyConfig
-from radofed.common.files.faults import in_words
+from radobase.files.faults import in_words
 
 
 @contextmanager

@@ -46,11 +46,11 @@ from parties.secret import FILE as SECRET_FILE
 from parties.secret import load_or_create
 from parties.stated_rows import StatedRows
 from parties.watching import Loaded, PartyWatch
-from radofed.common.local_status import StatusServer
-from radofed.common.logs import Daily, Log, start_logging
-from radofed.common.version import program_version
-from radofed.common.watching.readiness import Reason
-from radofed.common.watching.server import WatchServer
+from radobase.local_status import StatusServer
+from radobase.logs import Daily, Log, start_logging
+from radobase.version import program_version
+from radobase.watching.readiness import Reason
+from radobase.watching.server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Features

@@ -9,7 +9,7 @@ from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
-from radofed.common.logs import Log
+from radobase.logs import Log
 
 
 def open_ledger(config: PartyConfig, policy: Policy, log: Log, *, has_run: bool) -> Ledger:

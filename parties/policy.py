@@ -12,7 +12,7 @@ from dpcore.accounting.filters import PrivacyLimit
 from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.notation import parse
 from parties.ledger.limits import LedgerLimits
-from radofed.common.configuration import Configuration
+from radobase.configuration import Configuration
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.pinning import KeyFingerprint

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cryptography import x509
 
 from dpcore.errors import ConfigurationError
-from radofed.common.addresses import split_target
-from radofed.common.printing import printable
+from radobase.addresses import split_target
+from radobase.printing import printable
 from wire.errors import PROXY_OPENS_TLS, ConnectionLostError
 from wire.identity import TlsFiles, issuer_of
 from wire.proxies import HttpProxy, proxy_of, through_proxy

@@ -13,9 +13,9 @@ from dpcore.errors import ConfigurationError, RadofedError
 from parties.answering.failures import StoppedError
 from parties.data.held_data import HeldData
 from parties.policy import Policy
-from radofed.common.local_status import read_status
-from radofed.common.logs import Log
-from radofed.common.tables.tables import RowsRead
+from radobase.local_status import read_status
+from radobase.logs import Log
+from radobase.tables.tables import RowsRead
 
 STOPS_WITHIN_S = 5.0
 MOST_STATED = 1000

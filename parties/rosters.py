@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.config import PartyConfig
-from radofed.common.files.faults import in_words
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import BY_UMASK, make_directory, write_durably
-from radofed.common.logs import Log
+from radobase.files.faults import in_words
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import BY_UMASK, make_directory, write_durably
+from radobase.logs import Log
 from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
 from wire.roster import Roster, members_that_left, open_roster

@@ -5,8 +5,8 @@ from pathlib import Path
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import SECRET_BYTES
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import write_durably
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import write_durably
 
 _REMEDY = "restore it, or remove it to create a new one, which draws new noise for every table"
 FILE = "secret"

@@ -5,7 +5,7 @@ more rows breaks nothing. One with many times as many is planned for as if it we
 One with fewer, by however many, makes these figures wrong, so the party's people should know.
 """
 
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.roster import Role, Roster
 
 FIX = (

@@ -15,7 +15,7 @@ from parties.history.history import History, What
 from parties.ledger.ledger import Ledger
 from parties.ledger.state import ScopeState
 from parties.rosters import Rosters
-from radofed.common.watching.metrics import (
+from radobase.watching.metrics import (
     CERTIFICATE_EXPIRY,
     LOST,
     ROSTER_EXPIRY,
@@ -27,8 +27,8 @@ from radofed.common.watching.metrics import (
     build_sample,
     traffic_samples,
 )
-from radofed.common.watching.readiness import Reason
-from radofed.common.watching.spool import Room
+from radobase.watching.readiness import Reason
+from radobase.watching.spool import Room
 from wire.own_certificate import OwnCertificate
 from wire.roster import Role
 from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S

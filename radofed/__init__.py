@@ -113,7 +113,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from radofed.common.version import program_version  # noqa: PLC0415  (slow; only needed for the version)
+        from radobase.version import program_version  # noqa: PLC0415  (slow; only needed for the version)
 
         return program_version()
     if name == "provision":

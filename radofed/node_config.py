@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from dpcore.errors import ConfigurationError
-from radofed.common.configuration import read_keys
+from radobase.configuration import read_keys
 from wire.roster import Role
 
 # ruff: noqa: PLC0415  (each role's configuration is imported where a file is of that role)

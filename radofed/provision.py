@@ -20,10 +20,10 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
+from radobase.addresses import check_end
+from radobase.files.writing import create_durably
 from radofed import templates
 from radofed.certificates import Authority, make_request, private_pem
-from radofed.common.addresses import check_end
-from radofed.common.files.writing import create_durably
 from radofed.provision_roster import ROSTER_DAYS, expiry_unix_s
 from radofed.templates import PolicyChoices
 from wire.envelopes import SigningKey, fingerprint, save_public_key

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, with_remedy
-from radofed.common.files.writing import BY_UMASK, write_durably
+from radobase.files.reading import FileKind, with_remedy
+from radobase.files.writing import BY_UMASK, write_durably
 from wire.envelopes import SigningKey, fingerprint, public_key_of
 from wire.roster import EXPIRY_SKEW_S, Member, Role, Roster, read_roster
 

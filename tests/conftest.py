@@ -17,8 +17,8 @@ from dpcore.numbers.processors import processors
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
+from radobase.files.writing import tighten_umask
 from radofed.cli.entry_point import OPENBLAS_WAIT
-from radofed.common.files.writing import tighten_umask
 from tests.postgresql import PostgreSqlServer
 from tests.ray_nodes import RayNodes
 from tests.waiting import HANG_S

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import radofed
+from radobase.version import _of_checkout, program_version
 from radofed.cli.entry_point import PACKAGES
-from radofed.common.version import _of_checkout, program_version
 
 HEAVY = ("numpy", "scipy", "sklearn", "grpc", "google.protobuf", "pydantic", "pyarrow", "cryptography", "rich")
 ROOT = Path(__file__).parents[1]
@@ -107,7 +107,7 @@ def test_the_module_is_the_command():
 def test_a_checkout_states_its_own_version_and_not_that_of_the_last_installation(tmp_path, monkeypatch):
     """A node signs its version and shows it to others, and a cluster's nodes compare theirs."""
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    monkeypatch.setattr("radofed.common.version.version", lambda _: "0.0.1")
+    monkeypatch.setattr("radobase.version.version", lambda _: "0.0.1")
     assert program_version.__wrapped__() == stated
     assert _of_checkout(tmp_path) == ""
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "another"\nversion = "9"\n')

@@ -11,7 +11,7 @@ from dpcore.predicates.ranges import readable
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from radofed.common.printing import amount, json_text, local_time
+from radobase.printing import amount, json_text, local_time
 from wire.query import Query
 
 

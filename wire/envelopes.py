@@ -21,8 +21,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import envelope_pb2
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import create_durably
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import create_durably
 from wire.errors import Code, WireError
 from wire.private_keys import load_private_key
 

@@ -13,9 +13,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from dpcore.errors import ConfigurationError
-from radofed.common.configuration import ConfigPath, Configuration
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.printing import amount
+from radobase.configuration import ConfigPath, Configuration
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.printing import amount
 from wire.envelopes import PEM_BYTES, sha256
 from wire.private_keys import load_private_key, passphrase_for, private_key_pem
 from wire.roster import EXPIRY_WARNING_DAYS, Role, certificate_san

@@ -5,8 +5,8 @@ import datetime as dt
 import grpc
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import state_of
-from radofed.common.logs import Daily, Log
+from radobase.files.reading import state_of
+from radobase.logs import Daily, Log
 from wire.identity import Certificate, TlsFiles
 from wire.roster import Role
 

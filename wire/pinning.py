@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, with_remedy
+from radobase.files.reading import FileKind, with_remedy
 from wire.envelopes import fingerprint, same_digits
 from wire.roster import Member, Roster, read_roster
 

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.permissions import Exposed
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import write_durably
+from radobase.files.permissions import Exposed
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import write_durably
 
 ENVIRONMENT = "RADO_PASSPHRASE_FILE"
 _PASSPHRASE = FileKind(

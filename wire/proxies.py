@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
-from radofed.common.addresses import split_target
+from radobase.addresses import split_target
 
 _VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _DIRECT = ("no_grpc_proxy", "no_proxy")

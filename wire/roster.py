@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from rado.v1 import roster_pb2
-from radofed.common.files.reading import FileKind, read_bytes
-from radofed.common.printing import amount
+from radobase.files.reading import FileKind, read_bytes
+from radobase.printing import amount
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse, spoken
 from wire.errors import Code, WireError
 

@@ -27,7 +27,7 @@ from dpcore.records.features import plain
 from dpcore.records.margin_weights import WEIGHT_BITS
 from dpcore.records.schema import Schema
 from rado.v1 import envelope_pb2, query_pb2
-from radofed.common.printing import duration, json_text, local_time
+from radobase.printing import duration, json_text, local_time
 from wire.envelopes import parse
 from wire.predicates import read_nodes
 from wire.query import Query

@@ -6,7 +6,7 @@ from enum import Enum
 
 from dpcore.queries.base import MAX_PARTIES
 from rado.v1 import party_service_pb2, release_pb2
-from radofed.common.printing import printable
+from radobase.printing import printable
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, refuse_unknown_fields
 from wire.errors import Code, WireError

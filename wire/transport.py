@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import grpc
 
 from dpcore.errors import RadofedError
-from radofed.common.printing import printable
+from radobase.printing import printable
 from wire.errors import (
     CATALOGUE,
     CODE_METADATA_KEY,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docs.generate.tables import code, table
 from dpcore.errors import RadofedError
-from radofed.common.failure import local_code
+from radobase.failure import local_code
 from wire.errors import CATALOGUE, PAGES, Code, Entry, WireError, page_of
 
 CAUSES = "## Why it happens\n"
@@ -30,7 +30,7 @@ AT_THE_LEARNER = (
     "without this party. If too few parties remain, the query ends with [COHORT_TOO_SMALL](COHORT_TOO_SMALL.md), whose "
     "detail lists the parties that refused and their codes. At the party, `rado party check` shows the reason.\n\n"
 )
-PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed")
+PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radobase", "radofed")
 INDEX = """# Error codes
 
 This page is generated from the error catalogue. `rado` prints an error as one sentence, says what to do, and names the

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from coordinator.watching import METRICS as COORDINATOR_METRICS
 from docs.generate.tables import code, table
 from parties.watching import METRICS as PARTY_METRICS
-from radofed.common.watching.metrics import Metric
-from radofed.common.watching.readiness import Reason
+from radobase.watching.metrics import Metric
+from radobase.watching.readiness import Reason
 
 INTRODUCTION = """# Metrics
 

@@ -238,7 +238,7 @@ class Schema:
         policy refuses a cell, and ConfigurationError if it is not a table.
         """
         # Tables are above the mathematics, which needs none of them unless this is called.
-        tables = import_module("radofed.common.tables.tables")
+        tables = import_module("radobase.tables.tables")
         rows: EncodedRows = tables.read_rows(tables.as_source(frame), self)
         return rows
 

@@ -28,8 +28,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
 from learner.model import Model, warn_of
-from radofed.common.files.reading import FileKind, read_json, with_remedy
-from radofed.common.tables.tables import as_source, open_table, stored_blocks
+from radobase.files.reading import FileKind, read_json, with_remedy
+from radobase.tables.tables import as_source, open_table, stored_blocks
 
 OWN_BINS = 10
 _REMEDY = "give the file that `rado learner evaluate MODEL --format json > FILE` wrote"
@@ -219,7 +219,7 @@ def read_evaluation(path: Path, model: Model) -> Measured:
 def measure(model: Model, table: Any) -> Measured:
     """The evaluation of a model on labelled rows that are the learner's own. Nothing is asked.
 
-    table: a path, an Arrow table or a data frame. Raises DataError as radofed.common.tables.tables does, and if no row
+    table: a path, an Arrow table or a data frame. Raises DataError as radobase.tables.tables does, and if no row
     is usable. Warns if some are not, or many cells were changed.
     """
     rows = OwnRows(model.schema, table)

@@ -14,8 +14,8 @@ from learner.report.plots import calibration_plot, epsilon_plot, roc_plot
 from learner.report.registry import registry_entry
 from learner.report.sentences import assumptions, not_protected
 from learner.report.shape_plots import plot_of
-from radofed.common.pages import environment
-from radofed.common.report.sentences import GUARANTEE, NO_PURPOSE, explained
+from radobase.pages import environment
+from radobase.report.sentences import GUARANTEE, NO_PURPOSE, explained
 
 MOST_DRAWN = 6
 """Shapes that a report draws; `rado learner picture` draws more."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from learner.report import shape_sentences
 from learner.report.shape_plots import NOT_MEASURABLE, plot_of, value_text
 from learner.shapes.shapes import At, Curve, Shape, Shapes, Surface, Values
-from radofed.common.pictures import write_picture
+from radobase.pictures import write_picture
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -30,7 +30,7 @@ def usual(shapes: Shapes) -> tuple[Shape, ...]:
 
 def render(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shape], version: str) -> str:
     """The page. file: the model's name. Raises ModuleNotFoundError without the extra `report`."""
-    from radofed.common.pages import environment  # noqa: PLC0415  (of an extra that the ranking does not need)
+    from radobase.pages import environment  # noqa: PLC0415  (of an extra that the ranking does not need)
 
     columns = [plot_of(shape) for shape in drawn if not isinstance(shape, Surface)]
     pairs = [plot_of(shape) for shape in drawn if isinstance(shape, Surface)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dpcore.evaluation.evaluation import Evaluation
 from dpcore.numbers.decimals import rounded_up
 from learner.report.curves import Curve, Point
-from radofed.common.report.plots import Frame, Tick
+from radobase.report.plots import Frame, Tick
 
 _SQUARE = 400
 

@@ -1,12 +1,12 @@
-"""The report in the fields of the registry of deployments (radofed.common.report.registry), as a learner knows them."""
+"""The report in the fields of the registry of deployments (radobase.report.registry), as a learner knows them."""
 
 from typing import Any
 
 from dpcore.numbers.decimals import rounded_up
 from learner.report.gathering import Report
 from learner.report.sentences import assumptions, not_protected
-from radofed.common.report import registry as shared
-from radofed.common.report.registry import parameters
+from radobase.report import registry as shared
+from radobase.report.registry import parameters
 
 _OUTPUT_MEASURE = {True: "Max divergence", False: "Approximate max divergence"}
 

@@ -1,8 +1,8 @@
 """What a learner's report says in words about protection; each sentence names its place in docs/threat-model.md."""
 
 from learner.report.gathering import Report
-from radofed.common.report import sentences as shared
-from radofed.common.report.sentences import Sentence
+from radobase.report import sentences as shared
+from radobase.report.sentences import Sentence
 
 
 def assumptions(report: Report) -> list[Sentence]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from learner.shapes.shapes import At, Curve, Shape, Surface, Values
-from radofed.common.report.plots import Frame
+from radobase.report.plots import Frame
 
 MOST_SIDE = 14
 """Values on a side of a heat map. A larger one is not drawn: its figures could not be read."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 from dpcore.errors import ConfigurationError
 from dpcore.records.changed_cells import Change, changes, main_cause
 from learner.shapes.parts import intercept_of, parts_of
-from radofed.common.tables.arrow_table import ArrowTable
-from radofed.common.tables.tables import read_rows
+from radobase.tables.arrow_table import ArrowTable
+from radobase.tables.tables import read_rows
 
 if TYPE_CHECKING:
     from learner.model import Model

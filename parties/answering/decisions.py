@@ -9,7 +9,7 @@ from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query
-from radofed.common.printing import amount
+from radobase.printing import amount
 from wire.cohort import Acceptance, Cohort, check_roster_version
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.errors import Code, WireError

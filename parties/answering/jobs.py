@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dpcore.errors import RadofedError
 from parties.answering.failures import StoppedError, may_pass
 from parties.answering.lifecycle import QueryLifecycle
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.status import Work
 
 # As many as a coordinator has open by default: an upload occupies its thread while other queries need answers.

@@ -37,7 +37,7 @@ from parties.ledger.ledger import LedgerConflictError
 from parties.ledger.sums import SumsKey
 from parties.policy import Policy
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Refusal, sign
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import OpenedQuery, check_time, open_query

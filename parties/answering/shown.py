@@ -15,7 +15,7 @@ from parties.answering.coordinator_calls import CoordinatorCalls, WorkBatch
 from parties.answering.decisions import check_signed
 from parties.answering.lifecycle import QueryLifecycle
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.errors import Code, WireError
 from wire.status import Work
 

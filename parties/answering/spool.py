@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
 from dpcore.queries.base import MAX_VALUES
-from radofed.common.files.reading import FileKind, read_bytes, read_json
-from radofed.common.files.writing import overwrite_durably, publish_directory, reserve_durably, sync_directory
+from radobase.files.reading import FileKind, read_bytes, read_json
+from radobase.files.writing import overwrite_durably, publish_directory, reserve_durably, sync_directory
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
 from wire.upload import CHUNK_BYTES, Chunk, upload_digest

@@ -19,7 +19,7 @@ from parties.history.costs import scope_costs
 from parties.history.history import History, What
 from parties.ledger.sums import SumsKey
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError

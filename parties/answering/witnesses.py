@@ -37,7 +37,7 @@ from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import KEPT_FOR_S, Evidence, Witnessed
 from parties.policy import Policy
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from wire.cohort import Acceptance, open_statement
 from wire.envelopes import Envelope, Kind, SigningKey, key_id, sha256, signed_bytes
 from wire.errors import Code, WireError

@@ -16,7 +16,7 @@ from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, LedgerLimits
 from parties.ledger.room import merged, more_like
 from parties.ledger.state import state_of
-from radofed.common.printing import amount
+from radobase.printing import amount
 
 ASSUMED = (
     "costs are epsilons as this party's ledger counts them, at the delta of each limit; assumed is that every attempt "

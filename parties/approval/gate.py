@@ -14,7 +14,7 @@ from parties.history.history import History, Shown, What
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event
 from parties.policy import Policy
-from radofed.common.printing import local_time
+from radobase.printing import local_time
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
 

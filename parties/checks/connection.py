@@ -11,8 +11,8 @@ from parties.client import CoordinatorClient
 from parties.probe import probe
 from parties.rosters import Rosters
 from parties.stated_rows import FIX, OUTDATED, OUTDATED_FACTOR, stated_rows
-from radofed.common.logs import Log
-from radofed.common.printing import amount
+from radobase.logs import Log
+from radobase.printing import amount
 from wire.envelopes import fingerprint, spoken
 from wire.errors import Code, WireError
 from wire.proxies import proxy_of

@@ -13,9 +13,9 @@ from parties.checks.run import CheckFailedError, Run
 from parties.data.dataset import check as check_data
 from parties.data.refusing import advice as advice_on_refusing
 from parties.policy import Policy
-from radofed.common.files.permissions import ExposedKeyError, check_private
-from radofed.common.files.schemas import load_schema
-from radofed.common.printing import amount
+from radobase.files.permissions import ExposedKeyError, check_private
+from radobase.files.schemas import load_schema
+from radobase.printing import amount
 from wire.envelopes import SigningKey, fingerprint, load_public_key, spoken
 from wire.roster import Role
 

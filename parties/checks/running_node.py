@@ -8,9 +8,9 @@ from parties.config import settings_of
 from parties.data.row_guard import ADVICE, RowCounts, faults, load_known
 from parties.secret import FILE as SECRET_FILE
 from parties.secret import load
-from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
-from radofed.common.printing import DIGEST_DIGITS, amount, local_time
-from radofed.common.watching.readiness import Reason, reason_lines
+from radobase.local_status import NotRunningError, UnreadableStateError, read_status
+from radobase.printing import DIGEST_DIGITS, amount, local_time
+from radobase.watching.readiness import Reason, reason_lines
 
 _RELOAD = "The node answers from other rows, or through another schema, than the files have: run `rado party reload`."
 

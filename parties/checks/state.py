@@ -13,9 +13,9 @@ from parties.history.history import History, Refused
 from parties.ledger.anchor import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Witnessed
-from radofed.common.files.faults import in_words
-from radofed.common.local_status import NotRunningError, read_status
-from radofed.common.printing import local_time
+from radobase.files.faults import in_words
+from radobase.local_status import NotRunningError, read_status
+from radobase.printing import local_time
 from wire.errors import CATALOGUE, Code
 
 _UNVERIFIED_FIX: Final = (

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from parties.checks.run import CheckFailedError, Run
 from parties.config import PartyConfig
-from radofed.common.files.faults import in_words
-from radofed.common.local_status import NotRunningError, read_status
-from radofed.common.watching.probe import Health, ask_ready
-from radofed.common.watching.readiness import Reason
-from radofed.common.watching.settings import WatchSettings
+from radobase.files.faults import in_words
+from radobase.local_status import NotRunningError, read_status
+from radobase.watching.probe import Health, ask_ready
+from radobase.watching.readiness import Reason
+from radobase.watching.settings import WatchSettings
 
 LOADING = Reason.DATA_NOT_LOADED.value
 """A node that loads its data says so at its place in [watch], and has no other socket yet."""

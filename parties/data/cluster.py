@@ -16,8 +16,8 @@ from dpcore.progress import Progress
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.row_sums import RowPart, add_exactly, sum_on_threads
 from parties.config import PartyCluster
-from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
-from radofed.common.logs import Log
+from radobase.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
+from radobase.logs import Log
 
 _ROW_BYTES_BESIDE_FEATURES = 2
 

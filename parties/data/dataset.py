@@ -16,8 +16,8 @@ from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from radofed.common.printing import amount
-from radofed.common.tables.tables import RowsRead, TableSource, identified_blocks, open_table
+from radobase.printing import amount
+from radobase.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20

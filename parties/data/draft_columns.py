@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dpcore.records.encoding import CellError, Texts, in_form
 from dpcore.records.text_forms import DRAFTED_TEXTS, form_of
 from parties.data.draft_texts import OF_NUMBERS, OF_TEXTS, Form, has_form, is_number, may_mark_no_value
-from radofed.common.tables.parquet_table import is_text
-from radofed.common.tables.tables import numbers, texts
+from radobase.tables.parquet_table import is_text
+from radobase.tables.tables import numbers, texts
 
 MOST_TEXTS = 1000
 """Largest number of distinct texts that is counted; a column with more of them is neither a category nor a label."""

@@ -15,7 +15,7 @@ from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature
 from parties.data.draft_columns import MOST_TEXTS, Seen
 from parties.data.draft_label import true_of
 from parties.data.draft_texts import Form, counted, is_number, marks_no_value, may_mark_no_value, spellings
-from radofed.common.printing import amount
+from radobase.printing import amount
 
 MOST_CATEGORIES = 30
 #: The quantiles that bound a number.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from radofed.common.printing import amount, listed
+from radobase.printing import amount, listed
 
 #: What programs write for no value: R, pandas, SQL dumps, spreadsheets and their errors.
 _NO_VALUE = frozenset(

@@ -9,9 +9,9 @@ from dpcore.records.computation import PartySecret
 from dpcore.records.held_back import RowKey
 from parties.config import PartyConfig
 from parties.data.dataset import Dataset, load
-from radofed.common.files.schemas import load_schema
-from radofed.common.logs import Log
-from radofed.common.tables.tables import RowsRead
+from radobase.files.schemas import load_schema
+from radobase.logs import Log
+from radobase.tables.tables import RowsRead
 
 MOST_LOGGED = 20
 """The most changes of cells that are logged: those that lost most."""

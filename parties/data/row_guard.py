@@ -22,12 +22,12 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from parties.data.dataset import LoadReport
 from parties.policy import DataLimits
-from radofed.common.files.faults import in_words
-from radofed.common.files.reading import FileKind, read_json, state_of, with_remedy
-from radofed.common.files.writing import write_durably
-from radofed.common.logs import Log
-from radofed.common.printing import amount
-from radofed.common.watching.readiness import Reason
+from radobase.files.faults import in_words
+from radobase.files.reading import FileKind, read_json, state_of, with_remedy
+from radobase.files.writing import write_durably
+from radobase.logs import Log
+from radobase.printing import amount
+from radobase.watching.readiness import Reason
 
 FILE = "rows.json"
 ADVICE = (

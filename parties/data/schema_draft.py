@@ -16,8 +16,8 @@ from dpcore.records.text_forms import DRAFTED_TEXTS
 from parties.data.draft_columns import Seen
 from parties.data.draft_features import draft_feature
 from parties.data.draft_label import draft_label
-from radofed.common.printing import listed
-from radofed.common.tables.tables import Table, TableSource, no_such_column, open_table
+from radobase.printing import listed
+from radobase.tables.tables import Table, TableSource, no_such_column, open_table
 
 DRAFT_NAME = "records"
 """The same for every table: the digest covers a schema's name, and parties' files have different names."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from parties.history.reading import QueryRead
-from radofed.common.printing import printable
+from radobase.printing import printable
 
 _HEADER = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost", "purpose")
 # A spreadsheet computes what begins like this; a learner chooses the text of predicates.

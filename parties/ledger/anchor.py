@@ -15,9 +15,9 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from parties.ledger.chain import Head
 from parties.ledger.sums import Account
-from radofed.common.files.reading import FileKind, read_json, with_remedy
-from radofed.common.files.writing import write_durably
-from radofed.common.printing import amount
+from radobase.files.reading import FileKind, read_json, with_remedy
+from radobase.files.writing import write_durably
+from radobase.printing import amount
 from wire.envelopes import KEY_BYTES, sha256
 
 _FORMAT = 1

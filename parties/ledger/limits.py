@@ -14,7 +14,7 @@ from functools import reduce
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
 from dpcore.numbers.decimals import lower_digits
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind, joint, marginal
-from radofed.common.printing import amount
+from radobase.printing import amount
 from wire.errors import Code, WireError
 
 DAY_S = 24 * 3600

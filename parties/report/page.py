@@ -20,8 +20,8 @@ from parties.report.sentences import (
     not_protected,
     policy_words,
 )
-from radofed.common.pages import environment
-from radofed.common.report.sentences import GUARANTEE, NO_PURPOSE, explained
+from radobase.pages import environment
+from radobase.report.sentences import GUARANTEE, NO_PURPOSE, explained
 
 _MOST_PLOTS = 4
 

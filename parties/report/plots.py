@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpcore.numbers.decimals import upper_digits
 from parties.report.budgets import Period, ScopeBudget
-from radofed.common.report.plots import Frame, Tick
+from radobase.report.plots import Frame, Tick
 
 _SHORT_S = 4 * 86_400
 

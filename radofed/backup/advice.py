@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from radobase.printing import amount
 from radofed.backup.manifest import OPERATOR, FileRole, Manifest
-from radofed.common.printing import amount
 from radofed.node_config import load_node_config
 from wire.identity import Certificate
 

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dpcore.errors import ConfigurationError
+from radobase.files.databases import MAGIC
+from radobase.files.faults import in_words
+from radobase.files.reading import FileKind, open_file
+from radobase.files.writing import OWNER_ONLY, created_file
 from radofed.backup.manifest import (
     LARGEST_FILE_BYTES,
     LIMIT_BYTES,
@@ -19,10 +23,6 @@ from radofed.backup.manifest import (
     Manifest,
     damaged,
 )
-from radofed.common.files.databases import MAGIC
-from radofed.common.files.faults import in_words
-from radofed.common.files.reading import FileKind, open_file
-from radofed.common.files.writing import OWNER_ONLY, created_file
 
 MANIFEST = "manifest.json"
 FILES = "files/"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radofed.backup.archive import Item
 from radofed.backup.manifest import FileRole, Missing, path_fault
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 
 OUTSIDE = "outside"
 _SMALL_BYTES = 1 << 16

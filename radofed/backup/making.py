@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from cryptography.x509.oid import NameOID
 
+from radobase.version import program_version
 from radofed.backup.archive import write_archive
 from radofed.backup.contents import Contents
 from radofed.backup.manifest import OPERATOR, Manifest
-from radofed.common.version import program_version
 from radofed.node_config import load_node_config, role_of
 from radofed.provision_roster import ROSTER_FILE, signed_roster
 from wire.envelopes import load_public_key

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.databases import BESIDE
-from radofed.common.files.reading import FileKind, parse_json
+from radobase.files.databases import BESIDE
+from radobase.files.reading import FileKind, parse_json
 
 FORMAT = "radofed-backup"
 FORMAT_VERSION = 1

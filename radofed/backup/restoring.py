@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from radobase.files.databases import opened_copy
+from radobase.files.faults import in_words
+from radobase.files.writing import OWNER_ONLY, new_file, publish_directory, sync_directory
 from radofed.backup.archive import Archive, opened_archive
 from radofed.backup.making import federation_of
 from radofed.backup.manifest import OPERATOR, BackupError, Entry, FileRole, Manifest, damaged
-from radofed.common.files.databases import opened_copy
-from radofed.common.files.faults import in_words
-from radofed.common.files.writing import OWNER_ONLY, new_file, publish_directory, sync_directory
 from radofed.node_config import load_node_config, role_of
 from wire.roster import Role
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from radobase.failure import EXIT_FAILED
+from radobase.printing import amount, in_lines
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
-from radofed.common.failure import EXIT_FAILED
-from radofed.common.printing import amount, in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new, command, group
 from radofed.cli.output import Output, Result
-from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

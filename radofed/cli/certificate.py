@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
+from radobase.failure import EXIT_FAILED
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
-from radofed.common.failure import EXIT_FAILED
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from radobase.printing import columns, duration, in_lines
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
-from radofed.common.printing import columns, duration, in_lines
 
 if TYPE_CHECKING:
     from coordinator.drain_command import Drained

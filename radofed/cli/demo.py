@@ -60,7 +60,7 @@ def demo(
         return _written(write_data)
 
     from dpcore.errors import ConfigurationError
-    from radofed.common.options import exact_or_none
+    from radobase.options import exact_or_none
     from radofed.demo.options import DemoOptions
     from radofed.demo.report import report
     from radofed.demo.run import run_demo
@@ -87,7 +87,7 @@ def _schema(
     """The schema of the user's table: its file's, or a draft, whose notes are printed; None without a table."""
     from dpcore.errors import ConfigurationError
     from parties.data.schema_draft import infer
-    from radofed.common.files.schemas import load_schema
+    from radobase.files.schemas import load_schema
 
     if file is not None or data is None:
         if label is not None or positive:

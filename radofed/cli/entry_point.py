@@ -15,11 +15,11 @@ import typer
 import typer.main
 
 from dpcore.errors import ConfigurationError
+from radobase.failure import EXIT_FAILED, EXIT_USAGE, Failure
+from radobase.files.writing import tighten_umask
+from radobase.printing import in_lines, printable
 from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import Output, silence_broken_pipe
-from radofed.common.failure import EXIT_FAILED, EXIT_USAGE, Failure
-from radofed.common.files.writing import tighten_umask
-from radofed.common.printing import in_lines, printable
 
 # Imports allocate what stays, so that collecting at every 700 new objects, the default, finds nothing during a start.
 _COLLECT_AFTER_OBJECTS = 50_000
@@ -27,7 +27,7 @@ _COLLECT_AFTER_OBJECTS = 50_000
 # processor that other nodes need. At 2^14 products of small and of large matrices take as long as before.
 OPENBLAS_WAIT = ("OPENBLAS_THREAD_TIMEOUT", "14")
 
-PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed", "rado")
+PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radobase", "radofed", "rado")
 
 
 def check_distribution() -> None:

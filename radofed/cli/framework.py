@@ -17,8 +17,8 @@ import typer
 import typer.core
 
 from dpcore.errors import ConfigurationError
+from radobase.printing import printable
 from radofed.cli.output import Output, Result
-from radofed.common.printing import printable
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", help="This node's configuration file.", show_default=False)
@@ -128,7 +128,7 @@ def _strict(hint: Any) -> Any:
 
 
 def _number(text: str, *, of: type, least: float | None, most: float | None) -> float:
-    from radofed.common.options import decimal_number, whole_number  # noqa: PLC0415  (help needs none of it)
+    from radobase.options import decimal_number, whole_number  # noqa: PLC0415  (help needs none of it)
 
     try:
         value = whole_number(str(text)) if of is int else decimal_number(str(text))

@@ -2,10 +2,10 @@
 
 import typer
 
+from radobase.failure import EXIT_FAILED
+from radobase.printing import in_lines
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
-from radofed.common.failure import EXIT_FAILED
-from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -17,7 +17,7 @@ def health(_output: Output, config: ConfigOption) -> Result:
     configuration is wrong or has no section [watch].
     """
     from dpcore.errors import ConfigurationError
-    from radofed.common.watching.probe import ask_ready
+    from radobase.watching.probe import ask_ready
     from radofed.node_config import load_node_config
 
     loaded = load_node_config(config)

@@ -7,12 +7,12 @@ import typer
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.decimals import upper_digits
+from radobase.failure import EXIT_FAILED
+from radobase.files.writing import create_durably
+from radobase.logs import quiet_grpc
+from radobase.printing import amount, columns, in_lines
 from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
 from radofed.cli.output import Output, Result
-from radofed.common.failure import EXIT_FAILED
-from radofed.common.files.writing import create_durably
-from radofed.common.logs import quiet_grpc
-from radofed.common.printing import amount, columns, in_lines
 
 if TYPE_CHECKING:
     from parties.acknowledging import Found

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from radobase.printing import amount, in_lines, local_time, moment
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.printing import amount, in_lines, local_time, moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

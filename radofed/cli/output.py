@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
-from radofed.common.failure import Failure
-from radofed.common.printing import Escaped, in_lines, printable
+from radobase.failure import Failure
+from radobase.printing import Escaped, in_lines, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

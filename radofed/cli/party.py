@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from radobase.failure import EXIT_FAILED
+from radobase.logs import quiet_grpc
+from radobase.printing import DIGEST_DIGITS, amount, in_lines, local_time
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
 from radofed.cli.party_approval import unanswered_words
-from radofed.common.failure import EXIT_FAILED
-from radofed.common.logs import quiet_grpc
-from radofed.common.printing import DIGEST_DIGITS, amount, in_lines, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -40,7 +40,7 @@ def start(_output: Output, config: ConfigOption) -> Result:
 def status(_output: Output, config: ConfigOption) -> Result:
     """Ask the running node for its state. The exit code is 2 if no node runs."""
     from parties.config import PartyConfig
-    from radofed.common.local_status import read_status
+    from radobase.local_status import read_status
 
     found = read_status(PartyConfig.load(config).state_directory)
     return Result(found, in_lines(_status_words(found)))
@@ -126,7 +126,7 @@ def accept_rows(
     from parties.approval.decisions import Person
     from parties.config import PartyConfig
     from parties.data.row_guard import RowCounts, accept
-    from radofed.common.local_status import read_status
+    from radobase.local_status import read_status
 
     directory = PartyConfig.load(config).state_directory
     found = read_status(directory)

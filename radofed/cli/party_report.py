@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.numbers.decimals import upper_digits
+from radobase.printing import moment
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, result_of
-from radofed.common.printing import moment
 
 if TYPE_CHECKING:
     from parties.report.gathering import Report

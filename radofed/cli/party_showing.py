@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
+from radobase.logs import LEVELS
+from radobase.printing import in_lines, local_time
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.logs import LEVELS
-from radofed.common.printing import in_lines, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -58,7 +58,7 @@ def logs(
     """
     from dpcore.errors import ConfigurationError
     from parties.config import PartyConfig
-    from radofed.common.log_tail import newest
+    from radobase.log_tail import newest
 
     file = PartyConfig.load(config).log_file
     if level not in LEVELS:

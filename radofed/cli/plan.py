@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from radobase.failure import EXIT_FAILED
+from radobase.printing import in_lines
 from radofed.cli.arguments import (
     EdgeWeight,
     EpsilonPerRado,
@@ -17,8 +19,6 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
-from radofed.common.failure import EXIT_FAILED
-from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -146,7 +146,7 @@ def plan(
     Plans backwards, too: --worth, or --tolerance without --epsilon, finds the epsilon that an accuracy needs.
     """
     given = dict(locals())
-    from radofed.common.pictures import check_picture
+    from radobase.pictures import check_picture
     from radofed.planning.cost import Cost
     from radofed.planning.options import cost_of, request_of
     from radofed.planning.picture import draw_plan

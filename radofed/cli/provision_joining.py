@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from radobase.printing import in_lines, printable
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
-from radofed.common.printing import in_lines, printable
 
 if TYPE_CHECKING:
     from radofed.joining.requests import ReceivedRequest

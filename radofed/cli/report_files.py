@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.output import Result, json_ready, yaml_writer
-from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -52,7 +52,7 @@ def _write(page: Path | None, render: Callable[[], str], registry: Path | None, 
 
     render: makes the page. Both are made before the first is written.
     """
-    from radofed.common.files.writing import create_durably
+    from radobase.files.writing import create_durably
 
     written = {}
     if page is not None:

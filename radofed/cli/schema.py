@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.errors import ConfigurationError
+from radobase.printing import in_lines
 from radofed.cli.arguments import LabelColumn, Positive
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
-from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
-    from radofed.common.tables.databases.source import DatabaseSource
+    from radobase.tables.databases.source import DatabaseSource
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -96,7 +96,7 @@ def check(
     """
     from parties.data.dataset import check as check_data
     from parties.data.refusing import advice, refusing_fields
-    from radofed.common.files.schemas import load_schema
+    from radobase.files.schemas import load_schema
 
     loaded = load_schema(schema)
     lines = [

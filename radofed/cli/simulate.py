@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from radobase.options import exact, named_options
+from radobase.printing import in_lines
 from radofed.cli.arguments import (
     EpsilonPerRado,
     KeyBits,
@@ -21,8 +23,6 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
-from radofed.common.options import exact, named_options
-from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from radofed.simulation.results import SimulationResult
@@ -192,7 +192,7 @@ def _drawn(picture: Path | None, epsilon: str | None, epsilons: str | None) -> "
         if epsilons is not None:
             raise ConfigurationError("--epsilons are drawn in a --picture: give its file, or leave them out")
         return None
-    from radofed.common.pictures import check_picture
+    from radobase.pictures import check_picture
     from radofed.simulation.picture import USUAL_EPSILONS, epsilons_of
 
     check_new(picture)

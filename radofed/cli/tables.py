@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from radofed.common.printing import Escaped, printable
+from radobase.printing import Escaped, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 def wrapped(header: Sequence[str], rows: Iterable[Sequence[str]], below: str) -> "RenderableType":
-    """For `Result.text`. radofed.common.printing.columns makes tables whose cells do not wrap."""
+    """For `Result.text`. radobase.printing.columns makes tables whose cells do not wrap."""
     from rich import box  # noqa: PLC0415  (rich is slow to import, and help does not need it)
     from rich.console import Group  # noqa: PLC0415  (as above)
     from rich.table import Table  # noqa: PLC0415  (as above)

@@ -16,8 +16,8 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from dpcore.errors import RadofedError
-from radofed.common.failure import Failure
-from radofed.common.pages import environment
+from radobase.failure import Failure
+from radobase.pages import environment
 from radofed.console.access import CSRF_FIELD, Access, Guard
 from radofed.console.pages import Action, Answer, File, Goto, Page, Shown, Views, Visit
 

@@ -9,8 +9,8 @@ from coordinator.config import CoordinatorConfig
 from coordinator.status import read
 from coordinator.words import answer_words, newest_first, quota_words, seen_words
 from dpcore.errors import ConfigurationError
-from radofed.common.logs import quiet_grpc
-from radofed.common.watching.readiness import reason_lines
+from radobase.logs import quiet_grpc
+from radobase.watching.readiness import reason_lines
 from radofed.console.pages import Answer, Page, Shown, Views, Visit
 
 MOST_SHOWN = 50

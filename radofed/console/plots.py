@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from radofed.common.report.plots import Frame
+from radobase.report.plots import Frame
 
 
 @dataclass(frozen=True)

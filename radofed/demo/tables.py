@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Label, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
-from radofed.common.tables.csv_table import CsvTable
-from radofed.common.tables.tables import encoded_blocks, open_table
+from radobase.tables.csv_table import CsvTable
+from radobase.tables.tables import encoded_blocks, open_table
 
 Split = Literal["iid", "label-skew"]
 Floats = NDArray[np.float64]

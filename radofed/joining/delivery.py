@@ -7,7 +7,7 @@ from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
 from coordinator.membership import read_own_roster
 from dpcore.errors import ConfigurationError
-from radofed.common.logs import Log
+from radobase.logs import Log
 from radofed.joining.installing import Admission, is_older, read_file
 from wire.envelopes import load_public_key
 from wire.identity import Certificate

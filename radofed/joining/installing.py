@@ -11,9 +11,9 @@ from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
 from rado.v1 import join_pb2
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import BY_UMASK, write_durably
 from radofed import templates
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, ReceivedRequest
 from radofed.node_config import load_node_config
 from radofed.provision import default_listen, split_address

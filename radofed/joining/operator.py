@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
+from radobase.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.certificates import LONGEST_FEDERATION, Authority, private_pem
-from radofed.common.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.joining.requests import SUFFIX, JoinRequest, ReceivedRequest
 from radofed.provision import certificate_hosts, check_empty, join_address, split_address
 from radofed.provision_roster import ROSTER_DAYS, ROSTER_FILE, check_clock, expiry_unix_s, signed_roster

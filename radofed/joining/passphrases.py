@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, with_remedy
+from radobase.files.reading import FileKind, with_remedy
 from wire.private_keys import set_passphrase
 
 _KEYS = "*.key"

@@ -12,8 +12,8 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import member_service_pb2, member_service_pb2_grpc
-from radofed.common.files.writing import BY_UMASK, write_durably
-from radofed.common.logs import Log
+from radobase.files.writing import BY_UMASK, write_durably
+from radobase.logs import Log
 from radofed.joining.installing import Admission, check_certificate
 from radofed.node_config import NodeConfig, load_node_config, role_of
 from wire.envelopes import load_public_key

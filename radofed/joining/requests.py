@@ -6,9 +6,9 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
+from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.certificates import make_request, request_key_hash
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.provision import check_host, check_name, split_address
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, spoken
 from wire.errors import WireError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.design_options import taken_options
-from radofed.common.files.feature_maps import load_feature_map
-from radofed.common.files.schemas import load_schema
-from radofed.common.options import exact, exact_or_none, named_options
+from radobase.files.feature_maps import load_feature_map
+from radobase.files.schemas import load_schema
+from radobase.options import exact, exact_or_none, named_options
 from radofed.planning.backwards import MOST, smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost
 from radofed.planning.designs import bare_cost, plan_cost

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from radofed.common.pictures import check_picture, write_picture
+from radobase.pictures import check_picture, write_picture
 from radofed.planning.cost import Cost
 from radofed.planning.designs import bare_cost
 from radofed.planning.request import PlanRequest

@@ -16,7 +16,7 @@ from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
 from learner.session import Session
 from learner.would_accept import WouldAccept
-from radofed.common.printing import listed
+from radobase.printing import listed
 from radofed.planning.asking import AskRequest, PlannedParties
 
 _Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest

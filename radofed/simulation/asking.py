@@ -17,8 +17,8 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Schema
 from learner.federation import Federation
-from radofed.common.files.schemas import load_schema
-from radofed.common.tables.tables import as_source
+from radobase.files.schemas import load_schema
+from radobase.tables.tables import as_source
 from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.limits import check_parties
 from radofed.simulation.options import KEY_BITS

@@ -10,8 +10,8 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.additive import STRAIGHT
-from radofed.common.options import exact
-from radofed.common.pictures import check_picture, write_picture
+from radobase.options import exact
+from radobase.pictures import check_picture, write_picture
 from radofed.simulation.results import SimulationResult, Summary
 
 USUAL_EPSILONS = "0.1,0.3,1,3"

@@ -27,9 +27,9 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
-from radofed.common.files.feature_maps import load_feature_map
-from radofed.common.files.schemas import load_schema
-from radofed.common.tables.tables import as_source
+from radobase.files.feature_maps import load_feature_map
+from radobase.files.schemas import load_schema
+from radobase.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import Fold, check_learners, measure, named_learners
 from radofed.simulation.federation import PlannedFold, SimulatedFederation

@@ -16,7 +16,7 @@ from dpcore.records.schema import Feature, Schema
 from dpcore.records.text_forms import stored_form
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
-from radofed.common.tables.tables import TableSource, open_table, read_blocks
+from radobase.tables.tables import TableSource, open_table, read_blocks
 
 NOT_PRIVATE = (
     "The schema was inferred from the whole table: bounds at the 0.5 % and 99.5 % quantiles, the texts that occur, "

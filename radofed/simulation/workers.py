@@ -18,7 +18,7 @@ from dpcore.errors import RadofedError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import KEY_BYTES, SystemRandom
 from dpcore.records.records import Records
-from radofed.common.cluster.ray_cluster import last_line, start_on_loopback
+from radobase.cluster.ray_cluster import last_line, start_on_loopback
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError
 from radofed.simulation.party import Ask, Host, Share, Upload
 from wire.cohort import Acceptance

@@ -63,7 +63,7 @@ SCOPE = (
     "dpcore/randomness/sources.py",
     "radofed/backup/*.py",
     "radofed/certificates.py",
-    "radofed/common/files/*.py",
+    "radobase/files/*.py",
     "radofed/joining/*.py",
 )
 

@@ -23,7 +23,7 @@ from tests.checks.running import MAPPING, read, run_broken
 TESTS = (
     "tests/wire",
     "tests/dpcore/paillier",
-    "tests/radofed/common/files",
+    "tests/radobase/files",
     "tests/learner",
     "tests/coordinator",
     "tests/parties",

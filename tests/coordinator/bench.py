@@ -11,7 +11,7 @@ from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.views import Views
 from coordinator.witnesses import WitnessExchange
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.coordinator.world import PARTIES
 from tests.waiting import HANG_S
 from wire.errors import WireError

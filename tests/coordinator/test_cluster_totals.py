@@ -15,8 +15,8 @@ from coordinator.spool import SpoolDamagedError
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import multiply
-from radofed.common.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
-from radofed.common.logs import Log
+from radobase.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
+from radobase.logs import Log
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import MANY_RADOS, PARTIES, Clients
 from tests.ray_nodes import JobHere, RayNodes, another_product, cut_off, for_ever, needs_ray, slowly, zeros
@@ -33,7 +33,7 @@ def settings(nodes):
 @pytest.fixture(autouse=True)
 def no_check_at_start(monkeypatch):
     """It would be another process next to each test."""
-    monkeypatch.setattr("radofed.common.cluster.jobs.check_cluster", lambda _: None)
+    monkeypatch.setattr("radobase.cluster.jobs.check_cluster", lambda _: None)
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_a_cluster_that_gives_no_answer_in_time_is_given_up(settings):
 
 @needs_ray
 def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
-    monkeypatch.setattr("radofed.common.cluster.jobs.program_version", lambda: "0.0.1")
+    monkeypatch.setattr("radobase.cluster.jobs.program_version", lambda: "0.0.1")
     with pytest.raises(ClusterError, match=r"but this node has 0\.0\.1: install the same version everywhere"):
         check_cluster(settings)
 
@@ -307,7 +307,7 @@ def test_small_totals_never_touch_the_cluster(world, caplog):
 
 @needs_ray
 def test_a_coordinator_whose_cluster_is_not_there_serves_and_says_so(world, start_node, monkeypatch, caplog, tmp_path):
-    monkeypatch.setattr("radofed.common.cluster.jobs.check_cluster", check_cluster)
+    monkeypatch.setattr("radobase.cluster.jobs.check_cluster", check_cluster)
     settings = CoordinatorCluster(address="127.0.0.1:1", token_file=tmp_path / "none")
     node = start_node(world.config.model_copy(update={"cluster": settings}))
     wait_until(lambda: "cluster cannot be used" in [r.getMessage() for r in caplog.records], what="the check")

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.connections import Connections, _address
 from rado.v1 import member_service_pb2, party_service_pb2
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.coordinator.processes import Process
 from tests.coordinator.raw_client import RawConnection, pump_until
 from tests.coordinator.test_unfinished_messages import codes

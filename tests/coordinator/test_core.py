@@ -14,8 +14,8 @@ from coordinator.membership import Membership
 from coordinator.store import Store
 from coordinator.totals import _checked
 from dpcore.errors import ConfigurationError
-from radofed.common.cluster.jobs import ClusterError
-from radofed.common.logs import Log
+from radobase.cluster.jobs import ClusterError
+from radobase.logs import Log
 from tests.coordinator.bench import Bench, on_bench, refusal
 from tests.coordinator.world import PARTIES, refused
 from tests.waiting import HANG_S

@@ -13,10 +13,10 @@ import pytest
 from coordinator.drain import under_way
 from coordinator.drain_command import DrainEndedError, drain, undrain
 from coordinator.status import node_state
+from radobase.local_http import fetch
+from radobase.local_status import FILE, NotRunningError, StatusServer, read_status
+from radobase.watching.readiness import Reason
 from radofed.cli.entry_point import run
-from radofed.common.local_http import fetch
-from radofed.common.local_status import FILE, NotRunningError, StatusServer, read_status
-from radofed.common.watching.readiness import Reason
 from tests.coordinator.bench import on_bench, refusal
 from tests.coordinator.processes import Process
 from tests.coordinator.test_watching import Watched

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from radofed.common.logs import REFUSALS_LOGGED
+from radobase.logs import REFUSALS_LOGGED
 from tests.coordinator.world import PARTIES, refused
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code

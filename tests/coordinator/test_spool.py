@@ -207,7 +207,7 @@ def test_a_read_that_may_succeed_later_is_not_damage(spool, monkeypatch, error):
 
     spool.put(ID, 1, "ann", chunk(0))
     with monkeypatch.context() as broken:
-        broken.setattr("radofed.common.files.reading._open_regular", fail)
+        broken.setattr("radobase.files.reading._open_regular", fail)
         with pytest.raises(SpoolUnreadableError):
             spool.read(ID, 1, "ann", 0)
     assert spool.read(ID, 1, "ann", 0) == b"0123456789"

@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from radofed.common.logs import REFUSALS_LOGGED
+from radobase.logs import REFUSALS_LOGGED
 from tests.coordinator.raw_client import (
     INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS,

@@ -9,12 +9,12 @@ from coordinator import watching
 from coordinator.membership import Membership
 from coordinator.seen import LastSeen
 from coordinator.watching import SEEN_WITHIN_S, CoordinatorWatch
-from radofed.common.logs import Log
-from radofed.common.watching.exposition import exposition
-from radofed.common.watching.readiness import Reason
+from radobase.logs import Log
+from radobase.watching.exposition import exposition
+from radobase.watching.readiness import Reason
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import PARTIES
-from tests.radofed.watching.scraping import read_page
+from tests.radobase.watching.scraping import read_page
 from wire.envelopes import load_public_key
 from wire.own_certificate import OwnCertificate
 from wire.roster import Role

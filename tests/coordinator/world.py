@@ -34,8 +34,8 @@ from rado.v1 import (
     party_service_pb2_grpc,
     query_pb2,
 )
+from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
-from radofed.common.files.writing import create_durably
 from radofed.provision import provision
 from tests.schemas import STAYS as SCHEMA
 from tests.waiting import HANG_S

@@ -8,8 +8,8 @@ import pytest
 import radofed
 from docs.generate.errors import CAUSES
 from docs.generate.pages import generated_pages
+from radobase.failure import Failure
 from radofed.cli.output import Output
-from radofed.common.failure import Failure
 from wire.errors import CATALOGUE, PAGES, Code, WireError, page_of
 
 ROOT = Path(__file__).resolve().parents[2]

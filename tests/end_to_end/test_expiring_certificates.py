@@ -12,9 +12,9 @@ from learner.config import LearnerConfig
 from learner.session import Session
 from parties.config import PartyConfig
 from parties.node import PartyNode
+from radobase.files.writing import write_durably
 from radofed.certificates import Authority, make_request
 from radofed.cli.entry_point import run
-from radofed.common.files.writing import write_durably
 from radofed.provision import provision
 from tests.coordinator.world import RunningNode
 from tests.end_to_end.test_main_job import SCHEMA, table

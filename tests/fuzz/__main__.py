@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     import atheris
 
     # Branches of the packages under test are counted, those of what they import are not.
-    packages = ["dpcore", "wire", "parties", "coordinator", "learner", "radofed"]
+    packages = ["dpcore", "wire", "parties", "coordinator", "learner", "radobase", "radofed"]
     counted = atheris.instrument_imports(include=packages, exclude=compiled_modules())
     with contextlib.redirect_stderr(io.StringIO()), counted:
         from tests.fuzz.table import all_targets

@@ -38,18 +38,18 @@ from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.secret import load_or_create
 from rado.v1 import roster_pb2
+from radobase.cluster import jobs, ray_cluster
+from radobase.files.feature_maps import load_feature_map
+from radobase.files.reading import parse_json, read_text
+from radobase.files.schemas import load_schema
+from radobase.local_status import _STATUS
+from radobase.logs import Log
+from radobase.watching.probe import LIMIT_BYTES as PROBE_LIMIT_BYTES
+from radobase.watching.probe import Health
+from radobase.watching.readiness import Reason, readiness_to_dict
 from radofed import provision_roster, templates
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
-from radofed.common.cluster import jobs, ray_cluster
-from radofed.common.files.feature_maps import load_feature_map
-from radofed.common.files.reading import parse_json, read_text
-from radofed.common.files.schemas import load_schema
-from radofed.common.local_status import _STATUS
-from radofed.common.logs import Log
-from radofed.common.watching.probe import LIMIT_BYTES as PROBE_LIMIT_BYTES
-from radofed.common.watching.probe import Health
-from radofed.common.watching.readiness import Reason, readiness_to_dict
 from radofed.console.learner.training_file import TrainingFile
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
@@ -464,7 +464,7 @@ def targets() -> list[Target]:
     payloads = roster.map(lambda payload: b"\0" + payload)
     return [
         Target("policy", in_file("policy", "policy.toml", configuration(Policy)), texts_near([POLICY], words),
-               256 << 10, ("radofed.common.configuration._FILE", "radofed.common.files.reading.read_toml")),
+               256 << 10, ("radobase.configuration._FILE", "radobase.files.reading.read_toml")),
         Target("party-toml", in_file("party-toml", "party.toml", configuration(PartyConfig)),
                texts_near([party], words), 256 << 10, ()),
         Target("coordinator-toml", in_file("coordinator-toml", "c.toml", configuration(CoordinatorConfig)),
@@ -474,18 +474,18 @@ def targets() -> list[Target]:
         Target("parties-toml", in_file("parties-toml", "parties.toml", configuration(AcceptedParties)),
                texts_near([PARTIES_TEXT], words), 256 << 10, ()),
         Target("schema-file", in_file("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
-               MEBIBYTE, ("radofed.common.files.reading.read_text",)),
+               MEBIBYTE, ("radobase.files.reading.read_text",)),
         Target("feature-map-toml", read_map, texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
-               MEBIBYTE, ("radofed.common.files.feature_maps._MAP",)),
+               MEBIBYTE, ("radobase.files.feature_maps._MAP",)),
         Target("journal", in_file("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
-               ("learner.journal._JOURNAL", "radofed.common.files.reading.parse_json")),
+               ("learner.journal._JOURNAL", "radobase.files.reading.parse_json")),
         Target("training", in_file("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
                ("radofed.console.learner.training_file._FILE",)),
         Target("release-json", read_release, json_octets([release().to_json()]), 32 * MEBIBYTE,
-               ("learner.release._FIELDS", "learner.release.Release.load", "radofed.common.files.reading.read_json")),
+               ("learner.release._FIELDS", "learner.release.Release.load", "radobase.files.reading.read_json")),
         Target("release-array", read_array, octets_near(arrays), 32 * MEBIBYTE,
-               ("learner.release._ARRAY", "radofed.common.files.reading.read_array"), examples=40),
+               ("learner.release._ARRAY", "radobase.files.reading.read_array"), examples=40),
         Target("model", read_model, json_octets([model_json(), mapped_model()._to_json()]), 32 * MEBIBYTE,
                ("learner.model._MODEL", "learner.model.Model.load")),
         Target("evaluation", read_an_evaluation, json_octets([evaluation_json()]), 4 * MEBIBYTE,
@@ -542,16 +542,16 @@ def targets() -> list[Target]:
                16 << 20, ("parties.data.row_guard._KIND",)),
         Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
-               ("radofed.common.local_status._STATUS",)),
+               ("radobase.local_status._STATUS",)),
         Target("node-health", read_health, json_octets([readiness_to_dict([]), readiness_to_dict([Reason.PAUSED])]),
-               PROBE_LIMIT_BYTES, ("radofed.common.watching.probe._ANSWER",)),
+               PROBE_LIMIT_BYTES, ("radobase.watching.probe._ANSWER",)),
         Target("query-end", read_query_end, json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
                ("learner.state._END",)),
         Target("exported-history", read_exported_history, json_octets([exported_history()]), MEBIBYTE,
                ("radofed.audit._HISTORY",)),
         Target("address-file", read_address, texts_near(["127.0.0.1:7443\n"]), 4096, ("coordinator.status._ADDRESS",)),
         Target("ray-files", read_ray_files, texts_near(["10.0.0.1:6379"]), 4096,
-               ("radofed.common.cluster.ray_cluster._NOTE", "radofed.common.cluster.ray_cluster._TOKEN",
-                "radofed.common.files.reading.read_bytes")),
-        Target("cluster-message", jobs._read, octets_near(plain), MEBIBYTE, ("radofed.common.cluster.jobs._read",)),
+               ("radobase.cluster.ray_cluster._NOTE", "radobase.cluster.ray_cluster._TOKEN",
+                "radobase.files.reading.read_bytes")),
+        Target("cluster-message", jobs._read, octets_near(plain), MEBIBYTE, ("radobase.cluster.jobs._read",)),
     ]  # fmt: skip

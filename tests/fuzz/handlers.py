@@ -17,7 +17,7 @@ from coordinator.store import Store
 from coordinator.views import Views
 from coordinator.witnesses import WitnessExchange
 from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.fuzz import world
 from tests.fuzz.messages import PROTOS
 from tests.fuzz.mutation import messages_near

@@ -21,7 +21,7 @@ from rado.v1 import (
     release_pb2,
     roster_pb2,
 )
-from radofed.common.logs import Log
+from radobase.logs import Log
 from radofed.joining.installing import Admission
 from radofed.joining.requests import ReceivedRequest
 from tests.fuzz import world

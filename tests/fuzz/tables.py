@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from dpcore.errors import DataError
 from parties.data.dataset import load
-from radofed.common.tables.tables import open_table, read_rows
+from radobase.tables.tables import open_table, read_rows
 from tests.fuzz.mutation import octets_near, texts_near
 from tests.fuzz.target import Target, written
 from tests.schemas import STAYS
@@ -67,7 +67,7 @@ def targets() -> list[Target]:
             reader("csv"),
             texts_near([CSV, "a\n1\n", "age,smoker,stayed\n1,yes,no\n"], words),
             rows,
-            ("radofed.common.tables.tables._TABLE", "radofed.common.tables.tables.open_table"),
+            ("radobase.tables.tables._TABLE", "radobase.tables.tables.open_table"),
             allowed=(DataError,),
         ),
         Target(

@@ -15,10 +15,10 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema, differences
 from dpcore.records.text_forms import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
-from radofed.common.addresses import split_target
-from radofed.common.log_tail import TAIL_BYTES, newest
-from radofed.common.options import decimal_number, exact, named_option
-from radofed.common.printing import local_time, printable
+from radobase.addresses import split_target
+from radobase.log_tail import TAIL_BYTES, newest
+from radobase.options import decimal_number, exact, named_option
+from radobase.printing import local_time, printable
 from radofed.joining.passphrases import set_passphrases
 from radofed.planning.options import party_rows
 from radofed.simulation.options import exact as simulated_exact
@@ -133,7 +133,7 @@ def read_statement(data: bytes) -> None:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
-        return  # read by radofed.common.files.reading, a target of its own
+        return  # read by radobase.files.reading, a target of its own
     if isinstance(fields, dict):
         statement = PrivacyStatement.from_dict(fields)
         assert PrivacyStatement.from_dict(statement.to_dict()) == statement
@@ -185,7 +185,7 @@ def targets() -> list[Target]:
                 ],
             ),
             1 << 20,
-            ("dpcore.records.schema.Schema.from_toml", "radofed.common.files.schemas._SCHEMA"),
+            ("dpcore.records.schema.Schema.from_toml", "radobase.files.schemas._SCHEMA"),
             allowed=(SchemaError,),
         ),
         Target(
@@ -213,7 +213,7 @@ def targets() -> list[Target]:
             read_log,
             json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
             TAIL_BYTES,
-            ("radofed.common.log_tail._LINE",),
+            ("radobase.log_tail._LINE",),
         ),
         Target(
             "passphrase",

@@ -14,12 +14,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from dpcore.errors import ConfigurationError
+from radobase.logs import BoundedLines, JsonLines
+from radobase.pages import _finalized, environment
+from radobase.printing import columns, in_lines, json_text
 from radofed.cli import entry_point
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.logs import BoundedLines, JsonLines
-from radofed.common.pages import _finalized, environment
-from radofed.common.printing import columns, in_lines, json_text
 from tests.learner.setting import Setting
 from tests.learner.test_learner_commands import Learner
 from wire.errors import Code, WireError

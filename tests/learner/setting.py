@@ -7,7 +7,7 @@ from dataclasses import replace
 from learner.config import LearnerConfig
 from learner.reaching import warn
 from learner.session import Session
-from radofed.common.files.writing import create_durably
+from radobase.files.writing import create_durably
 from radofed.provision import provision
 from tests.learner.coordinator_stub import CoordinatorStub
 from tests.learner.totals import World, encrypt, random_values, to_chunks

@@ -7,7 +7,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
 from learner.keys import VALIDITY_S, create_key, load_key, load_key_of, retired_file, rotate_key
-from radofed.common.files.writing import create_durably
+from radobase.files.writing import create_durably
 from wire.envelopes import Kind, SigningKey
 from wire.query import PaillierKey
 

@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, make_estimator
-from radofed.common.options import named_option, named_options
+from radobase.options import named_option, named_options
 
 NEEDED = {"point": {"feature": "ward"}, "threshold": {"feature": "age"}}
 EVERY = [

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
+from radobase.files.feature_maps import load_feature_map
 from radofed.cli.entry_point import run
-from radofed.common.files.feature_maps import load_feature_map
 from radofed.planning.request import PlanRequest
 from tests.learner.setting import ROWS
 from tests.learner.totals import SCHEMA

@@ -24,7 +24,7 @@ from learner.release import Release
 from learner.report.measured import measure
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import model_of_answers, train
-from radofed.common.tables.tables import encoded_blocks, read_rows
+from radobase.tables.tables import encoded_blocks, read_rows
 from radofed.simulation.asking import simulated_federation
 from tests.learner.totals import SCHEMA as FLAGS
 from tests.learner.totals import World

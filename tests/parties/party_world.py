@@ -34,7 +34,7 @@ from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from parties.policy import Policy
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.schemas import STAYS as SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign

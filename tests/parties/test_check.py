@@ -20,9 +20,9 @@ from parties.database import LedgerOwner
 from parties.ledger.charges import Charge, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
+from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.cli.entry_point import run as rado
-from radofed.common.files.writing import create_durably
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA
 from tests.waiting import HANG_S

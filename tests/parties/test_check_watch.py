@@ -7,10 +7,10 @@ import pytest
 
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from radofed.common.local_http import unix_address
-from radofed.common.logs import Log
-from radofed.common.watching.readiness import Reason
-from radofed.common.watching.server import WatchServer
+from radobase.local_http import unix_address
+from radobase.logs import Log
+from radobase.watching.readiness import Reason
+from radobase.watching.server import WatchServer
 from tests.federation import free_port
 from tests.parties.check_world import run
 

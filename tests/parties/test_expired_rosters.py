@@ -4,7 +4,7 @@ import pytest
 
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from radofed.common.logs import Daily
+from radobase.logs import Daily
 from radofed.provision_roster import renew_roster
 from tests.parties.check_world import run
 from tests.waiting import wait_until

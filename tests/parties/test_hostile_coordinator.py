@@ -24,7 +24,7 @@ from parties.polling import (
     PollingPace,
 )
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
-from radofed.common.logs import BoundedLines
+from radobase.logs import BoundedLines
 from tests.certificates import server_credentials
 from tests.hostile.junk import (
     KINDS,

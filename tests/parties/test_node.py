@@ -20,8 +20,8 @@ from parties.answering.jobs import ADVANCING_THREADS, Jobs
 from parties.config import PartyConfig
 from parties.node import PartyNode
 from parties.policy import Policy
-from radofed.common.addresses import split_target
-from radofed.common.logs import Log
+from radobase.addresses import split_target
+from radobase.logs import Log
 from radofed.templates import PolicyChoices
 from tests.federation import ProcessFederation, rado
 from tests.schemas import STAYS

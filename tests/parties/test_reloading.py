@@ -15,8 +15,8 @@ from parties.config import PartyConfig
 from parties.data.dataset import load
 from parties.data.held_data import HeldData
 from parties.reloading import DataReloads
+from radobase.logs import Log
 from radofed.cli.entry_point import run
-from radofed.common.logs import Log
 from tests.federation import ProcessFederation, rado
 from tests.schemas import STAYS
 from tests.waiting import HANG_S, wait_until
@@ -208,7 +208,7 @@ def test_a_digest_is_of_values_order_and_ids(tmp_path):
 def test_a_digest_does_not_depend_on_the_blocks_that_a_source_gives(tmp_path, monkeypatch):
     rows = "age,smoker,stayed\n" + "".join(f"{n % 90},{'yes' if n % 3 else 'no'},no\n" for n in range(700))
     first = digest_of(tmp_path / "data.csv", rows)
-    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 512)
+    monkeypatch.setattr("radobase.tables.csv_table._BLOCK_BYTES", 512)
     assert digest_of(tmp_path / "data.csv", rows) == first
 
 

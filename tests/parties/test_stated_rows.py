@@ -5,7 +5,7 @@ import json
 import pytest
 
 from parties.stated_rows import StatedRows
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.federation import ProcessFederation, rado
 from tests.parties.check_world import ALLOWED, PARTIES, run
 from tests.parties.test_node import ROWS, SCHEMA

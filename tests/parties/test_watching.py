@@ -14,14 +14,14 @@ from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
 from parties.ledger.witnessed import Evidence
 from parties.node import PartyNode
-from radofed.common.failure import Failure
-from radofed.common.watching import exposition
-from radofed.common.watching.metrics import CERTIFICATE_EXPIRY
-from radofed.common.watching.readiness import Reason
-from radofed.common.watching.settings import WatchSettings
+from radobase.failure import Failure
+from radobase.watching import exposition
+from radobase.watching.metrics import CERTIFICATE_EXPIRY
+from radobase.watching.readiness import Reason
+from radobase.watching.settings import WatchSettings
 from tests.federation import free_port
 from tests.parties.party_world import ready as ready_with_cohort
-from tests.radofed.watching.scraping import ready, scrape
+from tests.radobase.watching.scraping import ready, scrape
 from wire.envelopes import Envelope
 from wire.roster import Role
 from wire.status import Phase

@@ -13,10 +13,10 @@ from rich.console import Group
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
 from dpcore.records.schema import Schema
+from radobase.failure import Failure
+from radobase.options import decimal_number
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output, Result, json_ready
-from radofed.common.failure import Failure
-from radofed.common.options import decimal_number
 from tests.waiting import HANG_S
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 

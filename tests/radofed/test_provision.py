@@ -12,8 +12,8 @@ from dpcore.errors import ConfigurationError
 from learner.config import LearnerConfig
 from parties.config import PartyConfig
 from parties.policy import Policy
+from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
-from radofed.common.files.writing import create_durably
 from radofed.provision import provision, split_address
 from radofed.templates import PolicyChoices
 from tests.certificates import server_credentials

@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from radofed.provision import provision
 from radofed.provision_roster import ROSTER_DAYS, renew_roster
 from tests.federation import rado

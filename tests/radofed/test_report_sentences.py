@@ -2,7 +2,7 @@
 
 import pytest
 
-from radofed.common.report.sentences import explained
+from radobase.report.sentences import explained
 
 
 @pytest.mark.parametrize(

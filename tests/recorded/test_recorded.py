@@ -36,8 +36,8 @@ from parties.ledger.charges import ScopeKind, marginal
 from parties.ledger.format import CHAINED_VERSION, FORMAT_VERSION
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
-from radofed.common.files.databases import kept_file
-from radofed.common.files.schemas import load_schema
+from radobase.files.databases import kept_file
+from radobase.files.schemas import load_schema
 from radofed.node_config import role_of
 from tests.full_disk import fill
 from wire.binding import OpeningSecret

@@ -43,7 +43,7 @@ from parties.history.history import History
 from parties.ledger.acknowledgement import acknowledge, plan
 from parties.ledger.ledger import Ledger
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.parties.party_world import SCHEMA
 from tests.simulation.machine import KilledError, Machine
 from wire.cohort import Acceptance, Pending, sign

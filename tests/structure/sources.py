@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed")
+PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radobase", "radofed")
 
 
 @cache

@@ -7,9 +7,9 @@ import pytest
 
 from coordinator.watching import METRICS as COORDINATOR_METRICS
 from parties.watching import METRICS as PARTY_METRICS
-from radofed.common.watching.metrics import Kind
-from tests.radofed.watching.rules import ROOT, metrics_of, rules
-from tests.radofed.watching.test_alerts import FIRED
+from radobase.watching.metrics import Kind
+from tests.radobase.watching.rules import ROOT, metrics_of, rules
+from tests.radobase.watching.test_alerts import FIRED
 
 METRICS = {metric.name: metric for metric in (*PARTY_METRICS, *COORDINATOR_METRICS)}
 RUNBOOKS = ROOT / "docs/runbooks"

@@ -28,7 +28,7 @@ def test_catalogue_is_complete_and_public():
 def test_every_code_is_used():
     text = "".join(
         path.read_text()
-        for package in ("wire", "parties", "coordinator", "learner", "radofed")
+        for package in ("wire", "parties", "coordinator", "learner", "radobase", "radofed")
         for path in (ROOT / package).rglob("*.py")
         if path != ROOT / "wire/errors.py"
     )

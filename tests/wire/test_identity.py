@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dpcore.errors import ConfigurationError
+from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
-from radofed.common.files.writing import create_durably
 from tests.certificates import server_credentials
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.waiting import HANG_S
 from tests.wire.test_identity import NOW, Echo, Files
 from wire.identity import TlsFiles

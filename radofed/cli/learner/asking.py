@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from radobase.printing import in_lines
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
-from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema

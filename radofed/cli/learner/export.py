@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from radobase.printing import json_text
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
-from radofed.common.printing import json_text
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -40,7 +40,7 @@ def export(
     """
     from dpcore.errors import ConfigurationError, ModelError
     from learner.model import Model
-    from radofed.common.files.writing import write_durably
+    from radobase.files.writing import write_durably
 
     if target is Target.SKLEARN:
         raise ConfigurationError(

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
+from radobase.options import named_edges
+from radobase.printing import columns as table
+from radobase.printing import in_lines
 from radofed.cli.arguments import (
     AnswerWithinS,
     AskAgain,
@@ -23,9 +26,6 @@ from radofed.cli.framework import command
 from radofed.cli.learner.asking import OF_ASKING, asked_federation, first_given, question_result, within
 from radofed.cli.learner.models import Config, Delta, Epsilon
 from radofed.cli.output import Output, Result
-from radofed.common.options import named_edges
-from radofed.common.printing import columns as table
-from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from dpcore.evaluation.histograms import Histograms, Range
@@ -185,7 +185,7 @@ def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Re
     from learner.journal import SessionSource
     from learner.questions import QuestionAnsweredError
     from learner.release import Release
-    from radofed.common.files.schemas import load_schema
+    from radobase.files.schemas import load_schema
 
     if given["schema"] is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from radobase.logs import quiet_grpc
+from radobase.printing import in_lines
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.logs import quiet_grpc
-from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

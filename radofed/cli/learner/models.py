@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpcore.numbers.decimals import upper
+from radobase.options import exact, named_options
+from radobase.printing import amount, in_lines
 from radofed.cli.arguments import (
     AnswerWithinS,
     AskAgain,
@@ -34,8 +36,6 @@ from radofed.cli.learner.asking import (
     within,
 )
 from radofed.cli.output import Output, Result
-from radofed.common.options import exact, named_options
-from radofed.common.printing import amount, in_lines
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
@@ -156,7 +156,7 @@ def train(
 def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal: Path) -> Result:
     """Train the estimator `name` by queries. given: the parameters of `train`."""
     from learner.asked_training import AskedTraining
-    from radofed.common.files.schemas import load_schema
+    from radobase.files.schemas import load_schema
 
     schema = load_schema(given["schema"])
     training = AskedTraining.of(name, given, schema)
@@ -367,7 +367,7 @@ def statistic(
     from dpcore.predicates.checking import check
     from dpcore.predicates.notation import parse
     from learner.questions import QuestionAnsweredError
-    from radofed.common.files.schemas import load_schema
+    from radobase.files.schemas import load_schema
 
     shared = load_schema(schema)
     times = times_of(answer_within_s, expires_after_s)
@@ -423,8 +423,8 @@ def predict(
     from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
     from learner.probabilities import in_words
+    from radobase.tables.tables import open_table
     from radofed.cli.learner.scores import scores_csv
-    from radofed.common.tables.tables import open_table
 
     if to is not None:
         check_new(to)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
-from radofed.common.printing import in_lines
 
 if TYPE_CHECKING:
     from learner.shapes.shapes import Shapes
@@ -49,8 +49,8 @@ def picture(
     from learner.model import Model
     from learner.report.picture import draw, render, usual
     from learner.shapes.shapes import shapes_of
+    from radobase.files.writing import create_durably
     from radofed import __version__
-    from radofed.common.files.writing import create_durably
 
     if to is not None:
         _check(to)
@@ -70,7 +70,7 @@ def picture(
 def _check(to: Path) -> None:
     """Raise ConfigurationError if nothing can be drawn to this file, before anything is computed."""
     from dpcore.errors import ConfigurationError
-    from radofed.common.pictures import check_picture
+    from radobase.pictures import check_picture
 
     if to.suffix not in ENDINGS:
         raise ConfigurationError(f"{to}: shapes are a page or a picture: give a name that ends in .html or .png")

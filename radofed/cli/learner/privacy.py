@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from radobase.printing import in_lines
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
-from radofed.common.printing import in_lines
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -35,7 +35,7 @@ def privacy(
     from dpcore.errors import ConfigurationError
     from learner.composition import composed_privacy, sentences
     from learner.release import Release
-    from radofed.common.options import exact
+    from radobase.options import exact
 
     if feature is not None and column is not None:
         raise ConfigurationError("give --feature or --column, not both")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from radobase.printing import amount, columns, duration, in_lines, local_time
 from radofed.cli.arguments import (
     LISTED,
     AnswerWithinS,
@@ -37,7 +38,6 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.asking import question_result
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
-from radofed.common.printing import amount, columns, duration, in_lines, local_time
 
 if TYPE_CHECKING:
     from learner.keys import LearnerKey

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.numbers.decimals import lower_percent, upper_percent
+from radobase.options import named_options
+from radobase.printing import amount
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, result_of
-from radofed.common.options import named_options
-from radofed.common.printing import amount
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report

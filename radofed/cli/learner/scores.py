@@ -34,7 +34,7 @@ def scores_csv(schema: Schema, found: "Predictions", file: Path, id_column: str 
 def _texts_of(file: Path, column: str) -> list[str]:
     """The cells of a column, "" if missing."""
     from dpcore.records.encoding import Texts, WantedColumn  # noqa: PLC0415  (loads NumPy)
-    from radofed.common.tables.tables import open_table, read_blocks  # noqa: PLC0415  (as above)
+    from radobase.tables.tables import open_table, read_blocks  # noqa: PLC0415  (as above)
 
     wanted = WantedColumn(column, "texts")
     texts = []

@@ -11,8 +11,8 @@ from dpcore.errors import RadofedError
 from learner.config import LearnerConfig
 from learner.history import LearnerHistory
 from learner.session import Session
-from radofed.common.failure import Failure
-from radofed.common.logs import Log
+from radobase.failure import Failure
+from radobase.logs import Log
 from wire.status import QueryStatus
 
 PAGE_GIVES_UP_AFTER_S = 3.0

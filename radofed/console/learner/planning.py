@@ -26,7 +26,7 @@ from learner.questions import Questions
 from learner.request_options import request_of as query_request
 from learner.requests import Request
 from learner.session import Session
-from radofed.common.files.schemas import load_schema
+from radobase.files.schemas import load_schema
 from radofed.console.forms import CommandForm
 from radofed.console.learner.fields import CHOICES, STATISTIC, USUAL, PlanFields, fields_of, parsed
 from radofed.console.learner.following import Following

@@ -20,8 +20,8 @@ from learner.report.page import render
 from learner.session import RELEASE_NAME_DIGITS
 from learner.shapes.shapes import shapes_of
 from learner.training import fitted, model_of
+from radobase.options import named_options
 from radofed import __version__
-from radofed.common.options import named_options
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self, TypeGuard
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, parse_json, read_text, with_remedy
+from radobase.files.reading import FileKind, parse_json, read_text, with_remedy
 
 FORMAT = "radofed-training"
 FORMAT_VERSION = 1

@@ -27,9 +27,9 @@ from learner.progress import advice, party_words, progress_sentence
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
-from radofed.common.failure import Failure
-from radofed.common.files.schemas import load_schema
-from radofed.common.files.writing import create_durably, write_durably
+from radobase.failure import Failure
+from radobase.files.schemas import load_schema
+from radobase.files.writing import create_durably, write_durably
 from radofed.console.forms import CommandForm
 from radofed.console.learner.fields import parsed
 from radofed.console.learner.following import Following

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from learner.config import LearnerConfig
-from radofed.common.logs import quiet_grpc
+from radobase.logs import quiet_grpc
 from radofed.console.forms import CommandForm
 from radofed.console.learner.following import Following
 from radofed.console.learner.planning import Planning

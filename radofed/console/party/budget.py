@@ -10,8 +10,8 @@ from parties.ledger.state import state_of
 from parties.report.budgets import Period, budgets, scope_words
 from parties.report.gathering import gather
 from parties.report.page import budget_figures, render
+from radobase.pages import day
 from radofed import __version__
-from radofed.common.pages import day
 from radofed.console.pages import Answer, File, Shown, Visit
 from radofed.console.party.fields import PeriodFields
 

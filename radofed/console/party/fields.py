@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from dpcore.errors import ConfigurationError
-from radofed.common.printing import moment
+from radobase.printing import moment
 from radofed.console.pages import Visit
 
 

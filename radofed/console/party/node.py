@@ -8,8 +8,8 @@ from parties.config import PartyConfig
 from parties.members import members_of
 from parties.policy import Policy
 from parties.rosters import known_rosters
-from radofed.common.log_tail import newest
-from radofed.common.logs import LEVELS
+from radobase.log_tail import newest
+from radobase.logs import LEVELS
 from radofed.console.pages import Answer, Shown, Visit
 
 MOST_LINES = 200

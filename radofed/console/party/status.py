@@ -9,8 +9,8 @@ from parties.approval.decisions import Person
 from parties.approval.pause import Pause, Pauses
 from parties.config import PartyConfig
 from parties.history.reading import open_history
-from radofed.common.local_status import NotRunningError, UnreadableStateError, read_status
-from radofed.common.watching.readiness import Reason, reason_lines
+from radobase.local_status import NotRunningError, UnreadableStateError, read_status
+from radobase.watching.readiness import Reason, reason_lines
 from radofed.console.pages import Answer, Goto, Shown, Visit
 
 T = TypeVar("T")

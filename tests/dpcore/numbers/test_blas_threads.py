@@ -41,8 +41,8 @@ from dpcore.records.row_sums import sum_on_threads
 from parties.answering.contribution import integer_vector
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from radofed.common.cluster.jobs import run_item
-from radofed.common.version import program_version
+from radobase.cluster.jobs import run_item
+from radobase.version import program_version
 from radofed.simulation.party import Host
 from radofed.simulation.workers import _Guarded
 from tests.coordinator.world import RunningNode

@@ -12,7 +12,7 @@ from dpcore.records.changed_cells import MANY, Change, changes, main_cause, summ
 from dpcore.records.encoding import Tally
 from dpcore.records.schema import Schema
 from parties.data.dataset import check
-from radofed.common.tables.arrow_table import ArrowTable
+from radobase.tables.arrow_table import ArrowTable
 
 TOML = """
 schema_version = 2

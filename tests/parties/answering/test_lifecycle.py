@@ -19,7 +19,7 @@ from parties.answering.decisions import Party
 from parties.answering.failures import StoppedError
 from parties.answering.lifecycle import QueryLifecycle
 from parties.ledger.charges import RECORD
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.parties.party_world import (
     OPENING,
     SCHEMA,

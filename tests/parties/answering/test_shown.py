@@ -12,7 +12,7 @@ from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.shown import ShownWork
 from parties.history.history import Page, What
 from parties.rosters import Rosters
-from radofed.common.logs import Log
+from radobase.logs import Log
 from tests.parties.party_world import FEDERATION, Ada
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, ConnectionLostError

@@ -23,8 +23,8 @@ from parties.answering.failures import StoppedError
 from parties.config import PartyCluster, PartyConfig
 from parties.data.cluster import ClusterRowSums, sum_of_run
 from parties.node import PartyNode
-from radofed.common.cluster.jobs import ClusterJob
-from radofed.common.logs import Log
+from radobase.cluster.jobs import ClusterJob
+from radobase.logs import Log
 from tests.parties.party_world import SCHEMA, make_records
 from tests.ray_nodes import JobHere, needs_ray, one_more, slowly, with_one_blas_thread, wrong_shape
 from tests.waiting import HANG_S
@@ -42,7 +42,7 @@ def records():
 def one_block_an_item(monkeypatch):
     monkeypatch.setattr("parties.data.cluster.ITEM_BYTES", 1)
     # Another process next to each test.
-    monkeypatch.setattr("radofed.common.cluster.jobs.check_cluster", lambda _: None)
+    monkeypatch.setattr("radobase.cluster.jobs.check_cluster", lambda _: None)
 
 
 @pytest.fixture

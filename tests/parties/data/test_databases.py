@@ -13,9 +13,9 @@ from dpcore.records.held_back import RowKey
 from dpcore.records.schema import Schema
 from parties.data.dataset import check, load
 from parties.data.schema_draft import infer
-from radofed.common.tables.database_table import DatabaseTable
-from radofed.common.tables.databases.source import DatabaseSource
-from radofed.common.tables.tables import open_table
+from radobase.tables.database_table import DatabaseTable
+from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.tables import open_table
 
 TOML = """
 schema_version = 1

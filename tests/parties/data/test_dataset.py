@@ -16,7 +16,7 @@ from dpcore.errors import DataError
 from dpcore.records.encoding import CellError, Numbers, Tally, Texts, WantedColumn, encode, encode_stored, store
 from dpcore.records.schema import RealFeature, Schema
 from parties.data.dataset import check, load
-from radofed.common.tables.tables import open_table, read_rows
+from radobase.tables.tables import open_table, read_rows
 
 TOML = """
 schema_version = 1
@@ -270,7 +270,7 @@ def test_prediction_encodes_as_a_party_does_and_needs_no_label(csv_file):
 
 
 def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
+    monkeypatch.setattr("radobase.tables.csv_table._BLOCK_BYTES", 256)
     ages = [place % 101 for place in range(500)]
     seen = []
     text = HEADER + "".join(f"{age},yes,clerk,1,{'yes' if age % 2 else 'no'}\n" for age in ages)
@@ -286,8 +286,8 @@ def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch)
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
 @pytest.mark.parametrize("slab_rows", [1, 7, 500, 1000])
 def test_slabs_do_not_change_the_records_and_need_no_further_memory(csv_file, monkeypatch, name, slab_rows):
-    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
-    monkeypatch.setattr("radofed.common.tables.parquet_table._BATCH_ROWS", 64)
+    monkeypatch.setattr("radobase.tables.csv_table._BLOCK_BYTES", 256)
+    monkeypatch.setattr("radobase.tables.parquet_table._BATCH_ROWS", 64)
     monkeypatch.setattr("parties.data.dataset._SLAB_BYTES", slab_rows * 4 * STRICT.d)
     ages = np.arange(500) % 101
     jobs, labels = np.where(ages % 3, "clerk", "nurse"), np.where(ages % 2, "yes", "no")

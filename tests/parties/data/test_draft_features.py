@@ -7,7 +7,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature
 from parties.data.schema_draft import infer
-from radofed.common.tables.tables import as_source
+from radobase.tables.tables import as_source
 
 ROWS = 300
 NUMBERS = [f"{place * 7 % 291 / 10 + 1}" for place in range(ROWS)]

@@ -11,9 +11,9 @@ import pytest
 
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
-from radofed.common.tables.arrow_table import ArrowTable
-from radofed.common.tables.databases.source import DatabaseSource
-from radofed.common.tables.tables import read_rows
+from radobase.tables.arrow_table import ArrowTable
+from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.tables import read_rows
 
 SCHEMA = Schema.from_toml("""
 schema_version = 2
@@ -143,7 +143,7 @@ def test_no_number_stops_a_party_and_each_is_counted(tmp_path, kind):
 
 def test_a_cell_means_the_same_whatever_stands_in_the_block(tmp_path, monkeypatch):
     """Numbers before and after an unreadable one, over many blocks of a CSV: those of a table without it."""
-    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 512)
+    monkeypatch.setattr("radobase.tables.csv_table._BLOCK_BYTES", 512)
     numbers = [repr(number) for number in np.random.default_rng(1).uniform(0, 100, 300).tolist()]
     numbers[:6] = ["+5", " 7 ", "1e1", ".5", "5.", "1E-5"]
     rows = [(cell, "Genève", "no", "nein") for cell in numbers]

@@ -4,8 +4,8 @@ import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from parties.data.dataset import check, load
-from radofed.common.tables.databases.source import DatabaseSource
-from radofed.common.tables.tables import open_table
+from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import CLINIC, KEY, REFUSING, ROWS, as_parquet
 from tests.postgresql import PASSWORD, needs_postgresql
 

@@ -8,10 +8,10 @@ import pytest
 
 from dpcore.errors import DataError
 from parties.data.dataset import load
-from radofed.common.tables.databases.packing import Packed, packed
-from radofed.common.tables.databases.sessions import Column
-from radofed.common.tables.databases.source import DatabaseSource
-from radofed.common.tables.tables import open_table
+from radobase.tables.databases.packing import Packed, packed
+from radobase.tables.databases.sessions import Column
+from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import REFUSING
 from tests.postgresql import needs_postgresql
 

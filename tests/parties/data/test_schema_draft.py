@@ -249,7 +249,7 @@ def test_a_column_with_infinite_numbers_says_so(table):
 
 
 def test_many_distinct_texts_over_many_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 4096)
+    monkeypatch.setattr("radobase.tables.csv_table._BLOCK_BYTES", 4096)
     path = tmp_path / "data.csv"
     path.write_text(
         "id,x,y\n" + "".join(f"p{place},{place % 7 / 2},{place % 2}\n" for place in range(3000)), encoding="utf-8"

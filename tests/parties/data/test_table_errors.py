@@ -110,14 +110,14 @@ def test_what_a_reader_says_of_a_row_is_not_passed_on(csv_file, monkeypatch, nam
     def quote(*_, **__):
         raise pa.ArrowInvalid(f"Row #3: {CANARY}")
 
-    monkeypatch.setattr(f"radofed.common.tables.{reader}", quote)
+    monkeypatch.setattr(f"radobase.tables.{reader}", quote)
     with pytest.raises(DataError) as caught:
         load(csv_file(GOOD, name), STRICT)
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_file_that_is_written_to_while_it_is_read_is_refused(csv_file, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
+    monkeypatch.setattr("radobase.tables.csv_table._BLOCK_BYTES", 256)
     path = csv_file(HEADER + "1,yes,clerk,1,yes\n" * 100)
 
     def replace(rows):
@@ -142,14 +142,14 @@ def test_one_row_is_a_table(csv_file, label):
 
 def test_the_place_counts_blank_lines_quoted_breaks_and_blocks(csv_file, monkeypatch):
     text = "\n\n" + HEADER + '1,yes,"clerk",1,yes\n\n' + '1,yes,"\nnurse\n",1,yes\n' * 50 + "101,yes,clerk,1,yes\n"
-    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 100)
+    monkeypatch.setattr("radobase.tables.csv_table._BLOCK_BYTES", 100)
     with pytest.raises(DataError) as caught:
         load(csv_file(text), STRICT)
     assert caught.value.line == 6 + 150
 
 
 def test_the_place_in_parquet_is_a_row(tmp_path, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.parquet_table._BATCH_ROWS", 3)
+    monkeypatch.setattr("radobase.tables.parquet_table._BATCH_ROWS", 3)
     path = tmp_path / "data.parquet"
     table = pa.table(
         {

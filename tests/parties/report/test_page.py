@@ -12,8 +12,8 @@ from parties.report import gathering
 from parties.report.page import render
 from parties.report.sentences import assumptions, consequences, not_protected, policy_words
 from rado.v1 import cohort_pb2
-from radofed.common.pages import seldom
-from radofed.common.printing import printable
+from radobase.pages import seldom
+from radobase.printing import printable
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.parties.report.report_world import (
     BACKWARDS,

@@ -17,12 +17,12 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from parties.database import LedgerOwner, LedgerSetBackError, PartyDatabase
+from radobase.files.databases import copy_of, kept_file
 from radofed.backup import restoring
 from radofed.backup.archive import Item, write_archive
 from radofed.backup.making import back_up, back_up_operator
 from radofed.backup.manifest import BackupError, Entry, Manifest, path_fault
 from radofed.backup.restoring import Expected, restore, verify_backup
-from radofed.common.files.databases import copy_of, kept_file
 from radofed.joining.operator import found
 from tests.full_disk import fill
 from tests.radofed.backup.nodes import RECORDED, config_of, make_federation

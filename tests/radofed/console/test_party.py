@@ -17,7 +17,7 @@ from parties.history.database import FILE
 from parties.history.history import History, What
 from parties.history.reading import open_history
 from parties.policy import Policy
-from radofed.common.local_status import StatusServer
+from radobase.local_status import StatusServer
 from radofed.console.access import CSRF_FIELD
 from radofed.console.party import deciding, history
 from radofed.console.party.views import party_views

@@ -11,7 +11,7 @@ import pytest
 from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
-from radofed.common.logs import Log
+from radobase.logs import Log
 from radofed.joining.delivery import leave
 from radofed.joining.installing import Admission, install
 from radofed.joining.operator import admit, found, kept_requests
