@@ -2,7 +2,7 @@ import pytest
 
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
-from tests.coordinator.world import Clients, RunningNode, World
+from tests.federation.coordinator import Clients, RunningNode, World
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,8 @@ from dpcore.research.who_learns_what.protocol import (
     upload,
 )
 from dpcore.research.who_learns_what.protocol import pad as pad_of
-from tests.end_to_end.cohort_in_memory import ROWS, CohortInMemory
-from tests.schemas import SMALL as SCHEMA
+from tests.federation.cohort import ROWS, CohortInMemory
+from tests.federation.material import SMALL as SCHEMA
 from wire.envelopes import sha256
 
 KIND = RadosQuery(3, plain_design(SCHEMA))

@@ -17,8 +17,8 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.contribution import masked_chunks
-from tests.end_to_end.cohort_in_memory import CohortInMemory
-from tests.schemas import SMALL as SCHEMA
+from tests.federation.cohort import CohortInMemory
+from tests.federation.material import SMALL as SCHEMA
 from wire.cohort import Acceptance, Cohort, sign
 
 

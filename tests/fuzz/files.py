@@ -51,11 +51,11 @@ from radofed import provision_roster, templates
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.console.learner.training_file import TrainingFile
+from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, scratch, written
 from tests.learner.shapes.mapped import model as mapped_model
-from tests.schemas import STAYS
 from tests.wire.test_query_kinds import SCHEMA
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from dpcore.errors import DataError
 from parties.data.dataset import load
 from radobase.tables.tables import open_table, read_rows
+from tests.federation.material import STAYS
 from tests.fuzz.mutation import octets_near, texts_near
 from tests.fuzz.target import Target, written
-from tests.schemas import STAYS
 
 CSV = 'age,smoker,stayed,note\n41,yes,no,"a, b"\n,no,yes,\n99.5,no,yes,"two\nlines"\n'
 

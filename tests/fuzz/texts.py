@@ -23,10 +23,10 @@ from radofed.joining.passphrases import set_passphrases
 from radofed.planning.options import party_rows
 from radofed.simulation.options import exact as simulated_exact
 from radofed.simulation.partitions import Partition
+from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, texts_near
 from tests.fuzz.target import Target, scratch, written
-from tests.schemas import STAYS
 from tests.wire.test_query_kinds import SCHEMA
 from wire.envelopes import public_key_of
 from wire.private_keys import ENVIRONMENT

@@ -24,7 +24,7 @@ from parties.answering.witnesses import ASK_AGAIN_S, ASK_DAILY_S, LOOK_EVERY_S
 from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
 from parties.policy import Policy
 from tests.exact_losses import NOTHING, Exact, laplace_batch
-from tests.parties.party_world import SCHEMA, make_records
+from tests.federation.party import SCHEMA, make_records
 from tests.simulation.lies import Lies
 from tests.simulation.machine import Machines
 from tests.simulation.nodes import (

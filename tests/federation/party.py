@@ -35,7 +35,7 @@ from parties.ledger.limits import LedgerLimits
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radobase.logs import Log
-from tests.schemas import STAYS as SCHEMA
+from tests.federation.material import STAYS as SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, fingerprint

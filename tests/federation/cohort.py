@@ -21,7 +21,7 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from learner.opening import open_total
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
-from tests.schemas import SMALL as SCHEMA
+from tests.federation.material import SMALL as SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256

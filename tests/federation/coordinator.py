@@ -7,7 +7,11 @@ difference, and thousands are fast.
 import asyncio
 import dataclasses
 import datetime as dt
+import json
+import os
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -37,7 +41,8 @@ from rado.v1 import (
 from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.provision import provision
-from tests.schemas import STAYS as SCHEMA
+from tests.federation.material import STAYS as SCHEMA
+from tests.federation.processes import Forked, serve_debugging
 from tests.waiting import HANG_S
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, sign
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
@@ -339,6 +344,52 @@ class RunningNode:
             self.on_loop(self._stop.set)
         self._thread.join(HANG_S)
         assert not self._thread.is_alive(), "the coordinator did not stop"
+
+
+MAIN = "import sys; from tests.federation.processes import serve_debugging; serve_debugging(sys.argv[1])"
+
+
+class Process:
+    """A coordinator in a separate process. fresh: for what has to do with its memory (tests.federation.processes).
+
+    descriptors: the most files and sockets that the system lets it have, if it is fresh.
+    """
+
+    def __init__(self, world: World, *, fresh: bool = False, descriptors: int | None = None) -> None:
+        self.world = world
+        world.config.address_file.unlink(missing_ok=True)
+        self.log = world.root / "coordinator.log"
+        config = str(world.directories["coordinator"] / "coordinator.toml")
+        self.process = (
+            self._started_fresh(config, descriptors) if fresh else Forked(serve_debugging, (config,), self.log)
+        )
+        self.address = self._wait_for_address()
+        self.clients = Clients(world, self.address)
+
+    def _started_fresh(self, config: str, descriptors: int | None) -> subprocess.Popen[bytes]:
+        limited = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [*limited, sys.executable, "-c", MAIN, config],
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([".", "protos"])},
+            )
+
+    def _wait_for_address(self) -> str:
+        for _ in range(600):
+            if self.world.config.address_file.exists():
+                return self.world.config.address_file.read_text().strip()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+        raise AssertionError(self.log.read_text())
+
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
+        self.clients.close()
+        return self.process.wait(HANG_S)
+
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 def refused(code: Code, function, *args, **options) -> WireError:

@@ -1,7 +1,10 @@
-"""The schemas that tests of several packages share."""
+"""What federations of tests are made of: schemas, keys, rosters, and credentials of servers."""
+
+import grpc
 
 from dpcore.records.features import BooleanFeature, Label, RealFeature
 from dpcore.records.schema import Schema
+from wire.identity import TlsFiles
 
 STAYS = Schema(
     name="stays",
@@ -19,3 +22,9 @@ SMALL = Schema(
         BooleanFeature(name="s", true=("1",), false=("0",)),
     ),
 )
+
+
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """As a coordinator's: clients without a certificate of the same authority are refused."""
+    ca, certificate, key = files.read()
+    return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
