@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +41,7 @@ from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.provision import provision
 from tests.federation.material import STAYS as SCHEMA
+from tests.federation.material import query_of
 from tests.federation.processes import Forked, serve_debugging
 from tests.waiting import HANG_S
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, sign
@@ -122,24 +122,13 @@ class World:
             "federation": FEDERATION,
             "learner": learner,
             "nonce": secrets.token_bytes(16),
-            "roster_version": 1,
             "schema": SCHEMA,
             "kind": RadosQuery(rados, PlainDesign()),
             "encoding": plan_encoding(largest_sum=1000 << 16, max_parties=4, fraction_bits=16),
             "paillier_key": key.sign(self.keys[learner]),
-            "delta": Fraction(1, 10**6),
-            "max_rows": 1000,
             "max_parties": 4,
-            "cohort_min": 3,
-            "honest_parties": 2,
-            "created_at_unix_s": created,
-            "not_after_unix_s": created + 3600,
-            "answer_within_s": 60,
-            "prepare_within_s": 60,
-            "upload_within_s": 60,
-            "max_attempts": 2,
         }
-        return self.keys[learner].sign(Kind.QUERY, Query(**(fields | changes)).to_bytes())
+        return self.keys[learner].sign(Kind.QUERY, query_of(created, **fields | changes).to_bytes())
 
     def open(self, envelope: Envelope) -> OpenedQuery:
         return open_query(envelope, self.roster, now_unix_s=Query.from_bytes(envelope.payload).created_at_unix_s)

@@ -23,11 +23,12 @@ from learner.keys import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
 from tests.federation.material import STAYS as SCHEMA
+from tests.federation.material import roster_of
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope, Kind, SigningKey, sha256
 from wire.features import OWN_FEATURES, Feature, Features
 from wire.query import OpenedQuery, Query, open_query, setting_of
-from wire.roster import Member, Role, Roster, certificate_san
+from wire.roster import Roster
 from wire.status import Total
 from wire.upload import chunk_ranges, upload_digest
 
@@ -61,16 +62,9 @@ class World:
     def roster(self) -> Roster:
         if self.fixed_roster is not None:
             return self.fixed_roster
-        members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san(FEDERATION, Role.COORDINATOR, "hub"))]
-        members += [
-            Member(
-                Role.PARTY, name, self.party_keys[name].public_bytes, certificate_san(FEDERATION, Role.PARTY, name), m
-            )
-            for name, m in self.rows.items()
-        ]
-        san = certificate_san(FEDERATION, Role.LEARNER, "learner")
-        members.append(Member(Role.LEARNER, "learner", self.learner_key.public_bytes, san))
-        return Roster(FEDERATION, self.version, 1_700_000_000, tuple(members))
+        names = ("coordinator", "learner")
+        keys = {name: self.party_keys[name] for name in self.rows}
+        return roster_of(FEDERATION, keys, self.learner_key, names=names, rows=self.rows, version=self.version)
 
     @property
     def roster_envelope(self):
