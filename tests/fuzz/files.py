@@ -264,24 +264,19 @@ def read_membership(data: bytes) -> None:
         store.close()
 
 
-def read_query_file(data: bytes) -> None:
-    root = scratch("asked")
-    place = root / "queries" / world.opened().query_id.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "roster.signed").write_bytes(world.ROSTER_ENVELOPE.to_bytes())
-    (place / "query.signed").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).find(world.opened().query_id).query.payload_hash
+def in_state(name: str, file: str, use, query_id: bytes = QUERY):
+    """A reader of one file in a learner's state directory, of a query where it is not said otherwise."""
 
+    def read(data: bytes) -> None:
+        root = scratch(name)
+        place = root / file if file == "rows" else root / "queries" / query_id.hex() / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (place.parent / "roster.signed").write_bytes(world.ROSTER_ENVELOPE.to_bytes())
+        place.write_bytes(data)
+        place.chmod(0o600)
+        assert use(LearnerState(root, FEDERATION_KEY))
 
-def read_opening(data: bytes) -> None:
-    root = scratch("opening")
-    place = root / "queries" / QUERY.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "opening.key").write_bytes(data)
-    (place / "opening.key").chmod(0o600)
-    secret = LearnerState(root, FEDERATION_KEY).opening(QUERY)
-    assert secret is not None
-    assert len(secret.public_bytes) == 32
+    return read
 
 
 @cache
@@ -341,20 +336,6 @@ def read_provisioned_roster(data: bytes) -> None:
     assert provision_roster.signed_roster(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
 
 
-def read_rows_stated(data: bytes) -> None:
-    root = scratch("rows-stated")
-    (root / "rows").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).rows_stated(world.ROSTER) is not None
-
-
-def read_attempts_signed(data: bytes) -> None:
-    root = scratch("attempts-signed")
-    place = root / "queries" / QUERY.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "attempts").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).attempts_signed(QUERY) >= 1
-
-
 def read_node_status(data: bytes) -> None:
     text = data.decode(errors="replace")
     assert isinstance(parse_json(text, scratch("node-status") / "node.sock", _STATUS), dict)
@@ -363,14 +344,6 @@ def read_node_status(data: bytes) -> None:
 def read_health(data: bytes) -> None:
     health = Health.of_answer(data, "127.0.0.1:9464")
     assert Health.of_answer(json.dumps(health.to_dict()).encode(), "again") == health
-
-
-def read_query_end(data: bytes) -> None:
-    root = scratch("query-end")
-    place = root / "queries" / QUERY.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "ended").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).end(QUERY) is not None
 
 
 def read_exported_history(data: bytes) -> None:
@@ -456,6 +429,7 @@ def targets() -> list[Target]:
     lea = templates.learner_toml(world.FEDERATION, "lea", "hub:7443")
     words = ["[cluster]", "[limits]", "0", "1.5", "true", '"1e-6"', "[[learners]]", "epsilon", "[tls]", "= {}"]
     signed, query = world.ROSTER_ENVELOPE.to_bytes(), world.opened().envelope.to_bytes()
+    asked = world.opened().query_id
     arrays = [npy(release().integers), npy(np.zeros((0, 7), np.int64)), npy(np.ones(3)), npy(np.zeros(2, "<i4"))]
     plain = [jobs.pickle.dumps(message) for message in (("ready", None), ("result", (1, b"x")), ("e", np.arange(3)))]
     tls = tls_files()
@@ -520,8 +494,10 @@ def targets() -> list[Target]:
         Target("learner-roster", in_file("learner-roster", "roster.signed", lambda path: LearnerState(
             path.parent, FEDERATION_KEY).newest_roster()), octets_near([signed]), 4 * MEBIBYTE,
                ("learner.state._ENVELOPE",)),
-        Target("learner-query", read_query_file, octets_near([query]), 4 * MEBIBYTE, ()),
-        Target("opening-key", read_opening, octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
+        Target("learner-query", in_state("asked", "query.signed", lambda state: state.find(asked).query, asked),
+               octets_near([query]), 4 * MEBIBYTE, ()),
+        Target("opening-key", in_state("opening", "opening.key", lambda state: state.opening(QUERY).public_bytes),
+               octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
         Target("provision-roster", read_provisioned_roster, octets_near([signed]), 4 * MEBIBYTE,
                ("radofed.provision_roster._ROSTER",)),
         Target("installed-roster", in_file("installed-roster", "roster.signed", read_installed_roster),
@@ -534,18 +510,23 @@ def targets() -> list[Target]:
                ("parties.accepting._POLICY",), examples=20),
         Target("parties-to-extend", read_parties_to_extend, texts_near([PARTIES_TEXT]), 256 << 10,
                ("learner.accepting._PARTIES",), examples=20),
-        Target("rows-stated", read_rows_stated, json_octets([{"ann": {"rows": 5, "at_unix_s": 9, "key": "00"}}]),
-               1 << 20, ("learner.state._ROWS_FILE",)),
+        Target("rows-stated",
+               in_state("rows-stated", "rows", lambda state: state.rows_stated(world.ROSTER) is not None),
+               json_octets([{"ann": {"rows": 5, "at_unix_s": 9, "key": "00"}}]), 1 << 20,
+               ("learner.state._ROWS_FILE",)),
         Target("rows-loaded", in_file("rows-loaded", "rows.json", lambda path: load_known(path.parent)),
                json_octets([{"counts": {"rows": 9, "usable": 5, "changed": {"age": 3}},
                              "accepted": {"rows": 5, "usable": 5}, "accepted_by": "ann", "accepted_at_unix_s": 1}]),
                16 << 20, ("parties.data.row_guard._KIND",)),
-        Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
+        Target("attempts-signed",
+               in_state("attempts-signed", "attempts", lambda state: state.attempts_signed(QUERY) >= 1),
+               texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radobase.local_status._STATUS",)),
         Target("node-health", read_health, json_octets([readiness_to_dict([]), readiness_to_dict([Reason.PAUSED])]),
                PROBE_LIMIT_BYTES, ("radobase.watching.probe._ANSWER",)),
-        Target("query-end", read_query_end, json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
+        Target("query-end", in_state("query-end", "ended", lambda state: state.end(QUERY) is not None),
+               json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
                ("learner.state._END",)),
         Target("exported-history", read_exported_history, json_octets([exported_history()]), MEBIBYTE,
                ("radofed.audit._HISTORY",)),

@@ -62,22 +62,10 @@ def targets() -> list[Target]:
     words = ["yes", "no", "age", "1e999", "nan", "0x1", "\u0661", "\0", '""', ",,,", "\r"]
     rows = 1 << 24
     return [
-        Target(
-            "csv",
-            reader("csv"),
-            texts_near([CSV, "a\n1\n", "age,smoker,stayed\n1,yes,no\n"], words),
-            rows,
-            ("radobase.tables.tables._TABLE", "radobase.tables.tables.open_table"),
-            allowed=(DataError,),
-        ),
-        Target(
-            "csv-gz",
-            reader("csv.gz"),
-            octets_near([zipped(CSV.encode()), zipped(b"a\n")]) | texts_near([CSV], words).map(zipped),
-            rows,
-            (),
-            allowed=(DataError,),
-            examples=30,
-        ),
+        Target("csv", reader("csv"), texts_near([CSV, "a\n1\n", "age,smoker,stayed\n1,yes,no\n"], words), rows,
+               ("radobase.tables.tables._TABLE", "radobase.tables.tables.open_table"), allowed=(DataError,)),
+        Target("csv-gz", reader("csv.gz"),
+               octets_near([zipped(CSV.encode()), zipped(b"a\n")]) | texts_near([CSV], words).map(zipped), rows, (),
+               allowed=(DataError,), examples=30),
         Target("parquet", reader("parquet"), octets_near(PARQUETS), rows, (), allowed=(DataError,), examples=40),
-    ]
+    ]  # fmt: skip

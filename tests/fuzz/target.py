@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -75,3 +76,15 @@ def written(name: str, file: str, data: bytes) -> Path:
     path.write_bytes(data)
     path.chmod(0o600)
     return path
+
+
+@cache
+def all_targets() -> dict[str, Target]:
+    """The targets by name. Making them writes the templates of databases and signs the small federation's messages."""
+    from tests.fuzz import backups, databases, files, handlers, messages, tables, texts
+
+    modules = (messages, texts, files, databases, backups, tables, handlers)
+    found = [target for module in modules for target in module.targets()]
+    named = {target.name: target for target in found}
+    assert len(named) == len(found), "two targets have one name"
+    return named
