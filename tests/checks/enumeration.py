@@ -20,12 +20,18 @@ checks.json excludes single checks besides, each with its reason.
 """
 
 import ast
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+
+MUTATED: tuple[str, ...] = tuple(
+    tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]["only_mutate"]
+)
+"""What protects, whose every operator and number is changed too (tests/mutation)."""
 
 SCOPE = (
     "wire/*.py",
@@ -65,6 +71,7 @@ SCOPE = (
     "radofed/certificates.py",
     "radobase/files/*.py",
     "radofed/joining/*.py",
+    *MUTATED,
 )
 
 VERIFYING = ("check", "open", "verify", "validate", "require", "refuse")
@@ -244,9 +251,8 @@ class Listing(Walk):
 
 def files() -> Iterator[str]:
     """The files of SCOPE, relative to the root."""
-    for pattern in SCOPE:
-        for file in sorted(ROOT.glob(pattern)):
-            yield file.relative_to(ROOT).as_posix()
+    for file in dict.fromkeys(file for pattern in SCOPE for file in sorted(ROOT.glob(pattern))):
+        yield file.relative_to(ROOT).as_posix()
 
 
 def checks_of(path: str) -> list[Check]:
