@@ -50,6 +50,33 @@ class Target:
         return sorted((CORPUS / self.name).glob("*"))
 
 
+@dataclass(frozen=True)
+class InFile:
+    """A reader of bytes from the reader of a file, which test_hostile_files.py gives other things than files.
+
+    prepare: writes what lies around the file in a directory, and returns its path, or has the file's name. change: what
+    is written in place of an input, such as one with the right digest.
+    """
+
+    name: str
+    prepare: Callable[[Path], Path] | str
+    use: Callable[[Path], object]
+    change: Callable[[bytes], bytes] = bytes
+
+    def place(self, root: Path) -> Path:
+        if not isinstance(self.prepare, str):
+            return self.prepare(root)
+        path = root / self.prepare
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def __call__(self, data: bytes) -> None:
+        path = self.place(scratch(self.name))
+        path.write_bytes(self.change(data))
+        path.chmod(0o600)
+        self.use(path)
+
+
 _root: list[Path] = []
 
 
