@@ -1,11 +1,15 @@
 """What federations of tests are made of: schemas, keys, rosters, and credentials of servers."""
 
+import json
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import grpc
 
+from dpcore.paillier.secret import SecretKey
 from dpcore.records.features import BooleanFeature, Label, RealFeature
 from dpcore.records.schema import Schema
 from wire.envelopes import SigningKey
@@ -29,6 +33,14 @@ SMALL = Schema(
         BooleanFeature(name="s", true=("1",), false=("0",)),
     ),
 )
+
+
+@cache
+def secret_key(bits: int = 2048) -> SecretKey:
+    """A key that anyone may know, of 2048, 3072 or 4096 bits: for all tests but those of a key's generation."""
+    path = Path(__file__).parents[1] / "vectors/paillier_test_primes.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))["keys"]
+    return next(SecretKey(int(each["p"], 16), int(each["q"], 16)) for each in kept if each["bits"] == bits)
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:

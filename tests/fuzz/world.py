@@ -1,17 +1,14 @@
 """A small federation with keys that anyone may know, so that every input of the corpus stays valid."""
 
 import hashlib
-import json
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.numbers.fixed_point import ONE, Encoding
-from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, Clipped, Flag, LabelIs, NonNegative
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -23,7 +20,7 @@ from dpcore.records.held_back import HeldBack, Part
 from rado.v1 import join_pb2
 from radofed.certificates import make_request
 from radofed.joining.requests import JoinRequest
-from tests.federation.material import query_of, roster_of
+from tests.federation.material import query_of, roster_of, secret_key
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
@@ -41,7 +38,6 @@ FEDERATION = "fuzz"
 NOW = 1_790_000_000
 PARTIES = ("ann", "bob", "cat")
 ROWS = 50
-_VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
 
 def octets(name: str) -> bytes:
@@ -67,13 +63,6 @@ _DATES = {"version": 3, "issued_at_unix_s": NOW - 1000, "not_after_unix_s": NOW 
 ROSTER = roster_of(FEDERATION, _PARTIES, KEYS["lea"], rows=_STATED, **_DATES)
 MEMBERS = {member.name: member for member in ROSTER.members}
 ROSTER_ENVELOPE = ROSTER.sign(KEYS["federation"])
-
-
-@cache
-def secret_key() -> SecretKey:
-    """The key of the test vectors."""
-    primes = json.loads((_VECTORS / "paillier_test_primes.json").read_text())["keys"][0]
-    return SecretKey(int(primes["p"], 16), int(primes["q"], 16))
 
 
 @cache
