@@ -14,11 +14,10 @@ from hypothesis import Phase, settings
 from threadpoolctl import threadpool_limits
 
 from dpcore.numbers.processors import processors
-from dpcore.paillier.secret import SecretKey
-from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from radobase.files.writing import tighten_umask
 from radofed.cli.entry_point import OPENBLAS_WAIT
+from tests.federation import material
 from tests.postgresql import PostgreSqlServer
 from tests.ray_nodes import RayNodes
 from tests.waiting import HANG_S
@@ -166,7 +165,7 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture(scope="session")
 def secret_key():
     """A 2048-bit test key, the shortest that a query may carry. It is not for tests that need a fresh one."""
-    return SecretKey.generate(SystemRandom(), bits=2048)
+    return material.secret_key()
 
 
 @pytest.fixture(scope="session")

@@ -20,12 +20,18 @@ checks.json excludes single checks besides, each with its reason.
 """
 
 import ast
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+
+MUTATED: tuple[str, ...] = tuple(
+    tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]["only_mutate"]
+)
+"""What protects, whose every operator and number is changed too (tests/mutation)."""
 
 SCOPE = (
     "wire/*.py",
@@ -80,7 +86,7 @@ PROTECTING = {
 
 @dataclass(frozen=True)
 class Check:
-    """One check. line: where it stands now; it is no part of the id."""
+    """One check. line: which only tests that trip it come to, if there is such a line; it is no part of the id."""
 
     id: str
     path: str
@@ -103,43 +109,33 @@ class Walk(ast.NodeTransformer):
         """Replacement of a literal's element, or None to remove it."""
         return element
 
-    def rows(self, loop: ast.For | ast.comprehension, checks: list[Check], within: ast.AST) -> None:
-        """Called for each loop through rows, after `row`. within: what has the loop's conditions."""
-
     def call(self, check: Check, statement: ast.Expr) -> ast.stmt:
         """Replacement of a call."""
         return statement
 
-    def _check(self, kind: str, node: ast.AST, source: str) -> Check:
+    def _check(self, kind: str, line: int, source: str) -> Check:
         text = f"{self._path}::{'.'.join(self._names) or '<module>'} {kind}: {source}"
         self._seen[text] += 1
         count = self._seen[text]
-        return Check(text if count == 1 else f"{text} #{count}", self._path, node.lineno)
+        return Check(text if count == 1 else f"{text} #{count}", self._path, line)
 
-    def _split(self, kind: str, expression: ast.expr, *, trips: bool) -> ast.expr:
+    def _split(self, kind: str, expression: ast.expr, line: int, *, trips: bool) -> ast.expr:
         if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Not):
-            expression.operand = self._split(kind, expression.operand, trips=not trips)
+            expression.operand = self._split(kind, expression.operand, line, trips=not trips)
             return expression
         if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.Or if trips else ast.And):
-            expression.values = [self._split(kind, operand, trips=trips) for operand in expression.values]
+            expression.values = [self._split(kind, operand, line, trips=trips) for operand in expression.values]
             return expression
         negated = trips == (kind == "rule")
-        check = self._check(kind, expression, f"not {ast.unparse(expression)}" if negated else ast.unparse(expression))
+        check = self._check(kind, line, f"not {ast.unparse(expression)}" if negated else ast.unparse(expression))
         return self.condition(check, expression, trips=trips)
 
-    def _rows(self, loop: ast.For | ast.comprehension, within: ast.AST) -> None:
+    def _rows(self, loop: ast.For | ast.comprehension) -> None:
         literal = loop.iter
         if not isinstance(literal, ast.Tuple | ast.List):
             return
-        checks, kept = [], []
-        for element in literal.elts:
-            check = self._check("row", element, ast.unparse(element))
-            replaced = self.row(check, element)
-            if replaced is not None:
-                checks.append(check)
-                kept.append(replaced)
-        literal.elts = kept
-        self.rows(loop, checks, within)
+        replaced = [self.row(self._check("row", each.lineno, ast.unparse(each)), each) for each in literal.elts]
+        literal.elts = [element for element in replaced if element is not None]
 
     def _scope(self, node: ast.AST, name: str) -> ast.AST:
         self._names.append(name)
@@ -169,19 +165,19 @@ class Walk(ast.NodeTransformer):
     def _table(self, table: ast.expr) -> None:
         for part in ast.walk(table):
             if isinstance(part, ast.Tuple) and part is table:
-                part.elts = [self._split("rule", value, trips=False) for value in part.elts]
+                part.elts = [self._split("rule", value, value.lineno, trips=False) for value in part.elts]
             elif isinstance(part, ast.Dict):
-                part.values = [self._split("rule", value, trips=False) for value in part.values]
+                part.values = [self._split("rule", value, value.lineno, trips=False) for value in part.values]
             elif isinstance(part, ast.DictComp):
-                part.value = self._split("rule", part.value, trips=False)
-                self._rows(part.generators[0], part)
+                part.value = self._split("rule", part.value, part.lineno, trips=False)
+                self._rows(part.generators[0])
 
     def visit_If(self, node: ast.If) -> ast.AST:
         """`if CONDITION: ... raise`."""
         if _ends_with_raise(node.body):
-            node.test = self._split("if", node.test, trips=True)
+            node.test = self._split("if", node.test, node.body[-1].lineno, trips=True)
         elif _ends_with_raise(node.orelse):
-            node.test = self._split("if", node.test, trips=False)
+            node.test = self._split("if", node.test, node.orelse[-1].lineno, trips=False)
         self.generic_visit(node)
         return node
 
@@ -189,7 +185,7 @@ class Walk(ast.NodeTransformer):
         """A loop through rows that raises."""
         self.generic_visit(node)
         if _raises(node.body):
-            self._rows(node, node)
+            self._rows(node)
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -197,7 +193,7 @@ class Walk(ast.NodeTransformer):
         source = ast.unparse(node.value)
         call = node.value.value if isinstance(node.value, ast.Await) else node.value
         if source in PROTECTING.get(self._path, ()) or (isinstance(call, ast.Call) and _is_verifying(call.func)):
-            return self.call(self._check("call", node, source), node)
+            return self.call(self._check("call", node.lineno, source), node)
         return node
 
 
@@ -254,9 +250,8 @@ class Listing(Walk):
 
 def files() -> Iterator[str]:
     """The files of SCOPE, relative to the root."""
-    for pattern in SCOPE:
-        for file in sorted(ROOT.glob(pattern)):
-            yield file.relative_to(ROOT).as_posix()
+    for file in dict.fromkeys(file for pattern in SCOPE for file in sorted(ROOT.glob(pattern))):
+        yield file.relative_to(ROOT).as_posix()
 
 
 def checks_of(path: str) -> list[Check]:

@@ -1,14 +1,6 @@
 import pytest
 
-from dpcore.paillier.secret import SecretKey
-from dpcore.randomness.sources import SystemRandom
-from tests.coordinator.world import Clients, RunningNode, World
-
-
-@pytest.fixture(scope="session")
-def secret_key():
-    """A 2048-bit test key, the shortest that a query allows."""
-    return SecretKey.generate(SystemRandom(), bits=2048)
+from tests.federation.coordinator import Clients, RunningNode, World
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from coordinator import totals
 from dpcore.errors import ConfigurationError
-from tests.coordinator.bench import on_bench
-from tests.coordinator.world import MANY_RADOS, PARTIES
+from tests.federation.coordinator import MANY_RADOS, PARTIES
+from tests.federation.coordinator_core import on_bench
 from tests.waiting import HANG_S
 from wire.errors import Code
 from wire.status import Phase

@@ -17,8 +17,8 @@ from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import multiply
 from radobase.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
 from radobase.logs import Log
-from tests.coordinator.bench import on_bench
-from tests.coordinator.world import MANY_RADOS, PARTIES, Clients
+from tests.federation.coordinator import MANY_RADOS, PARTIES, Clients
+from tests.federation.coordinator_core import on_bench
 from tests.ray_nodes import JobHere, RayNodes, another_product, cut_off, for_ever, needs_ray, slowly, zeros
 from tests.waiting import HANG_S, wait_until
 

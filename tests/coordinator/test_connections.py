@@ -14,10 +14,9 @@ import pytest
 from coordinator.connections import Connections, _address
 from rado.v1 import member_service_pb2, party_service_pb2
 from radobase.logs import Log
-from tests.coordinator.processes import Process
 from tests.coordinator.raw_client import RawConnection, pump_until
 from tests.coordinator.test_unfinished_messages import codes
-from tests.coordinator.world import refused
+from tests.federation.coordinator import Process, refused
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code
 from wire.upload import Chunk

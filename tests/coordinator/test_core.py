@@ -16,8 +16,8 @@ from coordinator.totals import _checked
 from dpcore.errors import ConfigurationError
 from radobase.cluster.jobs import ClusterError
 from radobase.logs import Log
-from tests.coordinator.bench import Bench, on_bench, refusal
-from tests.coordinator.world import PARTIES, refused
+from tests.federation.coordinator import PARTIES, refused
+from tests.federation.coordinator_core import Bench, on_bench, refusal
 from tests.waiting import HANG_S
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError

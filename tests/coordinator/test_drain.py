@@ -17,11 +17,10 @@ from radobase.local_http import fetch
 from radobase.local_status import FILE, NotRunningError, StatusServer, read_status
 from radobase.watching.readiness import Reason
 from radofed.cli.entry_point import run
-from tests.coordinator.bench import on_bench, refusal
-from tests.coordinator.processes import Process
 from tests.coordinator.test_watching import Watched
-from tests.coordinator.world import PARTIES, refused
-from tests.federation import rado
+from tests.federation.coordinator import PARTIES, Process, refused
+from tests.federation.coordinator_core import on_bench, refusal
+from tests.federation.processes import rado
 from tests.waiting import HANG_S
 from wire.errors import CATALOGUE, Code
 from wire.query import Retry

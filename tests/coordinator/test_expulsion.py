@@ -10,7 +10,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from coordinator import status
 from rado.v1 import learner_service_pb2
 from tests.coordinator.test_server import served_version
-from tests.coordinator.world import PARTIES, Client, Clients, refused
+from tests.federation.coordinator import PARTIES, Client, Clients, refused
 from tests.waiting import HANG_S, wait_until
 from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from coordinator import intake, totals, views
-from tests.coordinator.bench import on_bench, refusal, run_on
-from tests.coordinator.world import MANY_RADOS, PARTIES
+from tests.federation.coordinator import MANY_RADOS, PARTIES
+from tests.federation.coordinator_core import on_bench, refusal, run_on
 from tests.waiting import HANG_S
 from wire.cohort import Acceptance
 from wire.errors import Code

@@ -22,7 +22,7 @@ from rado.v1 import learner_service_pb2, party_service_pb2
 from tests.coordinator.raw_client import RawConnection, pump_until
 from tests.coordinator.test_server import Process
 from tests.coordinator.test_unfinished_messages import peak_bytes
-from tests.coordinator.world import LEARNERS, MANY_RADOS, PARTIES, Client
+from tests.federation.coordinator import LEARNERS, MANY_RADOS, PARTIES, Client
 from tests.waiting import HANG_S, wait_until
 from wire.envelopes import Kind
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError

@@ -11,7 +11,7 @@ from coordinator.membership import MOST_PARTIES
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import PublicKey
 from rado.v1 import cohort_pb2, envelope_pb2, learner_service_pb2, party_service_pb2, query_pb2
-from tests.coordinator.world import PARTIES, ROWS, refused
+from tests.federation.coordinator import PARTIES, ROWS, refused
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code

@@ -10,8 +10,8 @@ import pytest
 from coordinator.spool import TOTAL, scan
 from coordinator.store import read_queries
 from rado.v1 import member_service_pb2
-from tests.coordinator.world import PARTIES, Client
-from tests.federation import Line
+from tests.federation.coordinator import PARTIES, Client
+from tests.federation.faults import Line
 from tests.waiting import HANG_S, wait_until
 from wire.status import Phase
 

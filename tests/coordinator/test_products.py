@@ -11,7 +11,7 @@ from dpcore.errors import ShapeError
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom
-from tests.coordinator.world import MANY_RADOS, refused
+from tests.federation.coordinator import MANY_RADOS, refused
 from wire.errors import Code
 from wire.upload import Chunk
 

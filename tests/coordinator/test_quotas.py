@@ -9,10 +9,10 @@ from coordinator.config import CoordinatorConfig, LearnerLimits
 from coordinator.limits import DAY_S
 from dpcore.errors import ConfigurationError
 from radofed.cli.entry_point import run
-from tests.coordinator.bench import on_bench, refusal, run_on
 from tests.coordinator.test_watching import Watched
-from tests.coordinator.world import Clients
-from tests.federation import rado
+from tests.federation.coordinator import Clients
+from tests.federation.coordinator_core import on_bench, refusal, run_on
+from tests.federation.processes import rado
 from wire.errors import Code
 
 QUERIES, BYTES = "queries_per_day_per_learner", "upload_bytes_per_day_per_learner"

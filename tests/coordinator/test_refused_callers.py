@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from radobase.logs import REFUSALS_LOGGED
-from tests.coordinator.world import PARTIES, refused
+from tests.federation.coordinator import PARTIES, refused
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code
 from wire.upload import Chunk

@@ -24,7 +24,7 @@ from coordinator.events import (
     Ticked,
 )
 from coordinator.rounds import Round, Rules, begin, step
-from tests.coordinator.world import refused
+from tests.federation.coordinator import refused
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase
 

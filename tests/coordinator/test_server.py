@@ -18,8 +18,7 @@ from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from rado.v1 import cohort_pb2, learner_service_pb2, member_service_pb2, party_service_pb2, query_pb2
 from radofed.cli.entry_point import run
-from tests.coordinator.processes import Process
-from tests.coordinator.world import MANY_RADOS, PARTIES, Client, Clients, World, refused
+from tests.federation.coordinator import MANY_RADOS, PARTIES, Client, Clients, Process, World, refused
 from tests.waiting import HANG_S, wait_until
 from wire.cohort import Ready, Receipt
 from wire.envelopes import Envelope, Kind

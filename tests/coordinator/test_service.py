@@ -9,7 +9,7 @@ import pytest
 from gmpy2 import mpz
 
 from rado.v1 import ciphertext_pb2, learner_service_pb2, member_service_pb2, party_service_pb2
-from tests.coordinator.world import MANY_RADOS, PARTIES, refused
+from tests.federation.coordinator import MANY_RADOS, PARTIES, refused
 from tests.waiting import HANG_S
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import Envelope, Kind

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool, scan
-from tests.coordinator.world import refused
+from tests.federation.coordinator import refused
 from tests.waiting import HANG_S
 from wire.errors import Code
 from wire.upload import Chunk

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.store import SCHEMA_VERSION, Revisions, Statement, Store, read_queries
 from dpcore.errors import ConfigurationError
-from tests.coordinator.world import refused
+from tests.federation.coordinator import refused
 from wire.envelopes import Envelope, Kind, sha256
 from wire.errors import Code
 

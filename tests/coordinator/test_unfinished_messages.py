@@ -19,7 +19,7 @@ from tests.coordinator.raw_client import (
     pump_until,
 )
 from tests.coordinator.test_server import Process, served_version
-from tests.coordinator.world import refused
+from tests.federation.coordinator import refused
 from tests.waiting import HANG_S, wait_until
 from wire.errors import CODE_METADATA_KEY, Code, WireError
 from wire.gate import MESSAGES_AT_ONCE

@@ -12,8 +12,8 @@ from coordinator.watching import SEEN_WITHIN_S, CoordinatorWatch
 from radobase.logs import Log
 from radobase.watching.exposition import exposition
 from radobase.watching.readiness import Reason
-from tests.coordinator.bench import on_bench
-from tests.coordinator.world import PARTIES
+from tests.federation.coordinator import PARTIES
+from tests.federation.coordinator_core import on_bench
 from tests.radobase.watching.scraping import read_page
 from wire.envelopes import load_public_key
 from wire.own_certificate import OwnCertificate

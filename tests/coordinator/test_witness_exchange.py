@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.coordinator.bench import on_bench
-from tests.coordinator.world import FEDERATION, refused
+from tests.federation.coordinator import FEDERATION, refused
+from tests.federation.coordinator_core import on_bench
 from wire.envelopes import Envelope
 from wire.errors import Code
 from wire.features import Features

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from tests.coordinator.bench import on_bench
-from tests.coordinator.world import FEDERATION
+from tests.federation.coordinator import FEDERATION
+from tests.federation.coordinator_core import on_bench
 from wire.cohort import Acceptance, sign
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError

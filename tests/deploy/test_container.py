@@ -15,7 +15,7 @@ from radofed.templates import PolicyChoices
 from tests.deploy.containerfile import FILE, read
 from tests.deploy.reading import DEPLOY, PORT, ROOT, USER, assert_command
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 
 ARGUMENTS, STAGES = read()

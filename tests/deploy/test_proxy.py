@@ -9,7 +9,7 @@ from learner.client import Coordinator
 from learner.config import LearnerConfig
 from radofed.certificates import Authority
 from tests.deploy.proxies import SAMPLES, needs_haproxy, needs_nginx, opens_tls, running, sample
-from tests.federation import ProcessFederation, free_port, rado
+from tests.federation.processes import ProcessFederation, free_port, rado
 from tests.parties.test_check import certificate_files
 from tests.parties.test_node import ROWS, SCHEMA
 from tests.waiting import wait_until

@@ -17,7 +17,7 @@ from dpcore.errors import ConfigurationError, NotYetError
 from parties.data.held_data import DataAwayError
 from radofed.provision import provision
 from tests.deploy.reading import DEPLOY, PORT, SYSTEMD_ANALYZE, assert_command
-from tests.federation import free_port
+from tests.federation.processes import free_port
 from wire.private_keys import ENVIRONMENT
 from wire.roster import Role
 

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
 from tests.docs.examples import DOCS, EXAMPLE, rado
-from tests.federation import free_port
-from tests.forked import Forked
+from tests.federation.processes import Forked, free_port, run_rado
 from tests.waiting import HANG_S, wait_until
 
 PAGE = (DOCS / "tutorials/deciding.md").read_text()
@@ -33,7 +31,7 @@ class Reader:
         """Run one command of the page as it is shown, and return what it prints."""
         if started := _START.fullmatch(command):
             log = self.where / started["log"]
-            self.nodes.append(Forked(forked.rado, tuple(started["command"].split()[1:]), log))
+            self.nodes.append(Forked(run_rado, tuple(started["command"].split()[1:]), log))
             return ""
         command, _, file = command.partition(" > ")
         for shown, real in zip(SHOWN_IDS, self.ids, strict=False):

@@ -15,7 +15,7 @@ from learner.release import Release
 from radobase.files.feature_maps import load_feature_map
 from radofed.templates import PolicyChoices
 from tests.docs.examples import DOCS, assert_says, examples_of, rado
-from tests.federation import ProcessFederation
+from tests.federation.processes import ProcessFederation
 from tests.waiting import wait_until
 
 UNSTEADY = re.compile(r"[+]- +[0-9.]+|[0-9.]+$")

@@ -9,10 +9,10 @@ import pytest
 
 from radofed.templates import PolicyChoices
 from tests.docs.examples import DOCS, rado
-from tests.federation import ProcessFederation
-from tests.federation import rado as rado_json
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation
+from tests.federation.processes import rado as rado_json
 from tests.parties.test_node import ROWS
-from tests.schemas import STAYS
 from tests.waiting import wait_until
 
 SECTION = (DOCS / "operating.md").read_text().partition("### Stopping and restarting\n")[2].partition("\n### ")[0]

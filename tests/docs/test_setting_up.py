@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.docs.examples import DOCS, rado
-from tests.federation import free_port
+from tests.federation.processes import free_port
 from tests.waiting import HANG_S, wait_until
 from wire.envelopes import public_key_of, spoken
 

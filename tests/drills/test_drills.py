@@ -16,7 +16,7 @@ import pytest
 from learner.release import Release
 from tests.docs.examples import DOCS
 from tests.end_to_end.test_joining import SCHEMA, Home
-from tests.federation import rado
+from tests.federation.processes import rado
 from tests.waiting import wait_until
 from wire.envelopes import public_key_of, spoken
 

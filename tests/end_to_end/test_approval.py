@@ -22,7 +22,7 @@ from parties.history.history import History
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 
 ROWS = {"a": 300, "b": 280, "c": 320, "d": 250}

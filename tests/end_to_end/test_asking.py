@@ -17,7 +17,7 @@ from parties.data.dataset import load
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.radobase.watching.scraping import scrape
 from tests.waiting import wait_until
 from wire.envelopes import load_public_key

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 
 NAMES = tuple(f"x{n}" for n in range(22))

@@ -16,9 +16,9 @@ from radobase.files.writing import write_durably
 from radofed.certificates import Authority, make_request
 from radofed.cli.entry_point import run
 from radofed.provision import provision
-from tests.coordinator.world import RunningNode
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import free_port, rado
+from tests.federation.coordinator import RunningNode
+from tests.federation.processes import free_port, rado
 from tests.learner.test_session import REQUEST
 from tests.waiting import wait_until
 from wire.errors import TimedOutError

@@ -20,7 +20,8 @@ from learner.requests import RadosRequest
 from learner.session import AttemptLostError, Session
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import Line, ProcessFederation, rado
+from tests.federation.faults import Line
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase

@@ -14,8 +14,9 @@ from dpcore.paillier.tag import PRIME, TagError, coefficient, polynomial
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SystemRandom
-from tests.end_to_end.cohort_in_memory import OUTSIDER, ROWS, CohortInMemory
-from tests.schemas import SMALL as SCHEMA
+from tests.federation import material
+from tests.federation.cohort import OUTSIDER, ROWS, CohortInMemory
+from tests.federation.material import SMALL as SCHEMA
 from wire.errors import Code, WireError
 
 # Two ciphertexts of values at least, so that they can be exchanged.
@@ -24,7 +25,7 @@ KIND = RadosQuery(70, plain_design(SCHEMA))
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return SecretKey.generate(SystemRandom(), bits=3072)
+    return material.secret_key(3072)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import pytest
 
 from dpcore.paillier.masks import CohortAttempt
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.secret import SecretKey
 from dpcore.paillier.tag import PRIME, coefficient, pad
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
@@ -31,8 +30,9 @@ from dpcore.research.who_learns_what.protocol import (
     upload,
 )
 from dpcore.research.who_learns_what.protocol import pad as pad_of
-from tests.end_to_end.cohort_in_memory import ROWS, CohortInMemory
-from tests.schemas import SMALL as SCHEMA
+from tests.federation import material
+from tests.federation.cohort import ROWS, CohortInMemory
+from tests.federation.material import SMALL as SCHEMA
 from wire.envelopes import sha256
 
 KIND = RadosQuery(3, plain_design(SCHEMA))
@@ -42,7 +42,7 @@ OTHER_DIGEST = sha256(b"another cohort")
 
 @pytest.fixture(scope="module")
 def cohort() -> CohortInMemory:
-    secret = SecretKey.generate(SystemRandom(), bits=2048)
+    secret = material.secret_key()
     return CohortInMemory(KIND, secret, Obfuscator(secret.public_key, SystemRandom()), max_attempts=2)
 
 

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from learner.release import Release
-from tests import forked
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import free_port, rado
-from tests.forked import Forked
+from tests.federation.processes import Forked, free_port, rado, run_rado
 from tests.waiting import wait_until
 from wire.envelopes import public_key_of, spoken
 from wire.identity import Certificate
@@ -70,7 +68,7 @@ class Home:
     def start(self, name: str, words: str = '"started"') -> None:
         log, config = self.root / f"{name}.log", self.config(name)
         log.unlink(missing_ok=True)
-        self.nodes[name] = Forked(forked.rado, (config.stem, "start", "--config", str(config)), log)
+        self.nodes[name] = Forked(run_rado, (config.stem, "start", "--config", str(config)), log)
         wait_until(lambda: log.exists() and words in log.read_text(), what=name)
 
     def prepare(self, name: str, installed: dict, seed: int) -> None:

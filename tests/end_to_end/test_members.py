@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.parties.check_world import ALLOWED, PARTIES
 from tests.parties.test_node import ROWS, SCHEMA
 from tests.waiting import wait_until

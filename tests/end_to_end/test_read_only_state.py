@@ -11,7 +11,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from radofed.cli.entry_point import run
 from radofed.provision import provision
-from tests.federation import free_port
+from tests.federation.processes import free_port
 from tests.waiting import HANG_S
 from wire.roster import Role
 

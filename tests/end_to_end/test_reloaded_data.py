@@ -6,7 +6,7 @@ from learner.config import LearnerConfig
 from learner.session import Session
 from tests.end_to_end.test_approval import ROWS, ask, asking, at, in_history, waiting
 from tests.end_to_end.test_main_job import table
-from tests.federation import rado
+from tests.federation.processes import rado
 from tests.waiting import HANG_S, wait_until
 
 

@@ -19,7 +19,7 @@ from tests.end_to_end.test_faults import (
     start_coordinator,
     table,
 )
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase

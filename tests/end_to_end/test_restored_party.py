@@ -9,7 +9,7 @@ import pytest
 
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_faults import SCHEMA, table
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 
 ALLOWING = PolicyChoices(designs=("statistic",), epsilon="20", delta="1e-4")

@@ -29,8 +29,9 @@ from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from tests.dpcore.records.test_feature_map import by_definition
-from tests.end_to_end.cohort_in_memory import FRACTION_BITS, ROWS, CohortInMemory, secret_of
-from tests.schemas import SMALL as SCHEMA
+from tests.federation import material
+from tests.federation.cohort import FRACTION_BITS, ROWS, CohortInMemory, secret_of
+from tests.federation.material import SMALL as SCHEMA
 from wire.envelopes import sha256
 
 CLIP = Clip(Fraction(5, 4), bias=True)
@@ -68,7 +69,7 @@ BITS = {MomentsQuery: 10, StatisticQuery: 8, GradientQuery: 12}
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return SecretKey.generate(SystemRandom(), bits=3072)
+    return material.secret_key(3072)
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.contribution import masked_chunks
-from tests.end_to_end.cohort_in_memory import CohortInMemory
-from tests.schemas import SMALL as SCHEMA
+from tests.federation import material
+from tests.federation.cohort import CohortInMemory
+from tests.federation.material import SMALL as SCHEMA
 from wire.cohort import Acceptance, Cohort, sign
 
 
@@ -36,7 +36,7 @@ class View:
 
 @pytest.fixture(scope="module")
 def cohort() -> CohortInMemory:
-    secret = SecretKey.generate(SystemRandom(), bits=2048)
+    secret = material.secret_key()
     return CohortInMemory(RadosQuery(4, plain_design(SCHEMA)), secret, Obfuscator(secret.public_key, SystemRandom()))
 
 

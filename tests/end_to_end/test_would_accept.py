@@ -8,7 +8,7 @@ import pytest
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_asking import SCHEMA, table
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 from wire.errors import CATALOGUE, Code
 

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     packages = ["dpcore", "wire", "parties", "coordinator", "learner", "radobase", "radofed"]
     counted = atheris.instrument_imports(include=packages, exclude=compiled_modules())
     with contextlib.redirect_stderr(io.StringIO()), counted:
-        from tests.fuzz.table import all_targets
+        from tests.fuzz.target import all_targets
 
         targets = all_targets()
     seconds = float(arguments[0]) if arguments else SECONDS

@@ -3,6 +3,8 @@
 import datetime as dt
 import io
 import json
+import shutil
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -51,11 +53,11 @@ from radofed import provision_roster, templates
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.console.learner.training_file import TrainingFile
+from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
-from tests.fuzz.target import Target, scratch, written
+from tests.fuzz.target import InFile, Target, scratch
 from tests.learner.shapes.mapped import model as mapped_model
-from tests.schemas import STAYS
 from tests.wire.test_query_kinds import SCHEMA
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256
@@ -85,14 +87,9 @@ FEDERATION_KEY = world.KEYS["federation"].public_bytes
 MEBIBYTE = 1 << 20
 
 
-def in_file(name: str, file: str, read):
-    """A reader of bytes from the reader of a file."""
-    return lambda data: read(written(name, file, data))
-
-
-def read_map(data: bytes) -> None:
+def read_map(path: Path) -> None:
     """A map that is read fits the schema, and travels."""
-    found = load_feature_map(written("feature-map", "map.toml", data), STAYS)
+    found = load_feature_map(path, STAYS)
     found.check(STAYS)
     assert FeatureMap.from_list(found.to_list(), bias=STAYS.bias) == found
 
@@ -131,31 +128,35 @@ def sealed(data: bytes, digest) -> bytes:
         return data
 
 
-def read_release(data: bytes) -> None:
-    directory = scratch("release")
-    array = f"{release().query.kind.array}.npy"
-    (directory / array).write_bytes(npy(release().integers))
-    (directory / "release.json").write_bytes(
-        sealed(data, lambda content: releases._digest(content, release().integers).hex())
-    )
-    found = Release.load(directory)
+def beside_array(root: Path) -> Path:
+    (root / f"{release().query.kind.array}.npy").write_bytes(npy(release().integers))
+    return root / "release.json"
+
+
+def seal_release(data: bytes) -> bytes:
+    return sealed(data, lambda content: releases._digest(content, release().integers).hex())
+
+
+def read_release(path: Path) -> None:
+    found = Release.load(path.parent)
     assert found.digest
     assert found.rows == sum(found.party_rows.values())
     found.verify(FEDERATION_KEY)
 
 
-def read_array(data: bytes) -> None:
-    directory = scratch("release-array")
-    (directory / "release.json").write_text(json.dumps({**release().to_json(), "digest": release().digest.hex()}))
-    (directory / f"{release().query.kind.array}.npy").write_bytes(data)
-    found = Release.load(directory)
-    assert np.array_equal(found.integers, release().integers)
+def beside_release(root: Path) -> Path:
+    (root / "release.json").write_text(json.dumps({**release().to_json(), "digest": release().digest.hex()}))
+    return root / f"{release().query.kind.array}.npy"
 
 
-def read_model(data: bytes) -> None:
-    model = Model.load(written("model", "model.json", sealed(data, models._digest)))
-    model.save(scratch("model") / "again.json")
-    again = Model.load(scratch("model") / "again.json")
+def read_array(path: Path) -> None:
+    assert np.array_equal(Release.load(path.parent).integers, release().integers)
+
+
+def read_model(path: Path) -> None:
+    model = Model.load(path)
+    model.save(path.with_name("again.json"))
+    again = Model.load(path.with_name("again.json"))
     assert again.theta.tobytes() == model.theta.tobytes()
     assert again.digest == model.digest
     shapes_of(model)
@@ -183,23 +184,27 @@ def evaluation_json() -> dict:
     return {"schema_version": 1, "status": "ok", "data": data}
 
 
-def read_an_evaluation(data: bytes) -> None:
-    found = read_evaluation(written("evaluation", "evaluation.json", data), Model._from_json(model_json()))
+def read_an_evaluation(path: Path) -> None:
+    found = read_evaluation(path, Model._from_json(model_json()))
     calibration_plot(found.figures)
     roc_plot(found.figures)
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def read_tls(name: str):
-    def read(data: bytes) -> None:
-        directory = scratch(f"tls-{name}")
+def beside_tls(name: str):
+    def prepare(root: Path) -> Path:
         for each, content in tls_files().items():
-            (directory / each).write_bytes(data if each == name else content)
-        TlsFiles(*(directory / each for each in ("ca", "certificate", "key"))).check(
-            world.FEDERATION, Role.PARTY, "ann", dt.datetime.now(dt.UTC)
-        )
+            if each != name:
+                (root / each).write_bytes(content)
+                (root / each).chmod(0o600)
+        return root / name
 
-    return read
+    return prepare
+
+
+def read_tls(path: Path) -> None:
+    files = TlsFiles(*(path.with_name(each) for each in ("ca", "certificate", "key")))
+    files.check(world.FEDERATION, Role.PARTY, "ann", dt.datetime.now(dt.UTC))
 
 
 @cache
@@ -210,78 +215,62 @@ def tls_files() -> dict[str, bytes]:
     return {"ca": authority.certificate_pem, "certificate": certificate, "key": request.key_pem}
 
 
-def read_manifest(data: bytes) -> None:
-    spools = Spools(scratch("manifest") / "spool", 1 << 30)
-    place = spools.directory / f"{QUERY.hex()}-1"
-    if not place.exists():
-        spools.write(QUERY, 1, [b"c" * 100], needed_bytes=100, width=10, values=np.arange(3))
-    (place / "manifest.json").write_bytes(data)
-    spool = spools.open(QUERY, 1)
+def beside_spool(name: str):
+    """One of the files of a contribution that is on a party's disk."""
+
+    def prepare(root: Path) -> Path:
+        Spools(root / "spool", 1 << 30).write(QUERY, 1, [b"c" * 100], needed_bytes=100, width=10, values=np.arange(3))
+        return root / "spool" / f"{QUERY.hex()}-1" / name
+
+    return prepare
+
+
+def read_spool(path: Path) -> None:
+    spool = Spools(path.parents[1], 1 << 30).open(QUERY, 1)
     assert len(spool.digest) == 32
     spool.verify()
     spool.values()
 
 
-def read_contribution(data: bytes) -> None:
-    spools = Spools(scratch("contribution") / "spool", 1 << 30)
-    spools.write(QUERY, 1, [b"c" * 100], needed_bytes=100, width=10, values=np.arange(3))
-    for file in ("chunk-000000.bin", "values.bin"):
-        (spools.directory / f"{QUERY.hex()}-1" / file).write_bytes(data)
-    spool = spools.open(QUERY, 1)
-    for read in (spool.verify, spool.values):
-        try:
-            read()
-        except RadofedError:
-            assert data != b"c" * 100 or read == spool.values
+_uploads: dict[Path, UploadSpool] = {}
 
 
-def read_uploaded(data: bytes) -> None:
-    root = scratch("uploaded")
-    spool = UploadSpool(root / "spool", 1 << 30)
-    spool.put(QUERY, 1, "ann", Chunk.of(0, b"c" * 100))
-    (path,) = (path for path in (root / "spool").rglob("0-*"))
-    path.write_bytes(data)
-    try:
-        assert spool.read(QUERY, 1, "ann", 0) == b"c" * 100
-    finally:
-        path.write_bytes(b"c" * 100)
+def beside_upload(root: Path) -> Path:
+    shutil.rmtree(root / "spool", ignore_errors=True)
+    _uploads[root / "spool"] = UploadSpool(root / "spool", 1 << 30)
+    _uploads[root / "spool"].put(QUERY, 1, "ann", Chunk.of(0, b"c" * 100))
+    (path,) = (root / "spool").rglob("0-*")
+    return path
 
 
-def read_membership(data: bytes) -> None:
+def read_uploaded(path: Path) -> None:
+    assert _uploads[path.parents[3]].read(QUERY, 1, "ann", 0) == b"c" * 100
+
+
+def signed_if_marked(data: bytes) -> bytes:
     """A file as it is, or after a NUL a payload that the federation signs."""
-    if data[:1] == b"\0":
-        data = world.KEYS["federation"].sign(Kind.ROSTER, data[1:]).to_bytes()
-    directory = scratch("membership")
-    for left in directory.iterdir():
-        left.unlink()
-    path = written("membership", "roster.signed", data)
-    store = Store(scratch("membership") / "coordinator.sqlite", world.FEDERATION)
-    try:
+    return world.KEYS["federation"].sign(Kind.ROSTER, data[1:]).to_bytes() if data[:1] == b"\0" else data
+
+
+def read_membership(path: Path) -> None:
+    database = path.with_name("coordinator.sqlite")
+    database.unlink(missing_ok=True)
+    with closing(Store(database, world.FEDERATION)) as store:
         Membership(
             path, federation=world.FEDERATION, name="hub", federation_key=FEDERATION_KEY, store=store, log=Log("fuzz")
         )
-    finally:
-        store.close()
 
 
-def read_query_file(data: bytes) -> None:
-    root = scratch("asked")
-    place = root / "queries" / world.opened().query_id.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "roster.signed").write_bytes(world.ROSTER_ENVELOPE.to_bytes())
-    (place / "query.signed").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).find(world.opened().query_id).query.payload_hash
+def in_state(name: str, file: str, use, query_id: bytes = QUERY) -> InFile:
+    """One of a learner's files about a query."""
 
+    def prepare(root: Path) -> Path:
+        place = root / "queries" / query_id.hex()
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "roster.signed").write_bytes(world.ROSTER_ENVELOPE.to_bytes())
+        return place / file
 
-def read_opening(data: bytes) -> None:
-    root = scratch("opening")
-    place = root / "queries" / QUERY.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "opening.key").write_bytes(data)
-    (place / "opening.key").chmod(0o600)
-    secret = LearnerState(root, FEDERATION_KEY).opening(QUERY)
-    assert secret is not None
-    assert len(secret.public_bytes) == 32
+    return InFile(name, prepare, lambda path: use(LearnerState(path.parents[2], FEDERATION_KEY)))
 
 
 @cache
@@ -290,33 +279,34 @@ def authority_files() -> dict[str, bytes]:
     return {"ca.key": private_pem(made.key), "ca.pem": made.certificate_pem}
 
 
-def read_authority(damaged: str):
-    def read(data: bytes) -> None:
-        for name, content in (authority_files() | {damaged: data}).items():
-            path = written("authority", name, content)
-            path.chmod(0o600)
-        assert Authority.load(path.parent).federation == world.FEDERATION
+def beside_authority(name: str):
+    def prepare(root: Path) -> Path:
+        for each, content in authority_files().items():
+            if each != name:
+                (root / each).write_bytes(content)
+                (root / each).chmod(0o600)
+        return root / name
 
-    return read
+    return prepare
 
 
-def read_former_roster(data: bytes) -> None:
-    directory = scratch("former-roster")
-    written("former-roster/former-rosters", "1.signed", data)
-    held = Rosters(directory, federation=world.FEDERATION, federation_key=FEDERATION_KEY, log=Log("fuzz"))
-    assert held.former()[0].version
+def read_authority(path: Path) -> None:
+    assert Authority.load(path.parent).federation == world.FEDERATION
+
+
+def rosters(directory: Path) -> Rosters:
+    return Rosters(directory, federation=world.FEDERATION, federation_key=FEDERATION_KEY, log=Log("fuzz"))
 
 
 def read_installed_roster(path: Path) -> None:
-    assert installed_rosters(path.parent, FEDERATION_KEY)[0].version
+    assert all(roster.version for roster in installed_rosters(path.parent, FEDERATION_KEY))
 
 
 PARTIES_TEXT = parties_toml({"ann": "ab" * 32, "bob": "cd" * 32})
 
 
-def read_parties_to_extend(data: bytes) -> None:
+def read_parties_to_extend(path: Path) -> None:
     """A learner accepts a party in a file that people have edited."""
-    path = written("parties-to-extend", "parties.toml", data)
     party = world.MEMBERS["bob"]
     before = AcceptedParties.load(path)
     changed = accept_party(LearnerConfig.model_construct(parties=path), party).changed
@@ -327,32 +317,13 @@ def read_parties_to_extend(data: bytes) -> None:
 POLICY_TEXT = templates.policy_toml({}, {}, templates.PolicyChoices())
 
 
-def read_policy_to_extend(data: bytes) -> None:
+def read_policy_to_extend(path: Path) -> None:
     """An officer accepts a member in a policy that people have edited."""
-    path = written("policy-to-extend", "policy.toml", data)
     member = world.MEMBERS["bob"]
     config = PartyConfig.model_construct(policy=path, name="ann")
     before = Policy.load(path)
     assert accept(config, member).changed is (key_id(member.signing_key).hex() not in before.accepted_members)
     assert key_id(member.signing_key).hex() in Policy.load(path).accepted_members
-
-
-def read_provisioned_roster(data: bytes) -> None:
-    assert provision_roster.signed_roster(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
-
-
-def read_rows_stated(data: bytes) -> None:
-    root = scratch("rows-stated")
-    (root / "rows").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).rows_stated(world.ROSTER) is not None
-
-
-def read_attempts_signed(data: bytes) -> None:
-    root = scratch("attempts-signed")
-    place = root / "queries" / QUERY.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "attempts").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).attempts_signed(QUERY) >= 1
 
 
 def read_node_status(data: bytes) -> None:
@@ -365,28 +336,21 @@ def read_health(data: bytes) -> None:
     assert Health.of_answer(json.dumps(health.to_dict()).encode(), "again") == health
 
 
-def read_query_end(data: bytes) -> None:
-    root = scratch("query-end")
-    place = root / "queries" / QUERY.hex()
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "ended").write_bytes(data)
-    assert LearnerState(root, FEDERATION_KEY).end(QUERY) is not None
-
-
-def read_exported_history(data: bytes) -> None:
-    exported = Exported.load(written("exported-history", "history.json", data))
+def read_exported_history(path: Path) -> None:
+    exported = Exported.load(path)
     assert compare(exported, exported).agrees
 
 
-def read_address(data: bytes) -> None:
-    config = CoordinatorConfig.model_construct(state_directory=scratch("address"), listen="127.0.0.1:7443")
-    config.address_file.write_bytes(data)
-    status._address(config)
+def address_file(root: Path) -> Path:
+    return CoordinatorConfig.model_construct(state_directory=root, listen="127.0.0.1:7443").address_file
 
 
-def read_ray_files(data: bytes) -> None:
+def read_address(path: Path) -> None:
+    status._address(CoordinatorConfig.model_construct(state_directory=path.parent, listen="127.0.0.1:7443"))
+
+
+def read_ray_files(path: Path) -> None:
     """Ray's note of this machine's cluster, and the cluster's token."""
-    path = written("ray", "ray", data)
     for kind in (ray_cluster._NOTE, ray_cluster._TOKEN):
         read_text(path, kind)
 
@@ -456,6 +420,7 @@ def targets() -> list[Target]:
     lea = templates.learner_toml(world.FEDERATION, "lea", "hub:7443")
     words = ["[cluster]", "[limits]", "0", "1.5", "true", '"1e-6"', "[[learners]]", "epsilon", "[tls]", "= {}"]
     signed, query = world.ROSTER_ENVELOPE.to_bytes(), world.opened().envelope.to_bytes()
+    asked = world.opened().query_id
     arrays = [npy(release().integers), npy(np.zeros((0, 7), np.int64)), npy(np.ones(3)), npy(np.zeros(2, "<i4"))]
     plain = [jobs.pickle.dumps(message) for message in (("ready", None), ("result", (1, b"x")), ("e", np.arange(3)))]
     tls = tls_files()
@@ -463,94 +428,124 @@ def targets() -> list[Target]:
     roster = messages_near([roster_pb2.Roster.FromString(world.ROSTER.to_bytes())])
     payloads = roster.map(lambda payload: b"\0" + payload)
     return [
-        Target("policy", in_file("policy", "policy.toml", configuration(Policy)), texts_near([POLICY], words),
+        Target("policy", InFile("policy", "policy.toml", configuration(Policy)), texts_near([POLICY], words),
                256 << 10, ("radobase.configuration._FILE", "radobase.files.reading.read_toml")),
-        Target("party-toml", in_file("party-toml", "party.toml", configuration(PartyConfig)),
+        Target("party-toml", InFile("party-toml", "party.toml", configuration(PartyConfig)),
                texts_near([party], words), 256 << 10, ()),
-        Target("coordinator-toml", in_file("coordinator-toml", "c.toml", configuration(CoordinatorConfig)),
+        Target("coordinator-toml", InFile("coordinator-toml", "c.toml", configuration(CoordinatorConfig)),
                texts_near([hub], words), 256 << 10, ()),
-        Target("learner-toml", in_file("learner-toml", "l.toml", configuration(LearnerConfig)),
+        Target("learner-toml", InFile("learner-toml", "l.toml", configuration(LearnerConfig)),
                texts_near([lea], words), 256 << 10, ()),
-        Target("parties-toml", in_file("parties-toml", "parties.toml", configuration(AcceptedParties)),
+        Target("parties-toml", InFile("parties-toml", "parties.toml", configuration(AcceptedParties)),
                texts_near([PARTIES_TEXT], words), 256 << 10, ()),
-        Target("schema-file", in_file("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
+        Target("schema-file", InFile("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
                MEBIBYTE, ("radobase.files.reading.read_text",)),
-        Target("feature-map-toml", read_map, texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
+        Target("feature-map-toml", InFile("feature-map", "map.toml", read_map),
+               texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
                MEBIBYTE, ("radobase.files.feature_maps._MAP",)),
-        Target("journal", in_file("journal", "journal", lambda path: SessionSource(None, path)),
+        Target("journal", InFile("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
                ("learner.journal._JOURNAL", "radobase.files.reading.parse_json")),
-        Target("training", in_file("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
+        Target("training", InFile("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
                ("radofed.console.learner.training_file._FILE",)),
-        Target("release-json", read_release, json_octets([release().to_json()]), 32 * MEBIBYTE,
+        Target("release-json", InFile("release", beside_array, read_release, seal_release),
+               json_octets([release().to_json()]), 32 * MEBIBYTE,
                ("learner.release._FIELDS", "learner.release.Release.load", "radobase.files.reading.read_json")),
-        Target("release-array", read_array, octets_near(arrays), 32 * MEBIBYTE,
+        Target("release-array", InFile("release-array", beside_release, read_array),
+               octets_near(arrays), 32 * MEBIBYTE,
                ("learner.release._ARRAY", "radobase.files.reading.read_array"), examples=40),
-        Target("model", read_model, json_octets([model_json(), mapped_model()._to_json()]), 32 * MEBIBYTE,
+        Target("model", InFile("model", "model.json", read_model, lambda data: sealed(data, models._digest)),
+               json_octets([model_json(), mapped_model()._to_json()]), 32 * MEBIBYTE,
                ("learner.model._MODEL", "learner.model.Model.load")),
-        Target("evaluation", read_an_evaluation, json_octets([evaluation_json()]), 4 * MEBIBYTE,
+        Target("evaluation", InFile("evaluation", "evaluation.json", read_an_evaluation),
+               json_octets([evaluation_json()]), 4 * MEBIBYTE,
                ("learner.report.measured._EVALUATION",)),
-        Target("paillier-jwk", in_file("paillier-jwk", "key.jwk", load_key), json_octets([jwk]), 1 << 16,
+        Target("paillier-jwk", InFile("paillier-jwk", "key.jwk", load_key), json_octets([jwk]), 1 << 16,
                ("learner.keys._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),
-        Target("signing-key", in_file("signing-key", "signing.key", lambda path: SigningKey.load(path, "fuzz")),
+        Target("signing-key", InFile("signing-key", "signing.key", lambda path: SigningKey.load(path, "fuzz")),
                octets_near([pems()["key"]]),
                1 << 16, ("wire.envelopes._KEY", "wire.envelopes.SigningKey.load")),
-        Target("public-key", in_file("public-key", "federation.pub", load_public_key), octets_near([pems()["pub"]]),
+        Target("public-key", InFile("public-key", "federation.pub", load_public_key), octets_near([pems()["pub"]]),
                1 << 16, ("wire.envelopes._PUBLIC_KEY", "wire.envelopes.load_public_key")),
-        Target("certificate", in_file("certificate", "certificate.pem", Certificate.load),
+        Target("certificate", InFile("certificate", "certificate.pem", Certificate.load),
                octets_near([tls["certificate"], tls["ca"]]), 1 << 20,
                ("wire.identity._PEM", "wire.identity.Certificate.load")),
-        Target("tls-ca", read_tls("ca"), octets_near([tls["ca"]]), 1 << 20, ()),
-        Target("tls-key", read_tls("key"), octets_near([tls["key"]]), 1 << 20, ()),
-        Target("manifest", read_manifest, json_octets([manifest]), 16 * MEBIBYTE,
+        Target("tls-ca", InFile("tls-ca", beside_tls("ca"), read_tls), octets_near([tls["ca"]]), 1 << 20, ()),
+        Target("tls-key", InFile("tls-key", beside_tls("key"), read_tls), octets_near([tls["key"]]), 1 << 20, ()),
+        Target("manifest", InFile("manifest", beside_spool("manifest.json"), read_spool),
+               json_octets([manifest]), 16 * MEBIBYTE,
                ("parties.answering.spool._MANIFESTS",)),
-        Target("contribution", read_contribution, octets_near([b"c" * 100]), 512 << 10,
-               ("parties.answering.spool._CHUNK", "parties.answering.spool._INTEGERS"), examples=20),
-        Target("uploaded-chunk", read_uploaded, octets_near([b"c" * 100]), 512 << 10, ("coordinator.spool._CHUNK",),
+        Target("contribution", InFile("contribution", beside_spool("chunk-000000.bin"), read_spool),
+               octets_near([b"c" * 100]), 512 << 10, ("parties.answering.spool._CHUNK",), examples=20),
+        Target("contribution-values", InFile("contribution-values", beside_spool("values.bin"), read_spool),
+               octets_near([np.arange(3).astype("<i8").tobytes()]), 512 << 10,
+               ("parties.answering.spool._INTEGERS",), examples=20),
+        Target("uploaded-chunk", InFile("uploaded", beside_upload, read_uploaded),
+               octets_near([b"c" * 100]), 512 << 10, ("coordinator.spool._CHUNK",),
                allowed=(RadofedError, SpoolDamagedError), examples=20),
-        Target("party-secret", in_file("party-secret", "secret", lambda path: load_or_create(path, SystemRandom())),
+        Target("party-secret", InFile("party-secret", "secret", lambda path: load_or_create(path, SystemRandom())),
                octets_near([bytes(32)]), 4096, ("parties.secret._SECRET",), examples=20),
-        Target("party-roster", in_file("party-roster", "roster.signed", lambda path: Rosters(
-            path.parent, federation=world.FEDERATION, federation_key=FEDERATION_KEY, log=Log("fuzz"))),
+        Target("party-roster", InFile("party-roster", "roster.signed", lambda path: rosters(path.parent)),
                octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._ROSTER",)),
-        Target("former-roster", read_former_roster, octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._FORMER",),
+        Target("former-roster",
+               InFile("former-roster", "former-rosters/1.signed",
+                      lambda path: rosters(path.parents[1]).former()),
+               octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._FORMER",),
                examples=20),
-        Target("coordinator-roster", read_membership, octets_near([signed]) | payloads, 4 * MEBIBYTE,
+        Target("coordinator-roster", InFile("membership", "roster.signed", read_membership, signed_if_marked),
+               octets_near([signed]) | payloads, 4 * MEBIBYTE,
                ("coordinator.membership._ROSTER",), examples=20),
-        Target("learner-roster", in_file("learner-roster", "roster.signed", lambda path: LearnerState(
+        Target("learner-roster", InFile("learner-roster", "roster.signed", lambda path: LearnerState(
             path.parent, FEDERATION_KEY).newest_roster()), octets_near([signed]), 4 * MEBIBYTE,
                ("learner.state._ENVELOPE",)),
-        Target("learner-query", read_query_file, octets_near([query]), 4 * MEBIBYTE, ()),
-        Target("opening-key", read_opening, octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
-        Target("provision-roster", read_provisioned_roster, octets_near([signed]), 4 * MEBIBYTE,
+        Target("learner-query", in_state("asked", "query.signed", lambda state: state.find(asked).query, asked),
+               octets_near([query]), 4 * MEBIBYTE, ()),
+        Target("opening-key", in_state("opening", "opening.key", lambda state: state.opening(QUERY)),
+               octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
+        Target("provision-roster",
+               InFile("provision-roster", "roster.signed",
+                      lambda path: provision_roster.signed_roster(path, FEDERATION_KEY)),
+               octets_near([signed]), 4 * MEBIBYTE,
                ("radofed.provision_roster._ROSTER",)),
-        Target("installed-roster", in_file("installed-roster", "roster.signed", read_installed_roster),
+        Target("installed-roster", InFile("installed-roster", "roster.signed", read_installed_roster),
                octets_near([signed]), 4 * MEBIBYTE, ("wire.pinning._INSTALLED",)),
-        Target("authority-key", read_authority("ca.key"), octets_near([authority["ca.key"]]), MEBIBYTE,
+        Target("authority-key", InFile("authority", beside_authority("ca.key"), read_authority),
+               octets_near([authority["ca.key"]]), MEBIBYTE,
                ("radofed.certificates._KEY",)),
-        Target("authority-certificate", read_authority("ca.pem"), octets_near([authority["ca.pem"]]), MEBIBYTE,
+        Target("authority-certificate", InFile("authority", beside_authority("ca.pem"), read_authority),
+               octets_near([authority["ca.pem"]]), MEBIBYTE,
                ("radofed.certificates._CERTIFICATE",)),
-        Target("policy-to-extend", read_policy_to_extend, texts_near([POLICY_TEXT]), 256 << 10,
+        Target("policy-to-extend", InFile("policy-to-extend", "policy.toml", read_policy_to_extend),
+               texts_near([POLICY_TEXT]), 256 << 10,
                ("parties.accepting._POLICY",), examples=20),
-        Target("parties-to-extend", read_parties_to_extend, texts_near([PARTIES_TEXT]), 256 << 10,
+        Target("parties-to-extend", InFile("parties-to-extend", "parties.toml", read_parties_to_extend),
+               texts_near([PARTIES_TEXT]), 256 << 10,
                ("learner.accepting._PARTIES",), examples=20),
-        Target("rows-stated", read_rows_stated, json_octets([{"ann": {"rows": 5, "at_unix_s": 9, "key": "00"}}]),
-               1 << 20, ("learner.state._ROWS_FILE",)),
-        Target("rows-loaded", in_file("rows-loaded", "rows.json", lambda path: load_known(path.parent)),
+        Target("rows-stated",
+               InFile("rows-stated", "rows",
+                      lambda path: LearnerState(path.parent, FEDERATION_KEY).rows_stated(world.ROSTER)),
+               json_octets([{"ann": {"rows": 5, "at_unix_s": 9, "key": "00"}}]), 1 << 20,
+               ("learner.state._ROWS_FILE",)),
+        Target("rows-loaded", InFile("rows-loaded", "rows.json", lambda path: load_known(path.parent)),
                json_octets([{"counts": {"rows": 9, "usable": 5, "changed": {"age": 3}},
                              "accepted": {"rows": 5, "usable": 5}, "accepted_by": "ann", "accepted_at_unix_s": 1}]),
                16 << 20, ("parties.data.row_guard._KIND",)),
-        Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
+        Target("attempts-signed",
+               in_state("attempts-signed", "attempts", lambda state: state.attempts_signed(QUERY) >= 1),
+               texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radobase.local_status._STATUS",)),
         Target("node-health", read_health, json_octets([readiness_to_dict([]), readiness_to_dict([Reason.PAUSED])]),
                PROBE_LIMIT_BYTES, ("radobase.watching.probe._ANSWER",)),
-        Target("query-end", read_query_end, json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
+        Target("query-end", in_state("query-end", "ended", lambda state: state.end(QUERY) is not None),
+               json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
                ("learner.state._END",)),
-        Target("exported-history", read_exported_history, json_octets([exported_history()]), MEBIBYTE,
+        Target("exported-history", InFile("exported-history", "history.json", read_exported_history),
+               json_octets([exported_history()]), MEBIBYTE,
                ("radofed.audit._HISTORY",)),
-        Target("address-file", read_address, texts_near(["127.0.0.1:7443\n"]), 4096, ("coordinator.status._ADDRESS",)),
-        Target("ray-files", read_ray_files, texts_near(["10.0.0.1:6379"]), 4096,
+        Target("address-file", InFile("address", address_file, read_address),
+               texts_near(["127.0.0.1:7443\n"]), 4096, ("coordinator.status._ADDRESS",)),
+        Target("ray-files", InFile("ray", "ray", read_ray_files), texts_near(["10.0.0.1:6379"]), 4096,
                ("radobase.cluster.ray_cluster._NOTE", "radobase.cluster.ray_cluster._TOKEN",
                 "radobase.files.reading.read_bytes")),
         Target("cluster-message", jobs._read, octets_near(plain), MEBIBYTE, ("radobase.cluster.jobs._read",)),

@@ -19,7 +19,7 @@ from coordinator.witnesses import WitnessExchange
 from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
 from radobase.logs import Log
 from tests.fuzz import world
-from tests.fuzz.messages import PROTOS
+from tests.fuzz.messages import signer
 from tests.fuzz.mutation import messages_near
 from tests.fuzz.target import Target, scratch
 from wire.cohort import Ready, Refusal, sign
@@ -141,12 +141,7 @@ def resign(request, kind: Kind) -> None:
     for field, part in request.ListFields():
         if field.message_type is not None and field.message_type.name == "Signed":
             named = {"refusal": Kind.REFUSAL, "pending": Kind.PENDING}.get(field.name, kind)
-            try:
-                name = getattr(PROTOS[named].FromString(part.payload), "party", "")
-            except DecodeError:  # the handler under test says what is wrong
-                name = ""
-            envelope = signed(named, part.payload, name if name in world.PARTIES else "ann")
-            part.CopyFrom(envelope.to_proto())
+            part.CopyFrom(signed(named, part.payload, signer(named, part.payload)).to_proto())
 
 
 async def serve(service: str, call: str, request, caller, phase: int) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from tests.fuzz.targets import zipped
+
 from rado.v1 import query_pb2, release_pb2
 from tests.fuzz import world
-from tests.fuzz.table import all_targets
-from tests.fuzz.tables import zipped
+from tests.fuzz.target import all_targets
 
 MEMORY_MB = 500
 # A fuse: the aim is 2 s on a quiet machine, and others are slower.

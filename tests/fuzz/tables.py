@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,9 +10,9 @@ import pyarrow.parquet as pq
 from dpcore.errors import DataError
 from parties.data.dataset import load
 from radobase.tables.tables import open_table, read_rows
+from tests.federation.material import STAYS
 from tests.fuzz.mutation import octets_near, texts_near
-from tests.fuzz.target import Target, written
-from tests.schemas import STAYS
+from tests.fuzz.target import InFile, Target
 
 CSV = 'age,smoker,stayed,note\n41,yes,no,"a, b"\n,no,yes,\n99.5,no,yes,"two\nlines"\n'
 
@@ -31,21 +32,16 @@ PARQUETS = (
 )
 
 
-def reader(extension: str):
-    """A party's load, a learner's prediction, and all columns as they are, of a file with this extension."""
-
-    def read(data: bytes) -> None:
-        path = written(f"table-{extension}", f"rows.{extension}", data)
-        failures = []
-        for use in (lambda: load(path, STAYS), lambda: read_rows(path, STAYS), lambda: every_column(path)):
-            try:
-                use()
-            except DataError as error:
-                failures.append(error)
-        if len(failures) == 3:
-            raise failures[0]
-
-    return read
+def read_table(path: Path) -> None:
+    """A party's load, a learner's prediction, and all columns as they are."""
+    failures = []
+    for use in (lambda: load(path, STAYS), lambda: read_rows(path, STAYS), lambda: every_column(path)):
+        try:
+            use()
+        except DataError as error:
+            failures.append(error)
+    if len(failures) == 3:
+        raise failures[0]
 
 
 def every_column(path) -> int:
@@ -62,22 +58,12 @@ def targets() -> list[Target]:
     words = ["yes", "no", "age", "1e999", "nan", "0x1", "\u0661", "\0", '""', ",,,", "\r"]
     rows = 1 << 24
     return [
-        Target(
-            "csv",
-            reader("csv"),
-            texts_near([CSV, "a\n1\n", "age,smoker,stayed\n1,yes,no\n"], words),
-            rows,
-            ("radobase.tables.tables._TABLE", "radobase.tables.tables.open_table"),
-            allowed=(DataError,),
-        ),
-        Target(
-            "csv-gz",
-            reader("csv.gz"),
-            octets_near([zipped(CSV.encode()), zipped(b"a\n")]) | texts_near([CSV], words).map(zipped),
-            rows,
-            (),
-            allowed=(DataError,),
-            examples=30,
-        ),
-        Target("parquet", reader("parquet"), octets_near(PARQUETS), rows, (), allowed=(DataError,), examples=40),
-    ]
+        Target("csv", InFile("table-csv", "rows.csv", read_table),
+               texts_near([CSV, "a\n1\n", "age,smoker,stayed\n1,yes,no\n"], words), rows,
+               ("radobase.tables.tables._TABLE", "radobase.tables.tables.open_table"), allowed=(DataError,)),
+        Target("csv-gz", InFile("table-csv.gz", "rows.csv.gz", read_table),
+               octets_near([zipped(CSV.encode()), zipped(b"a\n")]) | texts_near([CSV], words).map(zipped), rows, (),
+               allowed=(DataError,), examples=30),
+        Target("parquet", InFile("table-parquet", "rows.parquet", read_table),
+               octets_near(PARQUETS), rows, (), allowed=(DataError,), examples=40),
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -49,6 +50,33 @@ class Target:
         return sorted((CORPUS / self.name).glob("*"))
 
 
+@dataclass(frozen=True)
+class InFile:
+    """A reader of bytes from the reader of a file, which test_hostile_files.py gives other things than files.
+
+    prepare: writes what lies around the file in a directory, and returns its path, or has the file's name. change: what
+    is written in place of an input, such as one with the right digest.
+    """
+
+    name: str
+    prepare: Callable[[Path], Path] | str
+    use: Callable[[Path], object]
+    change: Callable[[bytes], bytes] = bytes
+
+    def place(self, root: Path) -> Path:
+        if not isinstance(self.prepare, str):
+            return self.prepare(root)
+        path = root / self.prepare
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def __call__(self, data: bytes) -> None:
+        path = self.place(scratch(self.name))
+        path.write_bytes(self.change(data))
+        path.chmod(0o600)
+        self.use(path)
+
+
 _root: list[Path] = []
 
 
@@ -75,3 +103,15 @@ def written(name: str, file: str, data: bytes) -> Path:
     path.write_bytes(data)
     path.chmod(0o600)
     return path
+
+
+@cache
+def all_targets() -> dict[str, Target]:
+    """The targets by name. Making them writes the templates of databases and signs the small federation's messages."""
+    from tests.fuzz import backups, databases, files, handlers, messages, tables, texts
+
+    modules = (messages, texts, files, databases, backups, tables, handlers)
+    found = [target for module in modules for target in module.targets()]
+    named = {target.name: target for target in found}
+    assert len(named) == len(found), "two targets have one name"
+    return named

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.fuzz.__main__ import compiled_modules
 from tests.fuzz.handlers import METHODS, MODULES
-from tests.fuzz.table import all_targets
-from tests.fuzz.target import CORPUS, QUICK_EXAMPLES
+from tests.fuzz.target import CORPUS, QUICK_EXAMPLES, all_targets
 from tests.structure.sources import imports, modules
 from wire.envelopes import Kind
 

@@ -23,10 +23,10 @@ from radofed.joining.passphrases import set_passphrases
 from radofed.planning.options import party_rows
 from radofed.simulation.options import exact as simulated_exact
 from radofed.simulation.partitions import Partition
+from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, texts_near
 from tests.fuzz.target import Target, scratch, written
-from tests.schemas import STAYS
 from tests.wire.test_query_kinds import SCHEMA
 from wire.envelopes import public_key_of
 from wire.private_keys import ENVIRONMENT
@@ -157,78 +157,34 @@ def targets() -> list[Target]:
     )
     schemas = [SCHEMA, STAYS, stated]
     tomls = [schema.to_toml(["A comment."]) for schema in schemas]
+    words = ['"zero-vector"', '"impute"', "impute = 1", "threshold = 1", '"clip"']
+    words += ["[[features]]", '"\u0301"', "texts = []"]
+    canonical = [schema.canonical_bytes().decode() for schema in schemas]
     options = ["\0epsilon=1/2", "\1max_iter=10", "\2learning_rate=0.5", "\3penalty=1e999", "\4bias=True", "\5x=[1]"]
     statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",)).to_dict()
     nothing = PrivacyStatement("one record", "none", None, None, None, None, (), ()).to_dict()
     return [
-        Target(
-            "predicate",
-            read_predicate,
-            texts_near(PREDICATES, ['x["age"]', 'z["age"]', "y", "clip", ">=", "==", "~", "(", "1/3"]),
-            1 << 17,
-            ("dpcore.predicates.parser.parse",),
-        ),
-        Target(
-            "schema-toml",
-            read_schema,
-            texts_near(
-                tomls,
-                [
-                    '"zero-vector"',
-                    '"impute"',
-                    "impute = 1",
-                    "threshold = 1",
-                    '"clip"',
-                    "[[features]]",
-                    '"\u0301"',
-                    "texts = []",
-                ],
-            ),
-            1 << 20,
-            ("dpcore.records.schema.Schema.from_toml", "radobase.files.schemas._SCHEMA"),
-            allowed=(SchemaError,),
-        ),
-        Target(
-            "schema-canonical",
-            read_canonical,
-            texts_near([schema.canonical_bytes().decode() for schema in schemas])
-            | json_octets([json.loads(schema.canonical_bytes()) for schema in schemas]),
-            512 * 1024,
-            ("dpcore.records.schema.Schema.from_canonical",),
-            allowed=(SchemaError,),
-        ),
+        Target("predicate", read_predicate,
+               texts_near(PREDICATES, ['x["age"]', 'z["age"]', "y", "clip", ">=", "==", "~", "(", "1/3"]), 1 << 17,
+               ("dpcore.predicates.parser.parse",)),
+        Target("schema-toml", read_schema,
+               texts_near(tomls, words), 1 << 20,
+               ("dpcore.records.schema.Schema.from_toml", "radobase.files.schemas._SCHEMA"),
+               allowed=(SchemaError,)),
+        Target("schema-canonical", read_canonical,
+               texts_near(canonical) | json_octets([json.loads(text) for text in canonical]),
+               512 * 1024, ("dpcore.records.schema.Schema.from_canonical",), allowed=(SchemaError,)),
         Target("number", read_number, texts_near(NUMBERS), 1 << 17, ("dpcore.numbers.rationals.exact_number",)),
         Target("option", read_option, texts_near(options, ["nan", "1e999"]), 1 << 17, ("radofed.cli.arguments",)),
         Target("party-rows", read_rows, texts_near(["10,20,30", "5"]), 1 << 17, ()),
-        Target(
-            "address",
-            read_target,
-            texts_near(["hub:7443", "[::1]:80", "1.2.3.4:65535"]),
-            1 << 17,
-            (),
-            allowed=(ValueError,),  # pydantic makes it a fault of the configuration
-        ),
-        Target(
-            "log",
-            read_log,
-            json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
-            TAIL_BYTES,
-            ("radobase.log_tail._LINE",),
-        ),
-        Target(
-            "passphrase",
-            read_passphrase,
-            texts_near(["word", "two words\n"]),
-            1024,
-            ("wire.private_keys._PASSPHRASE", "radofed.joining.passphrases._KEY"),
-            examples=6,
-        ),
+        Target("address", read_target, texts_near(["hub:7443", "[::1]:80", "1.2.3.4:65535"]), 1 << 17, (),
+               allowed=(ValueError,)),  # pydantic makes it a fault of the configuration
+        Target("log", read_log,
+               json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
+               TAIL_BYTES, ("radobase.log_tail._LINE",)),
+        Target("passphrase", read_passphrase, texts_near(["word", "two words\n"]), 1024,
+               ("wire.private_keys._PASSPHRASE", "radofed.joining.passphrases._KEY"), examples=6),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
-        Target(
-            "statement",
-            read_statement,
-            json_octets([statement, nothing]),
-            1 << 16,
-            ("dpcore.queries.statement.PrivacyStatement.from_dict",),
-        ),
-    ]
+        Target("statement", read_statement, json_octets([statement, nothing]), 1 << 16,
+               ("dpcore.queries.statement.PrivacyStatement.from_dict",)),
+    ]  # fmt: skip

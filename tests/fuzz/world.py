@@ -1,17 +1,14 @@
 """A small federation with keys that anyone may know, so that every input of the corpus stays valid."""
 
 import hashlib
-import json
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.numbers.fixed_point import ONE, Encoding
-from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, Clipped, Flag, LabelIs, NonNegative
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -23,6 +20,7 @@ from dpcore.records.held_back import HeldBack, Part
 from rado.v1 import join_pb2
 from radofed.certificates import make_request
 from radofed.joining.requests import JoinRequest
+from tests.federation.material import query_of, roster_of, secret_key
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
@@ -31,7 +29,7 @@ from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, Features
 from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
-from wire.roster import Member, Role, Roster, certificate_san
+from wire.roster import Role
 from wire.status import Total
 from wire.upload import Chunk, upload_digest
 from wire.witness import Challenge, Witness, name_of
@@ -40,7 +38,6 @@ FEDERATION = "fuzz"
 NOW = 1_790_000_000
 PARTIES = ("ann", "bob", "cat")
 ROWS = 50
-_VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
 
 def octets(name: str) -> bytes:
@@ -60,25 +57,12 @@ def mask_key(party: str) -> bytes:
     return X25519PrivateKey.from_private_bytes(octets(f"mask of {party}")).public_key().public_bytes_raw()
 
 
-def _member(role: Role, name: str) -> Member:
-    key = b"" if role is Role.COORDINATOR else KEYS[name].public_bytes
-    return Member(role, name, key, certificate_san(FEDERATION, role, name), 100 if role is Role.PARTY else None)
-
-
-MEMBERS = {
-    "hub": _member(Role.COORDINATOR, "hub"),
-    **{name: _member(Role.PARTY, name) for name in PARTIES},
-    "lea": _member(Role.LEARNER, "lea"),
-}
-ROSTER = Roster(FEDERATION, 3, NOW - 1000, tuple(MEMBERS.values()), NOW + 10**7)
+_STATED = dict.fromkeys(PARTIES, 100)
+_PARTIES = {name: KEYS[name] for name in PARTIES}
+_DATES = {"version": 3, "issued_at_unix_s": NOW - 1000, "not_after_unix_s": NOW + 10**7}
+ROSTER = roster_of(FEDERATION, _PARTIES, KEYS["lea"], rows=_STATED, **_DATES)
+MEMBERS = {member.name: member for member in ROSTER.members}
 ROSTER_ENVELOPE = ROSTER.sign(KEYS["federation"])
-
-
-@cache
-def secret_key() -> SecretKey:
-    """The key of the test vectors."""
-    primes = json.loads((_VECTORS / "paillier_test_primes.json").read_text())["keys"][0]
-    return SecretKey(int(primes["p"], 16), int(primes["q"], 16))
 
 
 @cache
@@ -96,19 +80,10 @@ def _query(kind, **changes) -> Query:
         "kind": kind,
         "encoding": Encoding(10, 55, 64),
         "paillier_key": paillier_key().sign(KEYS["lea"]),
-        "delta": Fraction(1, 10**6),
-        "max_rows": 1000,
         "max_parties": 4,
         "cohort_min": 2,
-        "honest_parties": 2,
-        "created_at_unix_s": NOW - 10,
-        "not_after_unix_s": NOW + 3600,
-        "answer_within_s": 60,
-        "prepare_within_s": 60,
-        "upload_within_s": 60,
-        "max_attempts": 2,
     }
-    return Query(**fields | changes)
+    return query_of(NOW - 10, **fields | {"not_after_unix_s": NOW + 3600} | changes)
 
 
 FEATURE_MAP = FeatureMap(

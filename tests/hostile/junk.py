@@ -18,9 +18,9 @@ from typing import Any
 
 from rado.v1 import member_service_pb2, party_service_pb2
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation
 from tests.hostile.stalling import Holding, process_status
-from tests.schemas import STAYS
 from tests.waiting import wait_until
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, Kind, SigningKey, key_id

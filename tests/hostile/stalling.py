@@ -1,12 +1,9 @@
 """Coordinators that keep members waiting: one that accepts connections, and one that speaks the protocol."""
 
-import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,42 +17,14 @@ from rado.v1 import (
     party_service_pb2,
     party_service_pb2_grpc,
 )
-from tests.certificates import server_credentials
-from tests.federation import ProcessFederation
+from tests.federation.material import server_credentials
+from tests.federation.processes import ProcessFederation
 from tests.waiting import HANG_S
 from wire.envelopes import Envelope
 from wire.features import OWN_FEATURES
 from wire.identity import TlsFiles
 from wire.status import QueryStatus, Work
 from wire.transport import SERVER_OPTIONS
-
-
-class Silent:
-    """Accepts connections at an address, reads, and never answers."""
-
-    def __init__(self, address: str) -> None:
-        host, port = address.rsplit(":", 1)
-        self._listener = socket.create_server((host, int(port)))
-        self._taken: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def connections(self) -> int:
-        return len(self._taken)
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                self._taken.append(self._listener.accept()[0])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-        for each in self._taken:
-            each.close()
-
 
 # Untyped: the generated types declare every call abstract, and the generated classes refuse calls that are not served.
 MemberService: Any = member_service_pb2_grpc.MemberServiceServicer

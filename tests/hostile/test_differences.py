@@ -26,7 +26,7 @@ from dpcore.research.leaks import most_accurate
 from parties.ledger.charges import RECORD, Charge, charge_for
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, LedgerLimits
-from tests.parties.party_world import OWNER, SCHEMA, World, make_records
+from tests.federation.party import OWNER, SCHEMA, World, make_records
 
 ONE = 1 << STORED_FRACTION_BITS
 TRIALS = 2000

@@ -7,11 +7,11 @@ from itertools import chain, cycle
 
 import pytest
 
-from tests.federation import ProcessFederation, rado
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation, rado
 from tests.hostile.junk import KINDS, POLICY, ROWS, Response, Showing, forged, known_of, measure, nothing, work_of
 from tests.hostile.test_stalling_coordinator import asked, events
 from tests.parties import check_world
-from tests.schemas import STAYS
 from tests.waiting import wait_until
 from wire.errors import Code
 from wire.status import MOST_WORK

@@ -21,9 +21,10 @@ from learner.requests import StatisticRequest
 from learner.session import Session
 from learner.state import AskedQuery, LearnerState
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation
-from tests.hostile.stalling import Holding, Silent, process_status
-from tests.schemas import STAYS
+from tests.federation.faults import Silent
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation
+from tests.hostile.stalling import Holding, process_status
 from tests.waiting import HANG_S, wait_until
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError

@@ -17,8 +17,8 @@ from learner.keys import create_key
 from learner.requests import StatisticRequest
 from learner.session import AttemptLostError, Session
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation
-from tests.schemas import STAYS
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation
 from tests.waiting import HANG_S, wait_until
 
 ROWS = "age,smoker,stayed\n" + "40,yes,yes\n" * 10

@@ -20,7 +20,7 @@ from radobase.printing import columns, in_lines, json_text
 from radofed.cli import entry_point
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from tests.learner.setting import Setting
+from tests.federation.setting import Setting
 from tests.learner.test_learner_commands import Learner
 from wire.errors import Code, WireError
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus

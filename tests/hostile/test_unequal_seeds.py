@@ -20,9 +20,9 @@ from dpcore.paillier.tag import PRIME, coefficient, pad
 from dpcore.predicates.notation import parse
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import SystemRandom
-from tests.end_to_end.cohort_in_memory import ROWS, CohortInMemory
+from tests.federation.cohort import ROWS, CohortInMemory
+from tests.federation.material import SMALL
 from tests.hostile.lattices import reduced
-from tests.schemas import SMALL
 from wire import binding
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.errors import Code, WireError

@@ -12,9 +12,9 @@ from dpcore.paillier.tag import TagError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SystemRandom
-from tests.end_to_end.cohort_in_memory import CohortInMemory
+from tests.federation.cohort import CohortInMemory
+from tests.federation.material import SMALL
 from tests.ray_nodes import another_product
-from tests.schemas import SMALL
 from wire.upload import Chunk
 
 

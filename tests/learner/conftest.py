@@ -1,7 +1,7 @@
 import pytest
 
-from tests.learner.setting import Setting
-from tests.learner.totals import World
+from tests.federation.learner import World
+from tests.federation.setting import Setting
 
 
 @pytest.fixture

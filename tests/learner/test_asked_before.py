@@ -9,8 +9,8 @@ from learner.asked_before import AskedBeforeError, NotAskedBeforeError
 from learner.federation import Federation
 from learner.journal import SessionSource
 from learner.requests import MomentsRequest, StatisticRequest
-from tests.learner.setting import Setting
-from tests.learner.totals import REQUEST, SCHEMA
+from tests.federation.learner import REQUEST, SCHEMA
+from tests.federation.setting import Setting
 from wire.errors import Code
 from wire.status import Phase
 

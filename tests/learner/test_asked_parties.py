@@ -9,9 +9,9 @@ from dpcore.errors import ConfigurationError, PlanError
 from learner.accepted_parties import parties_toml
 from learner.journal import SessionSource
 from learner.opening import CohortError, open_total
-from tests.federation import rado
-from tests.learner.setting import ROWS
-from tests.learner.totals import REQUEST, World
+from tests.federation.learner import REQUEST, World
+from tests.federation.processes import rado
+from tests.federation.setting import ROWS
 from wire.envelopes import Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.features import USUAL_FEATURES

@@ -9,7 +9,7 @@ from learner.design_options import given_options
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from radofed.planning import PlanRequest
 from radofed.simulation.designs import DesignOptions
-from tests.learner.totals import SCHEMA
+from tests.federation.learner import SCHEMA
 
 # One value for each option that all three have, and what each design needs.
 VALUES = {

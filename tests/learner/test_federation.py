@@ -16,8 +16,7 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import Column, FeatureMap, Term
 from learner.composition import ALL_ATTEMPTS, FIXED_NOISE, WHOLE_BUDGET
 from learner.federation import BudgetedOracle, Federation, RoundEndedError, RoundLostError
-from tests.learner.memory import Memory, patients
-from tests.learner.totals import SCHEMA, World
+from tests.federation.learner import SCHEMA, Memory, World, patients
 from wire.errors import Code, WireError
 from wire.query import setting_of
 

@@ -21,8 +21,7 @@ from learner.federation import Federation
 from learner.model import Model, _digest
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import held_back_from, model_of_answers
-from tests.learner.memory import Memory, patients
-from tests.learner.totals import SCHEMA, World
+from tests.federation.learner import SCHEMA, Memory, World, patients
 from wire.errors import Code, WireError
 from wire.features import USUAL_FEATURES, Feature
 

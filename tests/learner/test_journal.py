@@ -18,9 +18,8 @@ from learner.journal import FORMAT, JournalError, SessionSource
 from learner.progress import Lines
 from learner.release import Release
 from learner.session import QueryEndedError
-from tests.learner.memory import Memory, patients
-from tests.learner.setting import ROWS, Setting
-from tests.learner.totals import REQUEST, SCHEMA, World
+from tests.federation.learner import REQUEST, SCHEMA, Memory, World, patients
+from tests.federation.setting import ROWS, Setting
 from wire.errors import Code, WireError
 from wire.status import Phase
 

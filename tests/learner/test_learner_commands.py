@@ -14,9 +14,9 @@ from learner.requests import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RAD
 from learner.session import Session
 from radofed.cli.commands import app
 from radofed.cli.entry_point import run
+from tests.federation.learner import SCHEMA
+from tests.federation.setting import ROWS
 from tests.learner.random_maps import STATEMENT
-from tests.learner.setting import ROWS
-from tests.learner.totals import SCHEMA
 from wire.errors import Code
 from wire.query import Query
 from wire.status import PartyProgress, PartyState, Phase

@@ -8,8 +8,8 @@ import pytest
 from radobase.files.feature_maps import load_feature_map
 from radofed.cli.entry_point import run
 from radofed.planning.request import PlanRequest
-from tests.learner.setting import ROWS
-from tests.learner.totals import SCHEMA
+from tests.federation.learner import SCHEMA
+from tests.federation.setting import ROWS
 from wire.query import Query
 
 MAP = """

@@ -26,8 +26,8 @@ from learner.requests import MomentsRequest, RadosRequest
 from learner.training import model_of_answers, train
 from radobase.tables.tables import encoded_blocks, read_rows
 from radofed.simulation.asking import simulated_federation
-from tests.learner.totals import SCHEMA as FLAGS
-from tests.learner.totals import World
+from tests.federation.learner import SCHEMA as FLAGS
+from tests.federation.learner import World
 from wire.query import setting_of
 
 SCHEMA = Schema(

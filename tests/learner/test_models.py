@@ -20,7 +20,7 @@ from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.model import Model, error_rate, predict
 from learner.release import Release
 from learner.training import train
-from tests.learner.totals import REQUEST, SCHEMA, World
+from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.query import setting_of
 
 STATEMENT = statement_for(

@@ -13,7 +13,7 @@ from dpcore.paillier.tag import PRIME, TagError
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from learner.opening import CohortError, open_total
-from tests.learner.totals import REQUEST, World, encrypt, random_values, to_chunks
+from tests.federation.learner import REQUEST, World, encrypt, random_values, to_chunks
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError

@@ -18,7 +18,7 @@ from learner.keys import VALIDITY_S, LearnerKey
 from learner.requests import MomentsRequest, RadosRequest
 from radofed.cli.entry_point import run
 from radofed.planning import PlanRequest, plan_cost
-from tests.learner.totals import REQUEST, SCHEMA, World
+from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import Kind
 from wire.features import USUAL_FEATURES
 from wire.query import PaillierKey, Query, open_query, setting_of

@@ -25,7 +25,7 @@ from learner.progress import (
     usual_display,
 )
 from learner.session import failure
-from tests.learner.totals import REQUEST
+from tests.federation.learner import REQUEST
 from tests.waiting import HANG_S
 from wire.errors import CATALOGUE, Code, WireError
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.federation import Line
+from tests.federation.faults import Line
 from tests.learner.test_session import REQUEST
 from tests.waiting import HANG_S, wait_until
 from wire.errors import ConnectionLostError

@@ -23,7 +23,7 @@ from learner.composition import composed_privacy, sentences
 from learner.opening import CohortError
 from learner.release import Release, ReleaseError
 from learner.requests import MomentsRequest
-from tests.learner.totals import REQUEST, SCHEMA, World
+from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
 from wire.features import Feature

@@ -16,7 +16,7 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.support import SupportError
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
 from radofed.simulation.designs import DesignOptions
-from tests.learner.totals import SCHEMA, World
+from tests.federation.learner import SCHEMA, World
 from wire.query import setting_of
 
 EPSILON = Fraction(1)

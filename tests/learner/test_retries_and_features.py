@@ -8,8 +8,8 @@ import pytest
 from dpcore.errors import ConfigurationError
 from learner.session import AttemptLostError
 from rado.v1 import query_pb2
-from tests.learner.setting import ROWS
-from tests.learner.totals import REQUEST
+from tests.federation.learner import REQUEST
+from tests.federation.setting import ROWS
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature

@@ -22,8 +22,8 @@ from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, Sy
 from learner import opening as opening_module
 from learner.keys import LearnerKey, create_key, load_key, note_that_phe_is_missing
 from learner.opening import OpeningsDifferError, open_total
+from tests.federation.learner import World, encrypt, random_values, to_chunks
 from tests.learner.test_opening import ROWS
-from tests.learner.totals import World, encrypt, random_values, to_chunks
 
 SMALL = SecretKey.generate_test_key(SeededRandom(5), bits=256)
 

@@ -14,8 +14,8 @@ from learner.keys import retired_file, rotate_key
 from learner.release import Release, ReleaseError
 from learner.state import AskedQuery, LearnerState
 from rado.v1 import query_pb2
-from tests.learner.setting import ROWS
-from tests.learner.totals import REQUEST
+from tests.federation.learner import REQUEST
+from tests.federation.setting import ROWS
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import setting_of

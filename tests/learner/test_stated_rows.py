@@ -6,8 +6,8 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.journal import SessionSource
-from tests.learner.setting import ROWS, Setting
-from tests.learner.totals import REQUEST
+from tests.federation.learner import REQUEST
+from tests.federation.setting import ROWS, Setting
 
 NOW = {"ada": 10_000, "bo": 200, "cy": 50}
 OPEN = replace(REQUEST, max_rows=None)

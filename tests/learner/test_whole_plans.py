@@ -8,8 +8,7 @@ import pytest
 from dpcore.errors import ConfigurationError, PlanError
 from learner.estimators import make_estimator
 from learner.federation import Federation
-from tests.learner.memory import Memory, patients
-from tests.learner.totals import SCHEMA, World
+from tests.federation.learner import SCHEMA, Memory, World, patients
 
 ROWS = {"a": 1000, "b": 1000, "c": 1000}
 EPSILON, DELTA = Fraction(2), Fraction(1, 10**6)

@@ -9,8 +9,8 @@ from dpcore.errors import ConfigurationError
 from learner.journal import SessionSource
 from learner.session import Session
 from learner.would_accept import is_decided
-from tests.learner.setting import Setting
-from tests.learner.totals import REQUEST, SCHEMA
+from tests.federation.learner import REQUEST, SCHEMA
+from tests.federation.setting import Setting
 from wire.cohort import Acceptance, open_statement
 from wire.envelopes import Envelope
 from wire.errors import CATALOGUE, Code, TimedOutError, WireError

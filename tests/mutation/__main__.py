@@ -26,9 +26,8 @@ from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 from mutmut.workers import isolation
 from mutmut.workers.isolation import ForkServerRunner, MutantRunner
 
-from tests.mutation import prose, speed, typing_errors
-from tests.mutation.batches import first_failure
-from tests.mutation.groups import GROUPS, ROOT, Survivor, explained, group_of
+from tests.mutation import changes
+from tests.mutation.groups import GROUPS, ROOT, Survivor, explained, first_failure, group_of
 
 LEAST_KILLED = 0.9
 HERE = ROOT / "tests/mutation"
@@ -189,13 +188,12 @@ def main() -> None:
     os.chdir(ROOT)
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     if not options.report:
-        prose.install()
-        speed.install()
+        changes.install()
         shutil.rmtree(RESULTS / "tests", ignore_errors=True)
         _forget_survivors()
         _choose(options.chosen)
         mutmut.get_mutant_runner = _runner
-        mutmut.filter_mutants_with_type_checker = typing_errors.refused
+        mutmut.filter_mutants_with_type_checker = changes.refused
         mutmut._run((), options.at_once)
     raise SystemExit(not report(options.chosen))
 

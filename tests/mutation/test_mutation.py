@@ -4,11 +4,10 @@ import tomllib
 
 import pytest
 
-from tests.mutation.batches import batches, first_failure
-from tests.mutation.groups import GROUPS, ROOT, SURVIVORS, Survivor, explained, group_of
+from tests.checks.enumeration import MUTATED as PATTERNS
+from tests.mutation.groups import GROUPS, ROOT, SURVIVORS, Survivor, batches, explained, first_failure, group_of
 
 CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]
-PATTERNS = CONFIGURATION["only_mutate"]
 
 
 def mutated_files():

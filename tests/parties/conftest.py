@@ -3,9 +3,9 @@ from functools import partial
 import pytest
 
 from dpcore.paillier.pool import ObfuscatorPool
-from tests.federation import ProcessFederation
+from tests.federation.party import Ada, World
+from tests.federation.processes import ProcessFederation
 from tests.parties.check_world import ALLOWED, PARTIES
-from tests.parties.party_world import Ada, World
 from tests.parties.test_node import ROWS, SCHEMA
 from tests.waiting import wait_until
 

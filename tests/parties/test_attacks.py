@@ -12,7 +12,7 @@ from parties.answering.contribution import integer_vector
 from parties.answering.decisions import check_retry, decide
 from parties.answering.spool import SpoolLostError
 from parties.database import LedgerDamagedError
-from tests.parties.party_world import OPENING, PARTIES, SMOKER, Ada, World, limits, make_records, ready, reserved, spent
+from tests.federation.party import OPENING, PARTIES, SMOKER, Ada, World, limits, make_records, ready, reserved, spent
 from wire.binding import Binding
 from wire.cohort import Cohort, Refusal, open_statement
 from wire.envelopes import SigningKey, key_id, sha256

@@ -13,8 +13,8 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import History, What
+from tests.federation.party import World
 from tests.parties.check_world import replace_in, run
-from tests.parties.party_world import World
 from tests.parties.test_node import SCHEMA
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code

@@ -11,7 +11,7 @@ from radobase.local_http import unix_address
 from radobase.logs import Log
 from radobase.watching.readiness import Reason
 from radobase.watching.server import WatchServer
-from tests.federation import free_port
+from tests.federation.processes import free_port
 from tests.parties.check_world import run
 
 

@@ -25,7 +25,7 @@ from parties.polling import (
 )
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from radobase.logs import BoundedLines
-from tests.certificates import server_credentials
+from tests.federation.material import server_credentials
 from tests.hostile.junk import (
     KINDS,
     RESPONSE_BYTES,

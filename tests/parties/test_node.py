@@ -23,8 +23,8 @@ from parties.policy import Policy
 from radobase.addresses import split_target
 from radobase.logs import Log
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, rado
-from tests.schemas import STAYS
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 from wire.cohort import Cohort
 from wire.envelopes import Envelope

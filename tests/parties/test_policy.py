@@ -26,7 +26,7 @@ from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from parties.ledger.charges import RECORD, joint, marginal
 from parties.ledger.limits import LedgerLimits
 from parties.policy import DesignName, Policy, check_cohort, check_query
-from tests.parties.party_world import SCHEMA
+from tests.federation.party import SCHEMA
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.query_kinds import Kind

@@ -17,8 +17,8 @@ from parties.data.held_data import HeldData
 from parties.reloading import DataReloads
 from radobase.logs import Log
 from radofed.cli.entry_point import run
-from tests.federation import ProcessFederation, rado
-from tests.schemas import STAYS
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 
 SCHEMA = STAYS.to_toml()

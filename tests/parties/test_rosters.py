@@ -14,7 +14,7 @@ from parties.answering.attempts import AttemptState
 from parties.members import members_of
 from parties.rosters import Rosters, former_files, known_roster
 from radobase.logs import Log
-from tests.parties.party_world import FEDERATION, reserved, spent
+from tests.federation.party import FEDERATION, reserved, spent
 from wire.cohort import Acceptance, Cohort, Refusal, open_statement, sign
 from wire.envelopes import SigningKey, save_public_key
 from wire.errors import Code, ConnectionLostError, WireError

@@ -6,7 +6,7 @@ import pytest
 
 from parties.stated_rows import StatedRows
 from radobase.logs import Log
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.parties.check_world import ALLOWED, PARTIES, run
 from tests.parties.test_node import ROWS, SCHEMA
 from tests.waiting import wait_until

@@ -19,8 +19,8 @@ from radobase.watching import exposition
 from radobase.watching.metrics import CERTIFICATE_EXPIRY
 from radobase.watching.readiness import Reason
 from radobase.watching.settings import WatchSettings
-from tests.federation import free_port
-from tests.parties.party_world import ready as ready_with_cohort
+from tests.federation.party import ready as ready_with_cohort
+from tests.federation.processes import free_port
 from tests.radobase.watching.scraping import ready, scrape
 from wire.envelopes import Envelope
 from wire.roster import Role

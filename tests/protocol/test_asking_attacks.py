@@ -18,8 +18,8 @@ from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from learner.journal import JournalError, SessionSource
 from learner.requests import StatisticRequest
-from tests.learner.setting import Setting
-from tests.parties.party_world import SCHEMA, World
+from tests.federation.party import SCHEMA, World
+from tests.federation.setting import Setting
 from wire import query as wire_query
 from wire.envelopes import SigningKey
 from wire.errors import Code, TimedOutError, WireError

@@ -11,8 +11,8 @@ import pytest
 
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation
-from tests.schemas import SMALL
+from tests.federation.material import SMALL
+from tests.federation.processes import ProcessFederation
 from tests.waiting import HANG_S, wait_until
 
 HERE = Path(__file__).resolve().parent / "node"

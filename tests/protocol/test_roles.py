@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
-from tests.coordinator.world import RunningNode, World
+from tests.federation.coordinator import RunningNode, World
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code
 from wire.gate import ALLOWED_ROLES

@@ -22,8 +22,8 @@ from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radobase.tables.arrow_table import ArrowTable
 from radobase.tables.tables import open_table
+from tests.federation.material import STAYS
 from tests.radofed.simulation_world import made_up, simulate
-from tests.schemas import STAYS
 
 COLUMNS = {"age": [41.0, 20.5, None], "smoker": ["yes", "no", "no"], "stayed": ["no", "yes", "no"]}
 TABLE = pa.table(COLUMNS)

@@ -13,7 +13,7 @@ from dpcore.records.encoding import WantedColumn
 from dpcore.records.schema import Label, RealFeature, Schema
 from radobase.tables.parquet_directory import ParquetDirectory
 from radobase.tables.tables import encoded_blocks, open_table, read_blocks
-from tests.schemas import SMALL
+from tests.federation.material import SMALL
 
 
 def write(path, **columns):

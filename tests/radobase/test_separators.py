@@ -12,7 +12,7 @@ from dpcore.records.encoding import WantedColumn
 from parties.data.dataset import load
 from radobase.tables.csv_table import SEPARATORS
 from radobase.tables.tables import open_table, read_blocks
-from tests.schemas import STAYS
+from tests.federation.material import STAYS
 
 ROWS = "age,smoker,stayed\n41,yes,no\n20.5,no,yes\n"
 

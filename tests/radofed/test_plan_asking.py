@@ -20,7 +20,7 @@ from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
 from radofed.planning.made_up import made_up_schema
 from radofed.planning.signal import measured
 from radofed.simulation.source import SimulatedSource
-from tests.learner.totals import World
+from tests.federation.learner import World
 from wire.features import USUAL_FEATURES
 
 PATIENTS = schema()

@@ -16,7 +16,7 @@ from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.provision import provision, split_address
 from radofed.templates import PolicyChoices
-from tests.certificates import server_credentials
+from tests.federation.material import server_credentials
 from tests.waiting import HANG_S
 from wire.envelopes import Envelope, SigningKey, fingerprint, load_public_key
 from wire.identity import TlsFiles

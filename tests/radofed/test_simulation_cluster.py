@@ -36,7 +36,7 @@ def released(parties, rows, *, encrypt=False, progress=None, workers_=0):
     features = np.random.default_rng(1).integers(-ONE, ONE, (whole, 3)).astype(np.int32)
     records = Records(features, np.ones(whole, np.int8), np.ones(whole, np.bool_))
     names, parts = run.party_names(parties), np.array_split(np.arange(whole), parties)
-    secret = SecretKey.generate(SystemRandom(), bits=2048) if encrypt else None
+    secret = material.secret_key() if encrypt else None
     with workers.start_hosts(records, 1, names, workers=workers_, timeout_s=120) as hosts:
         asked = federation.SimulatedFederation(hosts, names, 1, secret)
         options = DesignOptions(rados=20)

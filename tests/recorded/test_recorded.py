@@ -39,7 +39,7 @@ from parties.policy import Policy
 from radobase.files.databases import kept_file
 from radobase.files.schemas import load_schema
 from radofed.node_config import role_of
-from tests.full_disk import fill
+from tests.federation.faults import fill
 from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Receipt, open_statement
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key

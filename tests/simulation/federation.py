@@ -24,7 +24,8 @@ from parties.answering.witnesses import ASK_AGAIN_S, ASK_DAILY_S, LOOK_EVERY_S
 from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
 from parties.policy import Policy
 from tests.exact_losses import NOTHING, Exact, laplace_batch
-from tests.parties.party_world import SCHEMA, make_records
+from tests.federation.material import roster_of
+from tests.federation.party import SCHEMA, make_records
 from tests.simulation.lies import Lies
 from tests.simulation.machine import Machines
 from tests.simulation.nodes import (
@@ -43,7 +44,7 @@ from tests.simulation.promises import Coalition, ViolationError
 from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, SigningKey, fingerprint, sha256
 from wire.query import Query
-from wire.roster import Member, Role, Roster, certificate_san
+from wire.roster import Roster
 from wire.status import Phase
 from wire.witness import Witness
 
@@ -122,15 +123,9 @@ class Federation:
 
     @property
     def roster(self) -> Roster:
-        members = [Member(Role.COORDINATOR, COORDINATOR, b"", certificate_san(NAME, Role.COORDINATOR, COORDINATOR))]
-        members += [
-            Member(Role.PARTY, name, self.keys.parties[name].public_bytes, certificate_san(NAME, Role.PARTY, name), 20)
-            for name in self.names
-            if name not in self.expelled
-        ]
-        san = certificate_san(NAME, Role.LEARNER, LEARNER)
-        members.append(Member(Role.LEARNER, LEARNER, self.keys.learner.public_bytes, san))
-        return Roster(NAME, self.version, int(START_UNIX_S), tuple(members))
+        keys = {name: self.keys.parties[name] for name in self.names if name not in self.expelled}
+        rows, issued = dict.fromkeys(keys, 20), int(START_UNIX_S)
+        return roster_of(NAME, keys, self.keys.learner, rows=rows, version=self.version, issued_at_unix_s=issued)
 
     def policy(self, name: str) -> Policy:
         if name not in self._policies:

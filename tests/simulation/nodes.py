@@ -44,7 +44,7 @@ from parties.ledger.acknowledgement import acknowledge, plan
 from parties.ledger.ledger import Ledger
 from parties.rosters import Rosters
 from radobase.logs import Log
-from tests.parties.party_world import SCHEMA
+from tests.federation.party import SCHEMA
 from tests.simulation.machine import KilledError, Machine
 from wire.cohort import Acceptance, Pending, sign
 from wire.envelopes import Envelope, fingerprint, save_public_key

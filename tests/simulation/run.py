@@ -28,10 +28,10 @@ import learner.session
 import parties.answering.lifecycle
 import parties.answering.uploads
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from parties.answering.contribution import masked_chunks
+from tests.federation import material
 from tests.simulation import faults
 from tests.simulation.federation import Federation, Keys, ProductObfuscators, SharedObfuscators, one_hot
 from tests.simulation.machine import Machines
@@ -145,7 +145,7 @@ def operations_of(options: Options, count: int = OPERATIONS_A_RUN) -> list[Opera
 
 @functools.lru_cache(1)
 def _keys() -> tuple[Keys, SharedObfuscators]:
-    secret = SecretKey.generate(SystemRandom(), bits=2048)
+    secret = material.secret_key()
     small = Obfuscator(secret.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
     parties = {name: SigningKey.generate(NAME) for name in NAMES}
     keys = Keys(LearnerKey(secret, int(START_UNIX_S) - 1000), parties=parties)

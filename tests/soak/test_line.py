@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.federation import Line
+from tests.federation.faults import Line
 
 
 @pytest.fixture

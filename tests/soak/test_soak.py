@@ -30,10 +30,10 @@ from learner.keys import create_key
 from learner.release import Release
 from learner.session import Session
 from radofed.templates import PolicyChoices
-from tests.federation import Line, ProcessFederation, rado
+from tests.federation.faults import Line, RandomFaults
+from tests.federation.processes import ProcessFederation, rado
 from tests.soak import asking
 from tests.soak.asking import EPSILON, Asking, Job
-from tests.soak.faults import RandomFaults
 from tests.waiting import wait_until
 from wire.cohort import Receipt
 from wire.envelopes import Envelope, Kind, load_public_key

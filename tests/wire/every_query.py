@@ -21,7 +21,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
-from tests.parties.party_world import World
+from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.features import Feature
 from wire.query import Query

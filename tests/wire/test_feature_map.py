@@ -17,7 +17,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
 from rado.v1 import query_pb2
-from tests.learner.totals import SCHEMA, World
+from tests.federation.learner import SCHEMA, World
 from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.feature_map import feature_map_from_proto, feature_map_to_proto

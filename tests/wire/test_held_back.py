@@ -13,7 +13,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.held_back import HeldBack, Part
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
 from rado.v1 import query_pb2
-from tests.learner.totals import SCHEMA, World
+from tests.federation.learner import SCHEMA, World
 from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dpcore.errors import ConfigurationError
 from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
-from tests.certificates import server_credentials
+from tests.federation.material import server_credentials
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
 from wire.gate import peer_san

@@ -12,7 +12,7 @@ from dpcore.numbers.fixed_point import Encoding
 from dpcore.queries.base import MAX_PARTIES, MAX_VALUES
 from learner.requests import MomentsRequest
 from rado.v1 import cohort_pb2, party_service_pb2, query_pb2
-from tests.learner.totals import FEDERATION, World
+from tests.federation.learner import FEDERATION, World
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, key_id

@@ -15,7 +15,7 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.features import FEATURE_TYPES, Label
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
-from tests.parties.party_world import World
+from tests.federation.party import World
 from tests.wire.every_query import SCHEMA, every_query, step_and_needle
 from wire.errors import WireError
 from wire.query import Query

@@ -45,10 +45,10 @@ from radobase.cluster.jobs import run_item
 from radobase.version import program_version
 from radofed.simulation.party import Host
 from radofed.simulation.workers import _Guarded
-from tests.coordinator.world import RunningNode
-from tests.coordinator.world import World as CoordinatorWorld
-from tests.federation import ProcessFederation
-from tests.parties import party_world
+from tests.federation import party
+from tests.federation.coordinator import RunningNode
+from tests.federation.coordinator import World as CoordinatorWorld
+from tests.federation.processes import ProcessFederation
 from tests.parties import test_node as test_party_node
 from tests.radofed.simulation_world import made_up, simulate
 from tests.waiting import HANG_S
@@ -91,13 +91,13 @@ class Watched:
 
 CLIP = Clip(Fraction(5, 4), bias=True)
 KINDS = {
-    "plain": RadosQuery(20, plain_design(party_world.SCHEMA)),
-    "dp-feat": RadosQuery(20, dp_feat_design(party_world.SCHEMA, ["smoker"])),
+    "plain": RadosQuery(20, plain_design(party.SCHEMA)),
+    "dp-feat": RadosQuery(20, dp_feat_design(party.SCHEMA, ["smoker"])),
     "fixed-support": RadosQuery(20, FixedSupportDesign(Fraction(1, 3), CLIP, 5000)),
     "moments": MomentsQuery(CLIP, 1024, 900),
 }
 ON_ONE_THREAD = {
-    "statistic": StatisticQuery((Flag("smoker"),), party_world.SCHEMA, GaussianShares(40)),
+    "statistic": StatisticQuery((Flag("smoker"),), party.SCHEMA, GaussianShares(40)),
     "gradient": GradientQuery("hinge", (1 << 20, -(1 << 19), 7), Fraction(1, 2), 500),
     "gradient, in a basis": GradientQuery(
         "hinge", (1 << 20, -(1 << 19), 7), Fraction(1, 2), 500, Basis(((9000, 0, 0), (0, 2048, 5), (1, 2, 4096)))
@@ -106,11 +106,11 @@ ON_ONE_THREAD = {
 
 
 def contribution(kind, secret_key, **options):
-    world = party_world.World(secret_key)
+    world = party.World(secret_key)
     encoding = plan_encoding(largest_sum=1 << 55, max_parties=3, fraction_bits=10)
     opened = world.open(world.ask(world.query(kind=kind, encoding=encoding)))
-    computation = Computation(SeededRandom(1), PartySecret(bytes(32), party_world.SCHEMA.digest), **options)
-    return integer_vector(opened, party_world.make_records(ROWS), computation)
+    computation = Computation(SeededRandom(1), PartySecret(bytes(32), party.SCHEMA.digest), **options)
+    return integer_vector(opened, party.make_records(ROWS), computation)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -139,7 +139,7 @@ def test_kinds_that_sum_by_themselves_have_one(kind, secret_key):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_mathematics_alone_has_one_and_restores_it_after_an_error(threads, monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: threads)
-    records, part = party_world.make_records(ROWS), MomentsPart(3, 10, CLIP)
+    records, part = party.make_records(ROWS), MomentsPart(3, 10, CLIP)
     seen = []
     sum_on_threads(Watched(part, seen), records)
     assert seen
@@ -291,7 +291,7 @@ def test_a_coordinator_has_one_from_its_start_to_its_stop(tmp_path, secret_key):
 def test_a_job_of_a_cluster_and_a_worker_of_a_simulation_have_one(monkeypatch):
     assert run_item(program_version(), lambda shared, payload: blas_threads(), None, None) == {1}
     monkeypatch.setattr(Host, "signing_keys", lambda self: blas_threads())
-    records = party_world.make_records(8)
+    records = party.make_records(8)
     worker = _Guarded(records.features, records.labels, records.usable, 1, ["ada"], bytes(32))
     assert worker.call("signing_keys") == {1}
 

@@ -26,7 +26,7 @@ from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
-from tests.schemas import SMALL
+from tests.federation.material import SMALL
 
 SECRET = bytes(range(32))
 KEY = RowKey(SECRET, "clinics", "north", "data.csv")

@@ -20,8 +20,7 @@ from learner.report.gathering import Report, Sources, gather
 from learner.requests import Request
 from learner.training import model_of_answers
 from radofed import __version__
-from tests.learner.memory import Memory
-from tests.learner.totals import World
+from tests.federation.learner import Memory, World
 from wire.envelopes import Kind
 from wire.query import open_query, setting_of
 

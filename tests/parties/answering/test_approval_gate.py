@@ -11,7 +11,7 @@ from parties.approval.reasons import largest_epsilon
 from parties.history.history import What
 from parties.ledger.charges import charge_for
 from parties.policy import ApprovalRules
-from tests.parties.party_world import Ada, limits, ready
+from tests.federation.party import Ada, limits, ready
 from tests.parties.report.report_world import ROWS, ada_at, statistic
 from wire.errors import Code
 from wire.status import PartyState, Phase

@@ -20,7 +20,7 @@ from dpcore.records.computation import Computation
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from parties.answering.contribution import encrypted_chunks, integer_vector
 from parties.ledger.charges import RECORD, charge_for
-from tests.parties.party_world import SCHEMA, make_records, ready
+from tests.federation.party import SCHEMA, make_records, ready
 
 
 def small_obfuscator(opened) -> Obfuscator:

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from parties.answering.attempts import AttemptState
-from tests.full_disk import fill
-from tests.parties.party_world import Ada, ready, reserved, spent
+from tests.federation.faults import fill
+from tests.federation.party import Ada, ready, reserved, spent
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from parties.answering.attempts import AttemptState
+from tests.federation.party import Ada, limits, ready, reserved, spent
 from tests.parties.answering.test_questions import question
 from tests.parties.answering.test_refusals import REFUSALS
-from tests.parties.party_world import Ada, limits, ready, reserved, spent
 from wire.cohort import Refusal, open_statement
 from wire.errors import Code, ConnectionLostError
 from wire.status import PartyState, Phase

@@ -12,7 +12,7 @@ import pytest
 
 from parties.answering.attempts import AttemptState
 from parties.ledger.ledger import LedgerConflictError
-from tests.parties.party_world import Ada, ready, spent
+from tests.federation.party import Ada, ready, spent
 from wire.errors import ConnectionLostError
 from wire.status import PartyState, Phase
 

@@ -20,7 +20,7 @@ from parties.answering.failures import StoppedError
 from parties.answering.lifecycle import QueryLifecycle
 from parties.ledger.charges import RECORD
 from radobase.logs import Log
-from tests.parties.party_world import (
+from tests.federation.party import (
     OPENING,
     SCHEMA,
     SMOKER,

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from parties.answering.decisions import verify_cohort
+from tests.federation.party import Ada, limits, ready, reserved, spent
 from tests.parties.answering.test_refusals import REFUSALS
-from tests.parties.party_world import Ada, limits, ready, reserved, spent
 from wire.cohort import Acceptance, open_statement
 from wire.errors import Code, WireError
 from wire.features import Feature

@@ -21,7 +21,7 @@ from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError
 from parties.history.history import KEPT_REFUSALS
 from radobase.logs import REFUSALS_LOGGED
-from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved, spent
+from tests.federation.party import SCHEMA, Ada, limits, make_records, ready, reserved, spent
 from wire.cohort import Refusal, open_statement
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.errors import Code, ConnectionLostError, WireError

@@ -13,7 +13,7 @@ from parties.answering.shown import ShownWork
 from parties.history.history import Page, What
 from parties.rosters import Rosters
 from radobase.logs import Log
-from tests.parties.party_world import FEDERATION, Ada
+from tests.federation.party import FEDERATION, Ada
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, ConnectionLostError
 from wire.status import PartyState, Phase, Work

@@ -18,7 +18,7 @@ from dpcore.records.records import Records
 from parties.answering import lifecycle
 from parties.answering.attempts import AttemptState
 from parties.ledger.charges import RECORD
-from tests.parties.party_world import SCHEMA, Ada, make_records
+from tests.federation.party import SCHEMA, Ada, make_records
 from wire.status import Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")

@@ -11,7 +11,7 @@ from parties.answering.attempts import AttemptState
 from parties.answering.contribution import encrypted_chunks, masked_chunks
 from parties.answering.failures import StoppedError
 from rado.v1 import cohort_pb2
-from tests.parties.party_world import ready, refused_with, reserved, spent
+from tests.federation.party import ready, refused_with, reserved, spent
 from wire.cohort import Cohort
 from wire.envelopes import Kind
 from wire.errors import Code, ConnectionLostError, WireError

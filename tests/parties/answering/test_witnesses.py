@@ -33,7 +33,7 @@ from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, Witnessed
 from parties.rosters import Rosters
 from radobase.logs import Log
-from tests.parties.party_world import FEDERATION, Ada, World, limits, ready, reserved, spent
+from tests.federation.party import FEDERATION, Ada, World, limits, ready, reserved, spent
 from wire.cohort import Acceptance, Cohort, Receipt, open_statement, sign
 from wire.envelopes import Envelope, SigningKey, key_id
 from wire.errors import Code, WireError

@@ -10,7 +10,7 @@ from parties.approval.explanation import explain
 from parties.config import PartyConfig
 from parties.history.reading import HistoryReader
 from parties.policy import Policy
-from tests.parties.party_world import OPENING
+from tests.federation.party import OPENING
 from tests.parties.report.report_world import ada_at, statistic
 from wire.binding import Binding
 

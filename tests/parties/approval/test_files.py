@@ -17,7 +17,7 @@ from parties.config import PartyConfig
 from parties.policy import ApprovalRules
 from radofed.cli import party_approval as commands
 from radofed.cli.output import Output
-from tests.parties.party_world import Ada
+from tests.federation.party import Ada
 from wire.status import PartyState
 
 pytestmark = pytest.mark.usefixtures("small_comb")

@@ -13,7 +13,7 @@ from dpcore.records.feature_map import Column, FeatureMap, Term
 from parties.approval.reasons import largest_epsilon, reasons
 from parties.ledger.charges import RECORD, Charge, marginal
 from parties.policy import ApprovalRules
-from tests.parties.party_world import SCHEMA
+from tests.federation.party import SCHEMA
 from wire.features import Feature
 
 SMOKES, POSITIVE = 'x["smoker"]', "y == 1"

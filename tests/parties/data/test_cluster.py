@@ -25,7 +25,7 @@ from parties.data.cluster import ClusterRowSums, sum_of_run
 from parties.node import PartyNode
 from radobase.cluster.jobs import ClusterJob
 from radobase.logs import Log
-from tests.parties.party_world import SCHEMA, make_records
+from tests.federation.party import SCHEMA, make_records
 from tests.ray_nodes import JobHere, needs_ray, one_more, slowly, with_one_blas_thread, wrong_shape
 from tests.waiting import HANG_S
 

@@ -1,7 +1,5 @@
 """Drafts of damaged tables: no label changes, and no column changes its type without a note that counts the cells."""
 
-import csv
-import gzip
 import re
 from pathlib import Path
 
@@ -13,8 +11,6 @@ from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from tests.parties.data.damage import ADDED, DAMAGES, Rows, decomposed
 
-SHARED = Path(__file__).resolve().parents[3] / ".." / "shared" / "data"
-MOST_ROWS = 1500
 ACCENTED = "é"
 
 
@@ -32,26 +28,6 @@ def made(words: bool) -> Rows:
         "ill": [("no", "yes")[one] if words else "01"[one] for one in ill.astype(int)],
     }
     return Rows(columns, "ill", ("yes",) if words else ("1",))
-
-
-def shared(path: Path) -> Rows:
-    """Some rows of a shared table; the label is its last column, positive above the median if it has many values."""
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    rows = rows[:: max(1, len(rows) // MOST_ROWS)]
-    columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
-    label = header[-1]
-    values = sorted(set(columns[label]))
-    if len(values) == 2:
-        return Rows(columns, label, (values[1],))
-    if label == "species":
-        return Rows(columns, label, (max(values, key=columns[label].count),))
-    numbers = [float(cell) for cell in columns[label]]
-    middle = float(np.median(numbers))
-    if len(values) > 10:  # a value of few rows may be damaged everywhere
-        columns[label] = ["1" if number > middle else "0" for number in numbers]
-        return Rows(columns, label, ("1",))
-    return Rows(columns, label, tuple(value for value in values if float(value) > middle))
 
 
 def accented(table: Rows) -> Rows:
@@ -106,11 +82,3 @@ def check_damage(table: Rows, damage, directory: Path) -> list[str]:
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_no_damage_of_a_made_table_is_silent(tmp_path, damage, words):
     check_damage(made(words), damage, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not here")
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("path", sorted(SHARED.glob("*.csv.gz")), ids=lambda path: path.name.partition(".")[0])
-def test_no_damage_of_a_real_table_is_silent(tmp_path, path, damage):
-    check_damage(shared(path), damage, tmp_path)

@@ -1,7 +1,6 @@
 """Drafted schemas: what each kind of column becomes, what is left out, and that the draft fits its own file."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +16,6 @@ from parties.data.draft_features import outward
 from parties.data.refusing import advice, refusing_fields
 from parties.data.schema_draft import infer
 from radofed.simulation.table import inferred_schema
-
-SHARED = Path(__file__).resolve().parents[3] / ".." / "shared"
 
 
 @pytest.fixture
@@ -279,14 +276,3 @@ def test_bounds_are_rounded_outwards_and_not_far(pair):
     # One step of two significant digits is at most a tenth of the distance, on either side.
     distance = pair[1] - pair[0]
     assert upper - lower <= 1.2 * distance + 4 * math.ulp(max(map(abs, pair)))
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not here")
-@pytest.mark.parametrize("name", ["adult_test", "heart_hungarian", "breast_wisconsin_original", "ionosphere"])
-def test_a_draft_fits_its_own_file(name):
-    path = SHARED / "data" / f"{name}.csv.gz"
-    schema, notes = infer(path, name=name)
-    report = check(schema, path)
-    assert report.rows > 0
-    assert report.zero_vectors == 0
-    assert Schema.from_canonical(schema.canonical_bytes()) == Schema.from_toml(schema.to_toml(notes)) == schema

@@ -12,7 +12,7 @@ from parties.history import history as limits
 from parties.history.database import HistoryDatabase, HistoryFileError
 from parties.history.history import History, Page, What
 from parties.ledger.charges import charge_for
-from tests.parties.party_world import ready
+from tests.federation.party import ready
 from wire.query import MAX_QUERY_BYTES, open_query
 
 pytestmark = pytest.mark.usefixtures("small_comb")

@@ -16,7 +16,7 @@ from parties.ledger.charges import RECORD, Charge, Scope, joint, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from parties.ledger.sums import Account, Sums, SumsKey
-from tests.parties.party_world import OWNER, SMOKER, limits
+from tests.federation.party import OWNER, SMOKER, limits
 from wire.envelopes import SigningKey
 from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 

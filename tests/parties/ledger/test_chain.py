@@ -18,7 +18,7 @@ from parties.ledger.anchor import LocalHead, head_path
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
-from tests.parties.party_world import OWNER, SMOKER, limits
+from tests.federation.party import OWNER, SMOKER, limits
 from wire.ledger_head import LedgerHead
 
 LIMIT = limits("10", "2e-5", unbounded=4)

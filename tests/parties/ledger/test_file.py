@@ -16,7 +16,7 @@ from dpcore.accounting.filters import Loss
 from parties.database import LedgerBusyError, LedgerFileError
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import Ledger
-from tests.parties.party_world import OWNER, SMOKER, Ada, limits, ready
+from tests.federation.party import OWNER, SMOKER, Ada, limits, ready
 from wire.cohort import Acceptance
 
 LIMIT = limits("10", "2e-5")

@@ -23,7 +23,7 @@ from parties.ledger.format import (
 )
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
-from tests.parties.party_world import SMOKER, limits
+from tests.federation.party import SMOKER, limits
 
 OWNER = LedgerOwner("clinics", "ada", "data.csv")
 OLD_EVENTS = """

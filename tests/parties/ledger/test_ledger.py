@@ -19,7 +19,7 @@ from parties.database import LedgerBusyError, LedgerDamagedError, LedgerFileErro
 from parties.ledger.charges import Charge, marginal
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import BudgetExceededError, LedgerLimits
-from tests.parties.party_world import SMOKER, limits
+from tests.federation.party import SMOKER, limits
 from tests.waiting import HANG_S
 from wire.errors import Code
 from wire.query import CLOCK_SKEW_S

@@ -20,7 +20,7 @@ from parties.config import PartyConfig
 from parties.policy import Policy
 from parties.report.gathering import gather
 from radofed import __version__
-from tests.parties.party_world import FEDERATION, Ada, World, ready
+from tests.federation.party import FEDERATION, Ada, World, ready
 
 HTML = "<script>alert('ward')</script>"
 BACKWARDS = "left\u202etfel"

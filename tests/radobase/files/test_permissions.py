@@ -17,7 +17,7 @@ from parties.ledger.ledger import Ledger
 from radobase.files import permissions
 from radobase.files.permissions import ExposedKeyError, WritableFileError, check_unwritable
 from radobase.files.reading import FileKind, read_bytes, with_remedy
-from tests.parties.party_world import limits
+from tests.federation.party import limits
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("wire", "parties", "coordinator", "learner", "radobase", "radofed")

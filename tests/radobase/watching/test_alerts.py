@@ -20,11 +20,11 @@ from radobase.watching.metrics import ready_samples
 from radobase.watching.server import WatchServer
 from radobase.watching.settings import WatchSettings
 from radobase.watching.spool import Room
-from tests.coordinator.world import RunningNode
-from tests.federation import ProcessFederation, free_port
+from tests.federation.coordinator import RunningNode
+from tests.federation.material import STAYS
+from tests.federation.processes import ProcessFederation, free_port
 from tests.radobase.watching.rules import Moment, rules
 from tests.radobase.watching.scraping import read_page, scrape
-from tests.schemas import STAYS
 from wire.envelopes import Envelope
 
 DAY_S = 86_400

@@ -20,7 +20,7 @@ from radobase.watching.readiness import Reason
 from radobase.watching.server import WatchServer
 from radobase.watching.settings import WatchSettings
 from radofed.cli.entry_point import run
-from tests.federation import free_port
+from tests.federation.processes import free_port
 from tests.radobase.watching.scraping import LIMIT_BYTES, ready, scrape
 from tests.waiting import HANG_S, wait_until
 

@@ -24,7 +24,7 @@ from radofed.backup.making import back_up, back_up_operator
 from radofed.backup.manifest import BackupError, Entry, Manifest, path_fault
 from radofed.backup.restoring import Expected, restore, verify_backup
 from radofed.joining.operator import found
-from tests.full_disk import fill
+from tests.federation.faults import fill
 from tests.radofed.backup.nodes import RECORDED, config_of, make_federation
 from tests.radofed.test_ledger_backup import make_party
 from tests.waiting import HANG_S

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
-from tests import forked
-from tests.forked import Forked
+from tests.federation.processes import Forked, run_rado
 from tests.radofed.console.serving import LINK, Caller
 from tests.waiting import wait_until
 
@@ -27,7 +26,7 @@ class Opening:
 @contextmanager
 def console(config: Path, log: Path):
     """A console of a node in a process, until the block ends. Yields how to open it."""
-    process = Forked(forked.rado, ("console", "--config", str(config)), log)
+    process = Forked(run_rado, ("console", "--config", str(config)), log)
     try:
         yield Opening(wait_until(lambda: log.exists() and LINK.search(log.read_text()), what="the link")[0])
     finally:

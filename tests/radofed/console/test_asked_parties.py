@@ -9,8 +9,8 @@ from radofed.cli.framework import group
 from radofed.cli.learner import models, queries
 from radofed.console.pages import Goto, Visit
 from radofed.console.roles import views_of
-from tests.learner.setting import Setting
-from tests.learner.totals import SCHEMA
+from tests.federation.learner import SCHEMA
+from tests.federation.setting import Setting
 from tests.waiting import wait_until
 from wire.envelopes import fingerprint
 from wire.status import PartyProgress, PartyState

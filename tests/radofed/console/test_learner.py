@@ -10,7 +10,7 @@ import pytest
 from learner.model import Model
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import Page, check_that_it_loads_nothing
 from tests.learner.shapes.mapped import model as mapped
 from tests.radofed.console.consoles import console, fill

@@ -4,7 +4,7 @@ import pytest
 
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import ProcessFederation, rado
+from tests.federation.processes import ProcessFederation, rado
 from tests.radofed.console.consoles import console, fill
 from tests.radofed.console.looking import check_page, open_page, visiting
 from tests.waiting import HANG_S, wait_until

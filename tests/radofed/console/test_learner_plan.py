@@ -7,7 +7,7 @@ import pytest
 from radofed.provision import provision
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA
-from tests.federation import free_port, rado
+from tests.federation.processes import free_port, rado
 from tests.radofed.console.consoles import Sent, console, fill, sent
 from tests.radofed.console.looking import check_page, open_page, tabs, visiting
 from tests.radofed.console.serving import Caller

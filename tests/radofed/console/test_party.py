@@ -21,8 +21,8 @@ from radobase.local_status import StatusServer
 from radofed.console.access import CSRF_FIELD
 from radofed.console.party import deciding, history
 from radofed.console.party.views import party_views
-from tests.federation import rado
-from tests.parties.party_world import World
+from tests.federation.party import World
+from tests.federation.processes import rado
 from tests.parties.report.report_world import BACKWARDS, CONTROL, HTML, ada_at, statistic, wards, without_noise
 from tests.radofed.console.looking import check_page, open_page, press, tabs, visiting
 from tests.radofed.console.serving import Caller, serving

@@ -10,7 +10,7 @@ from learner.config import LearnerConfig
 from learner.session import QueryEndedError, Session
 from radofed.console.party.views import party_views
 from tests.end_to_end.test_approval import ROWS, ask, asking, at, in_history, ledger, waiting
-from tests.federation import rado
+from tests.federation.processes import rado
 from tests.radofed.console.looking import check_page, open_page, press, visiting
 from tests.radofed.console.serving import serving
 from tests.waiting import HANG_S, wait_until

@@ -8,9 +8,7 @@ import pytest
 
 from radofed.provision import provision
 from radofed.templates import PolicyChoices
-from tests import forked
-from tests.federation import rado
-from tests.forked import Forked
+from tests.federation.processes import Forked, rado, run_rado
 from tests.radofed.console.serving import LINK
 from tests.waiting import HANG_S, wait_until
 
@@ -31,7 +29,7 @@ def members(tmp_path_factory):
 @pytest.mark.parametrize("name", ["north", "coordinator", "learner"])
 def test_it_shows_any_role_and_ends_on_a_signal(members, browser, tmp_path, name):
     log = tmp_path / "log"
-    process = Forked(forked.rado, ("console", "--config", str(members[name].config)), log)
+    process = Forked(run_rado, ("console", "--config", str(members[name].config)), log)
     try:
         link = wait_until(lambda: log.exists() and LINK.search(log.read_text()), what="the link")[0]
         with browser.new_context() as context:

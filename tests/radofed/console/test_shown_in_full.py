@@ -14,7 +14,7 @@ from parties.report import gathering
 from parties.report.page import render
 from radofed.cli.entry_point import run
 from radofed.console.party.views import party_views
-from tests.parties.party_world import World
+from tests.federation.party import World
 from tests.parties.report import report_world
 from tests.parties.report.report_world import ada_at, answer, report_of, statistic
 from tests.radofed.console.serving import Caller, serving

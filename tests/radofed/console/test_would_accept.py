@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.learner.setting import Setting
+from tests.federation.learner import SCHEMA
+from tests.federation.setting import Setting
 from tests.learner.test_would_accept import answer
-from tests.learner.totals import SCHEMA
 from tests.radofed.console.test_asked_parties import FORM, Console
 from wire.errors import Code
 from wire.query import Query

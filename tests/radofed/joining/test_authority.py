@@ -20,7 +20,7 @@ from radofed.joining.listing import listing
 from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.requests import ReceivedRequest, make_join_request
 from tests.docs.examples import DOCS
-from tests.federation import rado
+from tests.federation.processes import rado
 from tests.waiting import HANG_S
 from tests.wire.test_identity import Echo
 from wire.errors import ConnectionLostError

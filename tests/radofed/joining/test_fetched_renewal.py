@@ -17,7 +17,7 @@ from radofed.joining.installing import Admission, install
 from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.renewal import renew
 from radofed.joining.requests import ReceivedRequest, make_join_request
-from tests.federation import rado
+from tests.federation.processes import rado
 from wire.identity import Certificate
 from wire.roster import Role
 

@@ -9,7 +9,7 @@ from dpcore.errors import ConfigurationError
 from radofed.joining.listing import listing
 from radofed.joining.operator import admit, kept_requests
 from radofed.provision import provision
-from tests.federation import free_port, rado
+from tests.federation.processes import free_port, rado
 from tests.radofed.joining.test_joining import NOW, Home
 
 YEAR = dt.timedelta(days=365)

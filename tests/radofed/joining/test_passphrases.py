@@ -11,9 +11,9 @@ from parties.config import PartyConfig
 from parties.node import PartyNode
 from radofed.certificates import Authority
 from radofed.provision import provision
-from tests.coordinator.world import RunningNode
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import free_port, rado
+from tests.federation.coordinator import RunningNode
+from tests.federation.processes import free_port, rado
 from tests.waiting import wait_until
 from wire.envelopes import SigningKey, public_key_of
 from wire.private_keys import ENVIRONMENT

@@ -11,7 +11,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from radofed.joining.renewal import renewal_of
 from radofed.provision import provision
-from tests.federation import free_port, rado
+from tests.federation.processes import free_port, rado
 from wire.identity import Certificate
 from wire.roster import EXPIRY_WARNING_DAYS, Role
 

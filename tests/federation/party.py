@@ -35,14 +35,15 @@ from parties.ledger.limits import LedgerLimits
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radobase.logs import Log
-from tests.schemas import STAYS as SCHEMA
+from tests.federation.material import STAYS as SCHEMA
+from tests.federation.material import query_of, roster_of
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.features import USUAL_FEATURES, Feature
 from wire.query import OpenedQuery, PaillierKey, Query, Retry, open_query
-from wire.roster import Member, Role, Roster, certificate_san
+from wire.roster import Roster
 from wire.status import PartyState, Phase, Work
 
 FEDERATION = "clinics"
@@ -84,14 +85,7 @@ class World:
 
     @property
     def roster(self) -> Roster:
-        members = [Member(Role.COORDINATOR, "hub", b"", certificate_san(FEDERATION, Role.COORDINATOR, "hub"))]
-        members += [
-            Member(Role.PARTY, name, key.public_bytes, certificate_san(FEDERATION, Role.PARTY, name))
-            for name, key in self.party_keys.items()
-        ]
-        san = certificate_san(FEDERATION, Role.LEARNER, "lea")
-        members.append(Member(Role.LEARNER, "lea", self.learner_key.public_bytes, san))
-        return Roster(FEDERATION, self.version, 1_700_000_000, tuple(members))
+        return roster_of(FEDERATION, self.party_keys, self.learner_key, version=self.version)
 
     @property
     def roster_envelope(self) -> Envelope:
@@ -118,21 +112,11 @@ class World:
             "federation": FEDERATION,
             "learner": "lea",
             "nonce": secrets.token_bytes(16),
-            "roster_version": 1,
             "schema": SCHEMA,
             "kind": RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])),
             "encoding": plan_encoding(largest_sum=1000 << 16, max_parties=3, fraction_bits=16),
             "paillier_key": certificate,
-            "delta": Fraction(1, 10**6),
-            "max_rows": 1000,
-            "max_parties": 3,
-            "cohort_min": 3,
-            "honest_parties": 2,
-            "created_at_unix_s": now,
-            "not_after_unix_s": now + 3600,
             "answer_within_s": 30,
-            "prepare_within_s": 60,
-            "upload_within_s": 60,
             "max_attempts": 3,
         }
         fields |= changes
@@ -140,7 +124,7 @@ class World:
         fields["features"] = tuple(sorted({*USUAL_FEATURES, *fields.get("features", ())} - {*fields.pop("lacks", ())}))
         if Feature.BOUND_TOTALS in fields["features"]:
             fields.setdefault("binding", Binding.seal(OPENING, self.roster.parties, fields["nonce"]))
-        return Query(**fields)
+        return query_of(now, **fields)
 
     def plain_query(self, rados: int = 20, **changes) -> Query:
         return self.query(kind=RadosQuery(rados, plain_design(SCHEMA)), **changes)

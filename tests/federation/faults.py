@@ -1,13 +1,169 @@
-"""Random faults of a federation of processes, drawn from a seed: kills, restarts, lines that are cut or slow."""
+"""What breaks in tests of processes: lines between members, disks, and random faults that are drawn from a seed."""
 
 import heapq
+import os
 import random
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from tests.federation import Line, ProcessFederation
+from tests.waiting import HANG_S
+
+if TYPE_CHECKING:
+    from tests.federation.processes import ProcessFederation
+
+
+def fill(disk: Path) -> None:
+    """Leave no free byte on the file system of the fixture `small_disk`."""
+    for size in (65536, 4096, 1):
+        with (disk / f"filling-{size}").open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(size))
+    assert os.statvfs(disk).f_bavail == 0
+
+
+class Line:
+    """A TCP proxy between one member and the coordinator: TLS passes through it unchanged.
+
+    It can delay, trickle, freeze and cut, until `heal`. From `stall_after` on the member's data waits until `release`;
+    it is lost with the process that sent it.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, port = target.rsplit(":", 1)
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._open = threading.Event()
+        self.sent_bytes = 0
+        self._stall_after_bytes: int | None = None
+        self.stalled = threading.Event()
+        self._delay_s = 0.0
+        self._trickles = self._is_cut = False
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def stall_after(self, sent_bytes: int) -> None:
+        """Let this many more bytes through."""
+        self._open.clear()
+        self.stalled.clear()
+        self.sent_bytes, self._stall_after_bytes = 0, sent_bytes
+
+    def release(self) -> None:
+        self._stall_after_bytes = None
+        self._open.set()
+
+    def delay(self, seconds: float) -> None:
+        """From now on each piece of at most 16 KiB takes this much longer, in both directions."""
+        self._delay_s = seconds
+
+    def trickle(self) -> None:
+        """From now on the coordinator's data arrives at one byte a second."""
+        self._trickles = True
+
+    def freeze(self) -> None:
+        """From now on no data arrives in either direction, and connections stay open."""
+        self._flowing.clear()
+
+    def cut(self) -> None:
+        """End all connections, and refuse new ones."""
+        with self._lock:
+            self._is_cut = True
+            self._end_connections()
+
+    def heal(self) -> None:
+        """Let data and connections through as at first. What was frozen arrives."""
+        self._delay_s, self._trickles, self._is_cut = 0.0, False, False
+        self._flowing.set()
+
+    def close(self) -> None:
+        self.release()
+        self.heal()
+        self._listener.close()
+        with self._lock:
+            self._end_connections()
+
+    def _end_connections(self) -> None:
+        """The caller holds the lock. The pumps close the sockets."""
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._target)
+            except ConnectionRefusedError:
+                near.close()
+                continue
+            except OSError:
+                return
+            with self._lock:
+                if self._is_cut:
+                    near.close()
+                    far.close()
+                    continue
+                self._sockets |= {near, far}
+            threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 14):
+                if counted:
+                    self.sent_bytes += len(data)
+                    if self._stall_after_bytes is not None and self.sent_bytes > self._stall_after_bytes:
+                        self.stalled.set()
+                        self._open.wait(HANG_S)
+                time.sleep(self._delay_s)
+                self._flowing.wait(HANG_S)
+                while self._trickles and not counted and len(data) > 1:
+                    sink.sendall(data[:1])
+                    data = data[1:]
+                    time.sleep(1)
+                sink.sendall(data)
+        with self._lock:
+            for end in (source, sink):
+                self._sockets.discard(end)
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+
+class Silent:
+    """Accepts connections at an address, reads, and never answers."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._listener = socket.create_server((host, int(port)))
+        self._taken: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def connections(self) -> int:
+        return len(self._taken)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._taken.append(self._listener.accept()[0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for each in self._taken:
+            each.close()
 
 
 class RandomFaults:
@@ -22,7 +178,7 @@ class RandomFaults:
 
     def __init__(
         self,
-        federation: ProcessFederation,
+        federation: "ProcessFederation",
         lines: Mapping[str, Line],
         learners: Mapping[str, Callable[[], None]],
         *,

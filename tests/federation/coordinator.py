@@ -7,11 +7,14 @@ difference, and thousands are fast.
 import asyncio
 import dataclasses
 import datetime as dt
+import json
+import os
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +40,9 @@ from rado.v1 import (
 from radobase.files.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.provision import provision
-from tests.schemas import STAYS as SCHEMA
+from tests.federation.material import STAYS as SCHEMA
+from tests.federation.material import query_of
+from tests.federation.processes import Forked, serve_debugging
 from tests.waiting import HANG_S
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, sign
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
@@ -117,24 +122,13 @@ class World:
             "federation": FEDERATION,
             "learner": learner,
             "nonce": secrets.token_bytes(16),
-            "roster_version": 1,
             "schema": SCHEMA,
             "kind": RadosQuery(rados, PlainDesign()),
             "encoding": plan_encoding(largest_sum=1000 << 16, max_parties=4, fraction_bits=16),
             "paillier_key": key.sign(self.keys[learner]),
-            "delta": Fraction(1, 10**6),
-            "max_rows": 1000,
             "max_parties": 4,
-            "cohort_min": 3,
-            "honest_parties": 2,
-            "created_at_unix_s": created,
-            "not_after_unix_s": created + 3600,
-            "answer_within_s": 60,
-            "prepare_within_s": 60,
-            "upload_within_s": 60,
-            "max_attempts": 2,
         }
-        return self.keys[learner].sign(Kind.QUERY, Query(**(fields | changes)).to_bytes())
+        return self.keys[learner].sign(Kind.QUERY, query_of(created, **fields | changes).to_bytes())
 
     def open(self, envelope: Envelope) -> OpenedQuery:
         return open_query(envelope, self.roster, now_unix_s=Query.from_bytes(envelope.payload).created_at_unix_s)
@@ -339,6 +333,52 @@ class RunningNode:
             self.on_loop(self._stop.set)
         self._thread.join(HANG_S)
         assert not self._thread.is_alive(), "the coordinator did not stop"
+
+
+MAIN = "import sys; from tests.federation.processes import serve_debugging; serve_debugging(sys.argv[1])"
+
+
+class Process:
+    """A coordinator in a separate process. fresh: for what has to do with its memory (tests.federation.processes).
+
+    descriptors: the most files and sockets that the system lets it have, if it is fresh.
+    """
+
+    def __init__(self, world: World, *, fresh: bool = False, descriptors: int | None = None) -> None:
+        self.world = world
+        world.config.address_file.unlink(missing_ok=True)
+        self.log = world.root / "coordinator.log"
+        config = str(world.directories["coordinator"] / "coordinator.toml")
+        self.process = (
+            self._started_fresh(config, descriptors) if fresh else Forked(serve_debugging, (config,), self.log)
+        )
+        self.address = self._wait_for_address()
+        self.clients = Clients(world, self.address)
+
+    def _started_fresh(self, config: str, descriptors: int | None) -> subprocess.Popen[bytes]:
+        limited = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [*limited, sys.executable, "-c", MAIN, config],
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([".", "protos"])},
+            )
+
+    def _wait_for_address(self) -> str:
+        for _ in range(600):
+            if self.world.config.address_file.exists():
+                return self.world.config.address_file.read_text().strip()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+        raise AssertionError(self.log.read_text())
+
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
+        self.clients.close()
+        return self.process.wait(HANG_S)
+
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 def refused(code: Code, function, *args, **options) -> WireError:

@@ -7,20 +7,28 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gmpy2 import mpz
 
+from dpcore.errors import RadofedError
 from dpcore.paillier.masks import CohortAttempt
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.tag import PRIME, coefficient, pad, polynomial
-from dpcore.randomness.sources import SystemRandom
+from dpcore.queries.statement import PrivacyStatement, statement_for
+from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
+from dpcore.records.held_back import RowKey, RowNumbers
+from dpcore.records.records import Records
+from learner.composition import Unanswered
 from learner.keys import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
-from tests.schemas import STAYS as SCHEMA
+from tests.federation.material import STAYS as SCHEMA
+from tests.federation.material import roster_of
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope, Kind, SigningKey, sha256
 from wire.features import OWN_FEATURES, Feature, Features
-from wire.query import OpenedQuery, open_query
-from wire.roster import Member, Role, Roster, certificate_san
+from wire.query import OpenedQuery, Query, open_query, setting_of
+from wire.roster import Roster
 from wire.status import Total
 from wire.upload import chunk_ranges, upload_digest
 
@@ -54,16 +62,9 @@ class World:
     def roster(self) -> Roster:
         if self.fixed_roster is not None:
             return self.fixed_roster
-        members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san(FEDERATION, Role.COORDINATOR, "hub"))]
-        members += [
-            Member(
-                Role.PARTY, name, self.party_keys[name].public_bytes, certificate_san(FEDERATION, Role.PARTY, name), m
-            )
-            for name, m in self.rows.items()
-        ]
-        san = certificate_san(FEDERATION, Role.LEARNER, "learner")
-        members.append(Member(Role.LEARNER, "learner", self.learner_key.public_bytes, san))
-        return Roster(FEDERATION, self.version, 1_700_000_000, tuple(members))
+        names = ("coordinator", "learner")
+        keys = {name: self.party_keys[name] for name in self.rows}
+        return roster_of(FEDERATION, keys, self.learner_key, names=names, rows=self.rows, version=self.version)
 
     @property
     def roster_envelope(self):
@@ -164,3 +165,77 @@ def to_chunks(opened: OpenedQuery, ciphertexts) -> list[bytes]:
 
 def random_values(opened: OpenedQuery, seed: int, largest: int = 1 << 20):
     return np.random.default_rng(seed).integers(-largest, largest, opened.query.length)
+
+
+@dataclass
+class MemoryAnswer:
+    """An opened total."""
+
+    query: Query
+    integers: np.ndarray
+    party_rows: dict[str, int]
+    digest: bytes
+    statement: PrivacyStatement
+    attempts: int = 1
+
+
+@dataclass
+class Memory:
+    """Parties with given records. refusal: raised from the `refuse_from`-th answer on, after this many attempts."""
+
+    world: World
+    records: dict[str, Records]
+    refusal: RadofedError | None = None
+    refuse_from: int = 10**9
+    asked: list[Query] = field(default_factory=list)
+    lost_attempts: int = 1
+    lost: list[Unanswered] = field(default_factory=list)
+    secret: bytes = bytes(32)
+
+    def numbers(self, name: str) -> RowNumbers:
+        return RowNumbers(RowKey(self.secret, FEDERATION, name, "data.csv"))
+
+    def part(self, name: str, query: Query) -> Records:
+        records = self.records[name]
+        return records if query.held_back is None else self.numbers(name).part_of(records, query.held_back)
+
+    @property
+    def rows(self) -> int:
+        return sum(rows or 0 for rows in self.world.rows.values())
+
+    def plan(self, request: Request) -> Plan:
+        return self.world.plan(request)
+
+    @property
+    def unanswered(self) -> list[Unanswered]:
+        return self.lost
+
+    def answer(self, plan: Plan) -> MemoryAnswer:
+        self.lost = []
+        if len(self.asked) >= self.refuse_from:
+            self.lost = [Unanswered(plan.query, self.lost_attempts)]
+            raise self.refusal
+        query, number = plan.query, len(self.asked)
+        self.asked.append(query)
+        parts = [
+            query.kind.contribution(
+                query.seen(self.part(name, query)),
+                query.encoding.fraction_bits,
+                Computation(SeededRandom(f"{name}/{number}".encode())),
+            )
+            for name in self.records
+        ]
+        rows = {name: part.rows for name, part in self.records.items()}
+        statement = statement_for(
+            query.kind, tuple(rows.values()), query.delta, schema=query.schema, setting=setting_of(query)
+        )
+        return MemoryAnswer(query, sum(parts), rows, plan.query_id, statement)
+
+
+def patients(rows: int, seed: int, flipped: float = 0.0) -> Records:
+    """Records of the schema in tests.federation.learner: age, smoker, bias; smokers over half the age range are ill."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.uniform(-1, 1, rows), rng.choice([-1.0, 1.0], rows), np.ones(rows)])
+    labels = np.where((x[:, 0] > 0) & (x[:, 1] > 0), 1, -1)
+    labels = np.where(rng.random(rows) < flipped, -labels, labels).astype(np.int8)
+    return Records(store(x), labels, np.ones(rows, dtype=bool))

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection
-from fractions import Fraction
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -21,13 +20,13 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from learner.opening import open_total
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
-from tests.schemas import SMALL as SCHEMA
+from tests.federation.material import SMALL as SCHEMA
+from tests.federation.material import query_of, roster_of
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.features import Feature
-from wire.query import OpenedQuery, PaillierKey, Query, open_query
-from wire.roster import Member, Role, Roster, certificate_san
+from wire.query import OpenedQuery, PaillierKey, open_query
 from wire.status import Total
 from wire.upload import Chunk, upload_digest
 
@@ -75,11 +74,9 @@ class CohortInMemory:
         self.max_attempts = max_attempts
         self.opening = OpeningSecret(SystemRandom().bytes(32)) if bound else None
         self.keys = {name: SigningKey.generate("f") for name in (*ROWS, OUTSIDER, "learner")}
-        members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san("f", Role.COORDINATOR, "coordinator"))]
-        for name, key in self.keys.items():
-            role = Role.LEARNER if name == "learner" else Role.PARTY
-            members.append(Member(role, name, key.public_bytes, certificate_san("f", role, name)))
-        self.roster = Roster("f", 1, now, tuple(members))
+        parties = {name: key for name, key in self.keys.items() if name != "learner"}
+        names = ("coordinator", "learner")
+        self.roster = roster_of("f", parties, self.keys["learner"], names=names, issued_at_unix_s=now)
         self.secret, self.obfuscator, self.fraction_bits = secret, obfuscator, fraction_bits
         self.opened = self.ask(kind, now)
         self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
@@ -94,25 +91,15 @@ class CohortInMemory:
         nonce = SystemRandom().bytes(32)
         bound = self.opening is not None
         largest = max(kind.largest_sum(QueryLimits(1000, 3, self.d), self.fraction_bits), 1000)
-        query = Query(
+        query = query_of(
+            now,
             federation="f",
             learner="learner",
             nonce=nonce,
-            roster_version=1,
             schema=SCHEMA,
             kind=kind,
             encoding=plan_encoding(largest_sum=largest, max_parties=3, fraction_bits=self.fraction_bits),
             paillier_key=certificate,
-            delta=Fraction(1, 10**6),
-            max_rows=1000,
-            max_parties=3,
-            cohort_min=3,
-            honest_parties=2,
-            created_at_unix_s=now,
-            not_after_unix_s=now + 3600,
-            answer_within_s=60,
-            prepare_within_s=60,
-            upload_within_s=60,
             max_attempts=self.max_attempts,
             features=(Feature.BOUND_TOTALS.value, Feature.COMMITTED_SEEDS.value) * bound
             + (Feature.FEATURE_MAPS.value,) * (self.feature_map is not None),

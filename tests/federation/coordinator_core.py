@@ -12,7 +12,7 @@ from coordinator.store import Store
 from coordinator.views import Views
 from coordinator.witnesses import WitnessExchange
 from radobase.logs import Log
-from tests.coordinator.world import PARTIES
+from tests.federation.coordinator import PARTIES
 from tests.waiting import HANG_S
 from wire.errors import WireError
 from wire.status import Phase
