@@ -19,6 +19,7 @@ from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from radobase.files.writing import tighten_umask
 from radofed.cli.entry_point import OPENBLAS_WAIT
+from tests import processor_time
 from tests.postgresql import PostgreSqlServer
 from tests.ray_nodes import RayNodes
 from tests.waiting import HANG_S
@@ -140,6 +141,13 @@ def pytest_collection_finish():
     gc.set_threshold(200_000)
     gc.enable()
     threadpool_limits(1, user_api="blas")
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """The processor time of a run by several processes. They have ended when this is asked."""
+    if config.getoption("numprocesses", None):
+        used = processor_time.used_s()
+        terminalreporter.write_line(processor_time.summary(used, processor_time.loop_s()))
 
 
 @pytest.hookimpl(optionalhook=True)
