@@ -97,12 +97,28 @@ _LONG = (
 _WAITING = ("coordinator", "end_to_end", "hostile", "learner", "parties", "protocol")
 
 
+def _mark_further_variants(items) -> None:
+    """`variants(n)`: n of a test's parameters, spread evenly, are in `make test`; the others in `make test-more`."""
+    marked: dict[str, list] = {}
+    for item in items:
+        if item.get_closest_marker("variants"):
+            marked.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for variants in marked.values():
+        kept = variants[0].get_closest_marker("variants").args[0]
+        chosen = {n * len(variants) // kept for n in range(kept)}
+        for n, item in enumerate(variants):
+            if n not in chosen:
+                item.add_marker(pytest.mark.more)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Tests that end the shared Ray cluster come last, so that it is started once.
 
     The files of each folder are spread over the run: some folders wait for nodes, others compute. Those that wait end
     earlier, as at the end there is less to compute meanwhile.
     """
+    _mark_further_variants(items)
     places = {name: place for place, name in enumerate(_LONG)}
     folders: dict[str, list[Path]] = {}
     for path in sorted({item.path for item in items}):

@@ -477,6 +477,7 @@ def few_tables(monkeypatch, tmp_path):
     return unseen_tables
 
 
+@pytest.mark.more
 def test_the_benchmark_of_unseen_tables_reports_and_draws(few_tables, monkeypatch):
     def unavailable(*_):
         raise UnavailableError("no network")

@@ -91,6 +91,7 @@ def events(caplog):
     ]
 
 
+@pytest.mark.more
 @needs_ray
 @pytest.mark.parametrize(
     "loss",
@@ -210,6 +211,7 @@ def test_a_plausible_wrong_product_is_stored_as_the_coordinator_cannot_notice(wo
     assert events(caplog) == []
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_cluster_that_cannot_be_used_says_why(settings, tmp_path):
     wrong = tmp_path / "wrong.token"
@@ -233,6 +235,7 @@ def test_a_cluster_that_gives_no_answer_in_time_is_given_up(settings):
         list(job.results(1, lambda number: number))
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
     monkeypatch.setattr("radobase.cluster.jobs.program_version", lambda: "0.0.1")
@@ -262,6 +265,7 @@ def test_a_cluster_that_is_gone_leaves_the_total_to_this_machine(world, nodes, s
     assert "cluster failed, adding on this machine" in events(caplog)
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
     """Here a server that answers as such a cluster does; the test below starts one."""

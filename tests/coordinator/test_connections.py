@@ -203,6 +203,7 @@ def test_a_coordinator_asks_for_the_descriptors_that_its_members_need():
     assert (few, many) == (min(fit, 2048), min(fit, 2 * (8000 + 1000 + 256)))
 
 
+@pytest.mark.more
 def test_a_coordinator_says_that_it_has_too_few_descriptors(world):
     process = Process(world, fresh=True, descriptors=64)
     process.stop(signal.SIGTERM)

@@ -149,6 +149,7 @@ def test_moments(federation, edges):
     assert composed["epsilon"] == pytest.approx(release.statement.epsilon)
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -176,6 +176,7 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     assert "drawn as these were" in printed
 
 
+@pytest.mark.more
 def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation, tmp_path):
     path, units = tmp_path / "additive.json", tmp_path / "units.json"
     rado(
@@ -232,6 +233,7 @@ def test_a_release_about_the_training_part_makes_such_a_model(federation):
         assert content["part"] == fetched["part"] == {"share": "1/5", "part": "training"}
 
 
+@pytest.mark.more
 def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation(federation, tmp_path):
     config = ("--config", str(federation.learner.config))
     fetched = rado(

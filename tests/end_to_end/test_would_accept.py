@@ -81,6 +81,7 @@ def test_a_question_is_no_answer_that_could_be_reused(federation):
     assert spent(federation) > before
 
 
+@pytest.mark.more
 def test_every_command_that_asks_gives_people_time(federation):
     """People who decide need longer than ten minutes."""
     times = ("--answer-within-s", "7200", "--expires-after-s", "90000", "--epsilon", "1/100")
@@ -107,6 +108,7 @@ def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation)
     assert rado(*histogram)["data"]["enough"]
 
 
+@pytest.mark.more
 def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     model = federation.root / "bias.json"
     words = ("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "1/10")

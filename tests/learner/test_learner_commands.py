@@ -183,6 +183,7 @@ def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     assert Query.from_bytes(asked.payload).quorum_wait_s == 30
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate"])
 def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     trained = learner.directory / "trained.json"

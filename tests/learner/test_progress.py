@@ -246,6 +246,7 @@ def test_a_script_in_a_terminal_shows_progress():
     assert seen.count(b"\n") == 1
 
 
+@pytest.mark.more
 def test_a_notebook_shows_progress_in_one_text():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

@@ -195,6 +195,7 @@ class Killed(BaseException):
     """Stands for a process that ends here."""
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("place", ["ask", "send", "watch", "fetch", "_saved"])
 def test_a_run_that_is_killed_anywhere_asks_once(setting, tmp_path, monkeypatch, place):
     journal = tmp_path / "journal"

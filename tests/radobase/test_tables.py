@@ -71,6 +71,7 @@ def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatc
     assert as_read(table, fast=True) == as_read(table, fast=False)
 
 
+@pytest.mark.variants(20)
 @pytest.mark.parametrize("text", [text for text in ODD_CELLS if text])
 def test_each_odd_number_after_many_blocks(tmp_path, monkeypatch, text):
     monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 1024)
@@ -233,6 +234,7 @@ def test_arrow_holds_little_of_a_parquet_file(tmp_path):
     assert 0 < held < path.stat().st_size / 2
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "start",
     [

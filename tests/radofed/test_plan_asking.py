@@ -69,6 +69,7 @@ class Watched(SimulatedSource):
         return self.plans[-1]
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("estimator", BY_QUERIES)
 def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimator):
     # The key's size is that of a simulation.
@@ -256,6 +257,7 @@ DESIGNS = {
 }
 
 
+@pytest.mark.variants(6)
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):

@@ -49,6 +49,7 @@ def test_vectors_are_there_or_the_skip_says_so():
     assert len(vectors()) >= 10
 
 
+@pytest.mark.variants(5)
 @pytest.mark.parametrize("split", ["local", "exact"])
 @pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v['m']}-{v['n']}-{v['epsilon_per_rado']}")
 def test_reference_values(capsys, vector, split):
@@ -346,6 +347,7 @@ def test_bad_input_is_one_sentence_and_4(capsys, arguments):
     assert len(found["error"]["message"]) > 10
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("split", ["local", "exact"])
 @pytest.mark.parametrize("options", [{}, {"epsilon": Fraction(1)}, {"epsilon_per_rado": Fraction(1, 10)}])
 def test_large_plans_are_feasible(options, split):
@@ -361,6 +363,7 @@ def test_cohorts_of_any_size_have_honest_parties():
     assert honest == [1, 2, 2, 2, 3, 4]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("arguments", "panels"),
     [

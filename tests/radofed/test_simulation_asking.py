@@ -308,6 +308,7 @@ def test_a_budget_is_checked():
 # Learners of dpcore.
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["naive-bayes", "decision-stump", "decision-list"])
 def test_named_learners_ask_and_learn(table, name):
     result, _ = asked(table, estimators=name, epsilon=50, folds=2)
@@ -336,6 +337,7 @@ NEEDED = {
 }
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("name", BY_QUERIES)
 def test_every_learner_that_asks_runs(table, name):
     options = NEEDED.get(name)

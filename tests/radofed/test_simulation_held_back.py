@@ -112,6 +112,7 @@ def test_a_release_is_of_the_training_part_and_what_has_no_weights_is_named(tabl
 COMMAND = ["--label", "y", "--positive", "in", "--parties", "4", "--folds", "2", "--workers", "0", "--format", "json"]
 
 
+@pytest.mark.more
 def test_the_command_prints_the_evaluation_and_writes_it_for_each_fold(table, tmp_path, capsys):
     folds = tmp_path / "folds.parquet"
     asked = ["--design", "moments", "--epsilon", "20", "--hold-back", "0.2", "--per-fold", str(folds)]

@@ -54,6 +54,7 @@ def test_the_curves_are_those_of_simulations_at_each_epsilon(capsys, table, tmp_
         assert b"</svg>" in content
 
 
+@pytest.mark.more
 def test_epsilons_at_which_the_model_is_straight_are_said(capsys, table, tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need the extra bench")
     asked = (

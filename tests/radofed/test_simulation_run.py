@@ -435,6 +435,7 @@ def test_exact_numbers():
     assert exact("epsilon", None) is None
 
 
+@pytest.mark.more
 def test_estimators_of_releases_learn_over_a_map(tmp_path, capsys):
     """Both labels have the same mean of x: no line tells them apart. A hat does, also on rows that are held back."""
     random = np.random.default_rng(5)

@@ -134,6 +134,7 @@ def test_randomized_response_has_its_distribution():
         assert np.abs(found - 100_000 * (np.arange(6) == true)).max() < 4.5 * mechanism.variance(found)[true] ** 0.5
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("rule", ["exponential", "permute-and-flip"])
 @pytest.mark.parametrize("drawn", [8000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_choices_have_their_distribution(rule, drawn):

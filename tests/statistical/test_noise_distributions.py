@@ -171,6 +171,7 @@ def test_joint_noise_is_on_its_columns_coordinates_alone():
     assert abs(np.corrcoef(noise[:, 0], noise[:, 2])[0, 1]) < 4.5 / np.sqrt(20_000)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("drawn", "wrong"), [(1500, (0.7, 0.9, 1.1, 1.3)), pytest.param(4000, (0.95, 1.05), marks=pytest.mark.slow)]
 )

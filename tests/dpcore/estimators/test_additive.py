@@ -346,6 +346,7 @@ def test_pairs_that_do_not_all_fit_are_chosen_at_a_stated_cost():
     assert batch_sensitivity(oracle.batches[1]).l2_squared == 421
 
 
+@pytest.mark.more
 def test_nothing_is_asked_about_pairs_that_the_budget_does_not_afford():
     made = RowOracle(crossed(rows=5000))
     oracle, without = Noisy(made), Noisy(made)

@@ -140,6 +140,7 @@ def redundant_table(random, m=800):
     return rows, np.where(hidden + random.normal(scale=0.3, size=m) > 0, 1, -1)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("noise", [100.0, 10.0])
 def test_a_drowned_column_is_not_worse_than_no_column(noise):
     """For a redundant column. noise: of a rado's coordinate, over its variance m / 4."""

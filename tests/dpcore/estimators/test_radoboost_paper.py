@@ -11,6 +11,7 @@ from benchmarks.paper_protocol import WAYS, draw_fixed_support, folds_of, paper_
 from benchmarks.paper_tables import PROGRAM
 
 
+@pytest.mark.more
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not beside this checkout")
 @pytest.mark.parametrize(
     "name",

@@ -36,6 +36,7 @@ def oracle_of(x, labels, *, epsilon=1, seed=0, delta=Fraction(0)):
     return world.divided(SCHEMA, x, labels, parties=3, epsilon=Fraction(epsilon), delta=delta, seed=seed, honest=2)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("slope", [1.2, 2.0, 6.0])
 def test_the_area_of_a_rare_label_is_measured(slope):
     """400 of 40,000 rows are positive, at epsilon 1 with a third of the noise's shares lost to collusion."""
@@ -134,6 +135,7 @@ def test_exact_counts_of_any_bins_bound_the_area():
     assert found.auc.on_rows.width < 0.05
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("noise", [{}, {"epsilon": Fraction(1), "delta": Fraction(0), "seed": 1}])
 def test_without_rows_of_one_label_the_area_is_not_measured(noise):
     x, _, theta = rare_rows(3000, 1.2, 0.3)
@@ -174,6 +176,7 @@ def test_arguments_out_of_range_are_refused_before_anything_is_asked(wrong):
     assert oracle.releases == []
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(("bins", "part"), [(None, "0"), (6, "0"), (20, "0"), (None, "1/8"), (4, "1/8"), (7, "1/2")])
 def test_planned_batches_are_what_is_asked(bins, part):
     edges_part = Fraction(part)

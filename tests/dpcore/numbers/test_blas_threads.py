@@ -113,6 +113,7 @@ def contribution(kind, secret_key, **options):
     return integer_vector(opened, party_world.make_records(ROWS), computation)
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_over_rows_have_one(kind, threads, secret_key, monkeypatch):

@@ -110,6 +110,7 @@ def test_a_row_without_an_id_is_left_out_and_stops_no_party(tmp_path, kind):
     assert found.numbers.by_id[[0, 3]].tolist() == alone.numbers.by_id.tolist()
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("rows", "query", "says", "place"),

@@ -47,6 +47,7 @@ def test_a_server_gives_the_records_and_ids_of_a_file(tmp_path, source):
     assert check(CLINIC, source(), id_column="id").rows == 4
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize(
     ("value", "number", "text"),
     [

@@ -328,6 +328,7 @@ def places_of(name):
     return [] if name in IN_ROWS else [place for place in PLACES if place is not terabyte or name not in UNLIMITED]
 
 
+@pytest.mark.variants(10)
 @pytest.mark.parametrize("name", NAMES)
 def test_hostile_contents(name, tmp_path, monkeypatch):
     for number, (what, content) in enumerate(CONTENTS.items()):
