@@ -169,6 +169,7 @@ def small(monkeypatch):
     return dp_feat_error
 
 
+@pytest.mark.more
 def test_the_dp_feat_benchmark_reports_and_draws(small):
     report = small.run()
     written = json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)

@@ -169,6 +169,7 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
     assert "cluster failed, adding on this machine" not in events(caplog)
 
 
+@pytest.mark.variants(1)
 @needs_ray
 @pytest.mark.parametrize("wrong", [cut_off, zeros])
 @pytest.mark.parametrize("kind", [JobHere, pytest.param(ClusterJob, marks=pytest.mark.slow)])
@@ -309,6 +310,7 @@ def test_small_totals_never_touch_the_cluster(world, caplog):
     assert events(caplog) == []
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_coordinator_whose_cluster_is_not_there_serves_and_says_so(world, start_node, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr("radobase.cluster.jobs.check_cluster", check_cluster)

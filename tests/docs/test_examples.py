@@ -135,6 +135,7 @@ def test_commands_for_organisations(asked, tmp_path):
     assert evaluated["rows"] == len(rows)
 
 
+@pytest.mark.more
 def test_shapes_are_what_the_page_says(tmp_path):
     (command, ranking), *others = SHAPES_COMMANDS
     assert others == []

@@ -109,6 +109,7 @@ def test_the_totals_of_both_parts_add_up_to_that_of_all_rows(federation):
     assert [release.query.held_back and release.query.held_back.part for release in releases] == [None, *Part]
 
 
+@pytest.mark.more
 def test_each_part_costs_what_all_rows_cost(federation):
     costs = []
     for options in ((), ("--hold-back", "0.2"), ("--hold-back", "1/5")):
@@ -263,6 +264,7 @@ def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation
     assert {curve["id"] for curve in found["curves"]} == {"answers", "colluders"}
 
 
+@pytest.mark.more
 def test_a_model_without_held_back_rows_claims_nothing_about_new_rows(federation, capsys):
     model = federation.root / "bayes.json"
     rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))

@@ -158,6 +158,7 @@ def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys
     assert rado(*listed)["data"]["unsent"] == []
 
 
+@pytest.mark.more
 def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation, capsys):
     words = ("learner", "statistic", 'x["smoker"]', *asking(federation), "--epsilon", "1/10")
     before = spent(federation)
@@ -169,6 +170,7 @@ def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation
     assert rado(*words, "--max-rows", "10000")["data"]["rows"] == sum(ROWS.values())
 
 
+@pytest.mark.more
 def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_works(federation, capsys):
     """A column that a broken export left empty."""
     data, at = federation.directory("b") / "data.csv", ("--config", str(federation.member("b").config))
@@ -193,6 +195,7 @@ def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_wo
     rado("party", "reload", *at)
 
 
+@pytest.mark.more
 def test_a_party_with_a_schema_of_another_version_refuses_and_is_named(federation, capsys):
     """The columns are the same, but texts are compared in another form. Its own check says which fields differ."""
     (federation.directory("b") / "schema.toml").write_text(

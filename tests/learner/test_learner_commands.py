@@ -374,6 +374,7 @@ def test_retry_starts_another_attempt_and_says_what_to_do_next(learner, setting)
     assert "nothing to retry" in errors
 
 
+@pytest.mark.more
 def test_the_same_question_twice_is_offered_by_every_command_and_charged_again_with_a_word(setting, learner, tmp_path):
     schema = str(tmp_path / "schema.toml")
     asks = {

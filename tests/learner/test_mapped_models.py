@@ -150,6 +150,7 @@ def release_of(world: World, opened, rows: Records) -> Release:
     return Release(*made, values.reshape(query.kind.shape(query.d)))
 
 
+@pytest.mark.more
 def test_its_evaluation_by_encrypted_statistics_is_that_of_its_scores(fitted, federation, table):
     """And not that of the same weights on other coordinates: the parties map their rows by the model's map."""
     model = fitted[0]

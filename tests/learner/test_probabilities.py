@@ -86,6 +86,7 @@ def test_the_models_of_estimators_take_raw_frames(federation, name):
         assert pipeline.predict_proba(table)[:, 1] == pytest.approx(predict(model, table).probabilities, abs=1e-12)
 
 
+@pytest.mark.more
 def test_a_calibrated_model_is_calibrated(federation, tmp_path):
     model = trained(federation, "newton")
     # Scores far too large, as of a model whose link would be wrong.

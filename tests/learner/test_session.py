@@ -140,6 +140,7 @@ def test_a_coordinator_that_names_the_query_otherwise_is_refused(setting, sessio
     assert len(session.unsent()) == 1
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("text", ["", "x", "-1", "0", "1.0"])
 def test_a_number_of_attempts_that_is_none_is_refused(setting, session, text):
     query_id = session.ask(session.plan(REQUEST))
@@ -297,6 +298,7 @@ def test_two_concurrent_fetches_save_one_release(setting, session, monkeypatch):
     assert np.array_equal(release.integers.reshape(-1), setting.expected)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf")])
 def test_an_invalid_timeout_sends_nothing(setting, session, timeout_s):
     with pytest.raises(ConfigurationError, match="positive number of seconds"):

@@ -178,6 +178,7 @@ def test_two_runs_do_not_share_a_journal(setting, tmp_path):
     assert len(setting.stub.submitted) <= 1
 
 
+@pytest.mark.more
 def test_what_was_paid_can_be_saved(setting):
     long = And(tuple(AtLeast("age", Fraction(place, 7)) for place in range(5000)))
     request = StatisticRequest(SCHEMA, (long,), epsilon=Fraction(1), pure=True, max_rows=1000)

@@ -57,6 +57,7 @@ def as_read(table, fast):
     return seen, rows, None
 
 
+@pytest.mark.more
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-99, 99).map(str), max_size=40), st.lists(cell, min_size=1, max_size=6), st.booleans())
 def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatch, before, odd, two_columns):
@@ -219,6 +220,7 @@ print(sum(block.rows for block in blocks), pa.default_memory_pool().max_memory()
 """
 
 
+@pytest.mark.more
 def test_arrow_holds_little_of_a_parquet_file(tmp_path):
     path = tmp_path / "data.parquet"
     random = np.random.default_rng(5)

@@ -36,7 +36,7 @@ def test_a_file_name_may_be_any_bytes(tmp_path, ending, capsys):
     assert "\\udce9" in capsys.readouterr().err
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
 def test_what_is_printed_into_a_file_is_utf_8(tmp_path, encoding):
     table, schema = tmp_path / "table.csv", tmp_path / "schema.toml"

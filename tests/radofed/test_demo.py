@@ -403,6 +403,7 @@ class TestChildren:
         with Children(tmp_path) as children, pytest.raises(ChildError, match=r"failed: .*nowhere\.toml"):
             children.run("keygen", "learner", "keygen", "--config", "nowhere.toml")
 
+    @pytest.mark.more
     def test_a_node_that_ends_ends_what_waits_for_it(self, tmp_path):
         """The learner would look for its coordinator for a minute; the party's end is noticed at once."""
         made = provision(

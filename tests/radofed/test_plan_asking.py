@@ -107,6 +107,7 @@ def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimat
             assert answer.ciphertexts == plan.ciphertexts + 1
 
 
+@pytest.mark.more
 def test_a_plan_counts_the_choice_of_pairs_where_the_run_makes_it():
     def planned(rows, **options):
         asked = request("additive", schema=made_up_schema(21), party_rows=(rows,) * 4, options=options)
@@ -124,6 +125,7 @@ def test_a_plan_counts_the_choice_of_pairs_where_the_run_makes_it():
         assert 0.9999 < cost.statement.epsilon_if_others_collude <= 1
 
 
+@pytest.mark.more
 def test_a_plan_says_what_sizes_make_an_estimator_leave_out(capsys, monkeypatch, patients_toml):
     asked = ("--estimator", "additive", "--coordinates", "6", "--epsilon", "1", "--parties", "5", "--rows")
 

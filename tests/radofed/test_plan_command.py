@@ -164,6 +164,7 @@ def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
     assert "Within epsilon 0.01 there is no room for a rado." in printed
 
 
+@pytest.mark.more
 def test_what_is_suggested_works(capsys):
     pool = ("--rows", "4177", "--parties", "1", "--epsilon-per-rado", "0.3")
     found = data(capsys, *pool, "--rados", "100")
@@ -209,6 +210,7 @@ def test_plain_has_no_bound(capsys):
     assert found["marginal_epsilon_if_others_collude"] == counted.epsilon_if_others_collude
 
 
+@pytest.mark.more
 def test_sizes(capsys):
     arguments = ("--rows", "4000", "--parties", "4", "--rados", "1000", "--coordinates", "100")
     found = data(capsys, *arguments)
@@ -434,6 +436,7 @@ def test_who_gives_a_value_away_is_said(capsys):
     assert pool["reason"].startswith("10 rados at delta")
 
 
+@pytest.mark.more
 def test_what_is_looked_for_ends_somewhere(capsys):
     found = data(capsys, "--rows", "1000000", "--parties", "1", "--rados", "10", "--epsilon", "10")
     assert found["largest_rados"] == MOST_LOOKED_FOR

@@ -50,6 +50,7 @@ def test_gaussian_noise_is_calibrated_for_the_honest_shares(capsys, extra, p):
     assert fewer["epsilon"] == fewer["epsilon_if_others_collude"]
 
 
+@pytest.mark.more
 def test_noise_that_is_given_pays_for_so_many_rados(capsys):
     gaussian = ("--design", "gaussian", *FOUR, "--epsilon", "1", "--share-sd", "10000000")
     found = data(capsys, *gaussian, "--rados", "100")

@@ -90,6 +90,7 @@ def test_the_pool_s_set_is_neither_empty_nor_everything():
     assert 0 < len(admitted()) < 2**POOL
 
 
+@pytest.mark.more
 def test_dp_feat_is_uniform_on_the_pool_s_set():
     kind = dp_feat()
     counts = divided_counts(kind, ROWS, SeededRandom(5))

@@ -67,6 +67,7 @@ def test_training_and_held_back_rows_are_together_the_rows_of_a_fold(table):
         assert row.training_rows == len(training)
 
 
+@pytest.mark.more
 def test_an_evaluation_is_charged_beside_the_training(table):
     result, _ = counted(table, epsilon=1, hold_back="1/5", evaluation_epsilon="1/2")
     assert result.hold_back == FIFTH

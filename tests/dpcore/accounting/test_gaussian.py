@@ -202,6 +202,7 @@ class TestCoins:
     def test_a_delta_above_the_coin_needs_no_noise(self):
         assert subsampled_mu(1, Fraction(1, 10), 1, 0.2) > 1e15
 
+    @pytest.mark.more
     def test_the_most_rados_is_the_last_that_fits(self):
         most = subsampled_rados(0.01, Fraction(1, 2), 2, DELTA)
         assert (

@@ -61,6 +61,7 @@ def test_the_validated_loss_is_the_square_loss_on_the_rows():
     assert fitted.mean_square_loss_.shape == (len(TARGETS), len(RIDGES))
 
 
+@pytest.mark.more
 def test_the_ridge_follows_the_information_in_the_rados():
     """Few rados need a large ridge, many a small one; and the ridge chosen beats none."""
     excess = []

@@ -79,6 +79,7 @@ def test_too_little_budget_is_said_to_be_too_little():
     assert roc_auc_score(labels, x @ theta) in found.auc.on_rows
 
 
+@pytest.mark.more
 def test_noise_that_hides_all_rows_leaves_even_steps():
     x, labels, theta = rare_rows(60, 1.2, 0.3)
     edges = find_edges(theta, oracle_of(x, labels, epsilon=Fraction(1, 100)), 7, part=HALF)
@@ -90,6 +91,7 @@ def test_noise_that_hides_all_rows_leaves_even_steps():
     assert any("The noise of the first release hides where the scores are" in said for said in found.sentences())
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_two_releases_of_disjoint_cells_within_the_part(delta):
     x, labels, theta = rare_rows(2000, 2.0, 0.3)
@@ -104,6 +106,7 @@ def test_two_releases_of_disjoint_cells_within_the_part(delta):
     assert found.confusion.sum() == pytest.approx(found.usable)
 
 
+@pytest.mark.more
 def test_edges_follow_the_rare_label():
     """Bins are narrow at the end where rows of the rare label are, and even where none is rare."""
     for rate, sign in ((0.01, 1), (0.99, -1)):
@@ -124,6 +127,7 @@ def test_nothing_is_claimed_about_new_rows_where_the_edges_depend_on_these():
     assert None not in (found.error.on_distribution, found.auc.on_distribution)
 
 
+@pytest.mark.more
 def test_exact_counts_of_any_bins_bound_the_area():
     x, labels, theta = rare_rows(3000, 1.2, 0.3)
     area = roc_auc_score(labels, x @ theta)

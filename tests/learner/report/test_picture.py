@@ -41,6 +41,7 @@ def test_the_page_loads_nothing_and_can_be_followed(mapped, covariance):
         assert sentence in page.words
 
 
+@pytest.mark.more
 @given(made=models())
 def test_any_model_is_drawn(made):
     shapes = shapes_of(made)
@@ -207,7 +208,7 @@ def test_a_model_that_was_changed_is_refused(file, tmp_path, capsys):
     assert "was changed" in capsys.readouterr().err
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("mapped", [True, False])
 def test_what_is_not_measurable_is_said_and_has_no_band(mapped, tmp_path):
     known = model(mapped=mapped, covariance=True)

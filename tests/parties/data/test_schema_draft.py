@@ -281,7 +281,7 @@ def test_bounds_are_rounded_outwards_and_not_far(pair):
     assert upper - lower <= 1.2 * distance + 4 * math.ulp(max(map(abs, pair)))
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not here")
 @pytest.mark.parametrize("name", ["adult_test", "heart_hungarian", "breast_wisconsin_original", "ionosphere"])
 def test_a_draft_fits_its_own_file(name):
