@@ -101,7 +101,7 @@ def _mark_further_variants(items) -> None:
     """`variants(n)`: n of a test's parameters, spread evenly, are in `make test`; the others in `make test-more`."""
     marked: dict[str, list] = {}
     for item in items:
-        if item.get_closest_marker("variants"):
+        if item.get_closest_marker("variants") and not item.get_closest_marker("slow"):
             marked.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for variants in marked.values():
         kept = variants[0].get_closest_marker("variants").args[0]

@@ -1,6 +1,6 @@
 """The coordinator's sum on a Ray cluster: lost work is repeated, the total is the same.
 
-Every job starts processes that import Ray, so many cases run in `make test-all` only.
+Every job starts processes that import Ray, so these run in `make test-more`, and many cases in `make test-all` only.
 """
 
 import logging
