@@ -22,16 +22,8 @@ from tests.checks.enumeration import ROOT
 MAPPING = ROOT / "tests/checks/checks.json"
 SLOWEST_S = 60
 _OPTIONS = (
-    "-q",
-    "-x",
-    "-m",
-    "not slow",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:cov",
-    "--hypothesis-seed=0",
-    f"--timeout={SLOWEST_S}",
+    *("-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:cov"),
+    *("--hypothesis-seed=0", f"--timeout={SLOWEST_S}"),
 )
 
 
