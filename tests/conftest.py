@@ -168,8 +168,8 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Two more than there are processors: some tests wait for nodes, and each process imports what it tests."""
-    return processors() + 2
+    """One more than there are processors, as some tests wait for nodes. Each imports all tests, which takes 10 s."""
+    return processors() + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -159,6 +159,7 @@ def test_connections_without_a_call_are_few_and_end_soon(world, node, clients, m
         connection.close()
 
 
+@pytest.mark.more
 def test_strangers_do_not_take_the_last_descriptor(world):
     """Ending a connection takes a descriptor. Where none was left, no stranger was ended and no member got in."""
     process = Process(world, fresh=True, descriptors=128)

@@ -99,6 +99,7 @@ def test_joint(federation, edges):
     assert (np.abs(found / (plain + noise) - 1) < 0.4).all()
 
 
+@pytest.mark.more
 def test_gaussian(federation, edges):
     release = ask(federation, "--rados", "300", "--design", "gaussian", "--epsilon", EPSILON, "--norm-bound", "3")
     assert (release.statement.scope, release.statement.unit) == ("record", "one record")

@@ -213,6 +213,7 @@ def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(f
     assert len(json.loads(units.read_text())["terms"]) == len(model.feature_map.terms)
 
 
+@pytest.mark.more
 def test_a_release_about_the_training_part_makes_such_a_model(federation):
     for design, estimator, more in (
         ("moments", "moments-discriminant", ()),

@@ -68,6 +68,7 @@ def test_what_does_not_fit_is_refused_without_a_charge(federation):
     assert spent(federation) == before
 
 
+@pytest.mark.more
 def test_a_question_is_no_answer_that_could_be_reused(federation):
     words = ("learner", "statistic", "y == -1", *asking(federation), "--epsilon", "1/10")
     rado(*words, "--would-accept")

@@ -65,6 +65,7 @@ def fitted(federation):
     return model_of_answers(estimator, oracle, "additive"), estimator, oracle
 
 
+@pytest.mark.more
 def test_it_learns_the_bend_from_encrypted_answers_within_the_budget(fitted, table):
     model, estimator, oracle = fitted
     assert error_rate(model, table) < 0.12

@@ -98,6 +98,7 @@ def test_overflow_names_the_number_to_change(world):
         world.plan(request)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("rows", "rados", "bits", "fewer"),
     [(10_000, 7000, None, True), (50_000, 1000, None, True), (1000, 10, None, False), (50_000, 1000, 14, False)],

@@ -122,6 +122,7 @@ def test_a_refitted_clone_is_an_ordinary_regression(federation):
     assert pipeline.classes_.tolist() == ["sick", "well"]
 
 
+@pytest.mark.more
 def test_an_evaluation_of_noise_calibrates_nothing(federation):
     model = trained(federation, "newton")
     noisy = evaluate(model.theta, federation.within(Fraction(1, 1000), Fraction(1, 10**6)))

@@ -54,6 +54,7 @@ def test_the_advice_of_a_smaller_part_works(memory):
     assert oracle.left >= 0
 
 
+@pytest.mark.more
 def test_a_training_that_would_be_straight_stops_before_it_spends(memory):
     """The advice: without the option there is a straight model; with the stated rows there are curves."""
     oracle = Federation(memory, SCHEMA).within(Fraction(1, 20), DELTA)

@@ -350,6 +350,7 @@ def test_every_learner_that_asks_runs(table, name):
     assert mine.test_error_mean < (0.6 if name in ("conjunction", "decision-list", "point") else 0.35)
 
 
+@pytest.mark.more
 def test_options_are_the_learner_s_parameters(table):
     given = {"schema": SMALL, "epsilon": 100, "parties": 3, "folds": 2}
     options = {"feature": "x0", "require_rows": False, "cuts": 4, "direction": "below"}
@@ -359,6 +360,7 @@ def test_options_are_the_learner_s_parameters(table):
     assert figures(named) != figures(asked(table, estimators="threshold", options=NEEDED["threshold"], **given)[0])
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["radoboost", "adaboost"])
 def test_learners_that_do_not_ask_have_options_too(table, name):
     given = {"estimators": name, "epsilon": None, "folds": 2, "seed": 1}

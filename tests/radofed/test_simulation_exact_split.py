@@ -97,6 +97,7 @@ def test_dp_feat_is_uniform_on_the_pool_s_set():
     assert abs(surprise(signatures(kind, counts), admitted())) < 5
 
 
+@pytest.mark.more
 def test_fixed_support_is_uniform_on_subsets_of_the_pool():
     kind = fixed_support()
     counts = divided_counts(kind, ROWS, SeededRandom(6))

@@ -46,6 +46,7 @@ def counted(table, **options):
     return result, list(Counter.seen)
 
 
+@pytest.mark.more
 def test_training_and_held_back_rows_are_together_the_rows_of_a_fold(table):
     from sklearn.model_selection import StratifiedKFold
 

@@ -23,7 +23,7 @@ def simulated(capsys, table, *more):
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["errors.png", pytest.param("errors.SVG", marks=pytest.mark.slow)])
 def test_the_curves_are_those_of_simulations_at_each_epsilon(capsys, table, tmp_path, name):
     pytest.importorskip("matplotlib", reason="pictures need the extra bench")

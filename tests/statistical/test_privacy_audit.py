@@ -28,6 +28,7 @@ def case(name):
     return next(one for one in audited() if one.name == name)
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("name", CASES)
 def test_the_figure_is_printed_at_epsilon_1(name):
     one = case(name)

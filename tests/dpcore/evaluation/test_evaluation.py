@@ -321,6 +321,7 @@ def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
     assert "drawn as these were" in claimed.sentences()[-1]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("part", Part)
 def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
     x, labels = rows_of(500)
@@ -333,6 +334,7 @@ def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
     assert found.to_dict()["part"] == {"share": "1/5", "part": part.value}
 
 
+@pytest.mark.more
 def test_a_part_may_have_more_rows_than_on_average():
     """Counts are those of the rows that are there, and are cut at the number of all rows only."""
     x, labels = rows_of(130)

@@ -36,7 +36,7 @@ def oracle_of(x, labels, *, epsilon=1, seed=0, delta=Fraction(0)):
     return world.divided(SCHEMA, x, labels, parties=3, epsilon=Fraction(epsilon), delta=delta, seed=seed, honest=2)
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("slope", [1.2, 2.0, 6.0])
 def test_the_area_of_a_rare_label_is_measured(slope):
     """400 of 40,000 rows are positive, at epsilon 1 with a third of the noise's shares lost to collusion."""
@@ -150,6 +150,7 @@ def test_without_rows_of_one_label_the_area_is_not_measured(noise):
         assert found.auc.estimate == 0.5
 
 
+@pytest.mark.more
 def test_scores_that_are_all_equal_tell_nothing():
     x, labels, _ = rare_rows(3000, 1.2, 0.3)
     for theta in (np.zeros(4), np.array([0.0, 0.0, 0.0, 1.5])):

@@ -27,6 +27,7 @@ def page_of(made, **chosen) -> str:
     return render(made, "model.json", shapes, drawn, "1.0")
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("covariance", [True, False])
 def test_the_page_loads_nothing_and_can_be_followed(mapped, covariance):
@@ -106,6 +107,7 @@ def test_the_picture_of_a_curve_is_at_its_values():
     assert places[-1][0] == plot.frame.right
 
 
+@pytest.mark.more
 def test_large_heat_maps_and_many_pairs_are_left_out():
     made = model()
     shapes = shapes_of(made)

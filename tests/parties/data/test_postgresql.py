@@ -97,6 +97,7 @@ def test_the_transaction_is_read_only_and_repeatable(source):
     assert batch.to_pylist() == [dict(zip(settings, ("repeatable read", "on", "off"), strict=True))]
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("query", "says"),
     [
@@ -120,6 +121,7 @@ def test_only_the_wanted_columns_leave_the_database(server, source):
         list(open_table(source(query)).batches(["broken"]))
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize(
     ("query", "says"),
     [

@@ -80,6 +80,7 @@ def test_any_number_of_columns_arrives(postgresql, count):
     ]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("nan", NANS)
 def test_a_nan_is_refused_and_not_taken_for_a_missing_cell(postgresql, nan):
     query = f"SELECT 0.1::float8 AS dose, {nan} AS age, 1 AS ill"
