@@ -28,12 +28,14 @@ $(DOCS_READY): $(READY)
 demo: $(READY)  ## four organisations learn over gRPC with real encryption: whole records protected, then rados
 	$(BIN)/rado demo
 
+# Two tiers: what is run at each change, within 300 loops of ten million squares of processor time (the last line says
+# how many it took), and the variants, browser pages at two widths and long runs of the same. `.ci/run` runs both.
 # `make lint` runs the two folders that are left out here.
-test: $(READY)  ## the tests, about five minutes on two cores
+test: $(READY)  ## the tests, about three minutes on two cores
 	$(PYTEST) $(PARALLEL) --ignore=tests/structure --ignore=tests/deploy
 
-test-more: $(READY)  ## more runs of the simulated protocol, some minutes on one core
-	$(PYTEST) -m 'more and not slow'
+test-more: $(READY)  ## variants and long runs of the tests, and the console in a browser, about ten minutes on two cores
+	$(PYTEST) $(PARALLEL) -m 'more and not slow'
 
 test-all: $(READY)  ## the tests, the slow statistical runs, and more examples of each property
 	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(PYTEST) $(PARALLEL) -m '' --hypothesis-profile thorough
@@ -58,7 +60,7 @@ wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a dire
 coverage: $(READY)  ## branch coverage of the mathematics, the wire and the roles: at least 95 %
 	rm -f build/.coverage*
 	mkdir -p build
-	$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered
+	$(PYTEST) $(PARALLEL) -m 'not slow' --cov --cov-report=term:skip-covered
 
 FUZZ_SECONDS ?= 300
 fuzz: $(READY)  ## coverage-guided fuzzing of every parser, five minutes; FUZZ_SECONDS=N and FUZZ_TARGETS="..." change that

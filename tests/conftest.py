@@ -17,6 +17,7 @@ from dpcore.numbers.processors import processors
 from learner.keys import LearnerKey
 from radobase.files.writing import tighten_umask
 from radofed.cli.entry_point import OPENBLAS_WAIT
+from tests import processor_time
 from tests.federation import material
 from tests.postgresql import PostgreSqlServer
 from tests.ray_nodes import RayNodes
@@ -95,12 +96,28 @@ _LONG = (
 _WAITING = ("coordinator", "end_to_end", "hostile", "learner", "parties", "protocol")
 
 
+def _mark_further_variants(items) -> None:
+    """`variants(n)`: n of a test's parameters, spread evenly, are in `make test`; the others in `make test-more`."""
+    marked: dict[str, list] = {}
+    for item in items:
+        if item.get_closest_marker("variants") and not item.get_closest_marker("slow"):
+            marked.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for variants in marked.values():
+        kept = variants[0].get_closest_marker("variants").args[0]
+        chosen = {n * len(variants) // kept for n in range(kept)}
+        for n, item in enumerate(variants):
+            if n not in chosen:
+                item.add_marker(pytest.mark.more)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Tests that end the shared Ray cluster come last, so that it is started once.
 
     The files of each folder are spread over the run: some folders wait for nodes, others compute. Those that wait end
     earlier, as at the end there is less to compute meanwhile.
     """
+    _mark_further_variants(items)
     places = {name: place for place, name in enumerate(_LONG)}
     folders: dict[str, list[Path]] = {}
     for path in sorted({item.path for item in items}):
@@ -141,10 +158,17 @@ def pytest_collection_finish():
     threadpool_limits(1, user_api="blas")
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    """The processor time of a run by several processes. They have ended when this is asked."""
+    if config.getoption("numprocesses", None):
+        used = processor_time.used_s()
+        terminalreporter.write_line(processor_time.summary(used, processor_time.loop_s()))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Two more than there are processors: some tests wait for nodes, and each process imports what it tests."""
-    return processors() + 2
+    """One more than there are processors, as some tests wait for nodes. Each imports all tests, which takes 10 s."""
+    return processors() + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -169,6 +169,7 @@ def small(monkeypatch):
     return dp_feat_error
 
 
+@pytest.mark.more
 def test_the_dp_feat_benchmark_reports_and_draws(small):
     report = small.run()
     written = json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
@@ -477,6 +478,7 @@ def few_tables(monkeypatch, tmp_path):
     return unseen_tables
 
 
+@pytest.mark.more
 def test_the_benchmark_of_unseen_tables_reports_and_draws(few_tables, monkeypatch):
     def unavailable(*_):
         raise UnavailableError("no network")

@@ -177,6 +177,7 @@ def test_what_a_run_is_charged_is_what_the_ledger_counts(federation):
     assert f"admits {runs} such runs" in prose()
 
 
+@pytest.mark.more
 def test_a_part_below_1_takes_gaussian_noise_and_costs_the_ledger_less(federation):
     provisioned = PrivacyLimit(Fraction(10), Fraction(1, 10**5))
     (code,) = re.findall(r"^    (federation\.within.*part=.*)$", asking(), re.MULTILINE)

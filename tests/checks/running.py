@@ -21,7 +21,10 @@ from tests.checks.enumeration import ROOT
 
 MAPPING = ROOT / "tests/checks/checks.json"
 SLOWEST_S = 60
-_OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:cov", "--hypothesis-seed=0", f"--timeout={SLOWEST_S}")
+_OPTIONS = (
+    *("-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:cov"),
+    *("--hypothesis-seed=0", f"--timeout={SLOWEST_S}"),
+)
 
 
 @dataclass(frozen=True)

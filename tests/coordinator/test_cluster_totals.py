@@ -1,6 +1,6 @@
 """The coordinator's sum on a Ray cluster: lost work is repeated, the total is the same.
 
-Every job starts processes that import Ray, so many cases run in `make test-all` only.
+Every job starts processes that import Ray, so these run in `make test-more`, and many cases in `make test-all` only.
 """
 
 import logging
@@ -91,6 +91,7 @@ def events(caplog):
     ]
 
 
+@pytest.mark.more
 @needs_ray
 @pytest.mark.parametrize(
     "loss",
@@ -168,6 +169,7 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
     assert "cluster failed, adding on this machine" not in events(caplog)
 
 
+@pytest.mark.variants(1)
 @needs_ray
 @pytest.mark.parametrize("wrong", [cut_off, zeros])
 @pytest.mark.parametrize("kind", [JobHere, pytest.param(ClusterJob, marks=pytest.mark.slow)])
@@ -210,6 +212,7 @@ def test_a_plausible_wrong_product_is_stored_as_the_coordinator_cannot_notice(wo
     assert events(caplog) == []
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_cluster_that_cannot_be_used_says_why(settings, tmp_path):
     wrong = tmp_path / "wrong.token"
@@ -233,6 +236,7 @@ def test_a_cluster_that_gives_no_answer_in_time_is_given_up(settings):
         list(job.results(1, lambda number: number))
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
     monkeypatch.setattr("radobase.cluster.jobs.program_version", lambda: "0.0.1")
@@ -262,6 +266,7 @@ def test_a_cluster_that_is_gone_leaves_the_total_to_this_machine(world, nodes, s
     assert "cluster failed, adding on this machine" in events(caplog)
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
     """Here a server that answers as such a cluster does; the test below starts one."""
@@ -305,6 +310,7 @@ def test_small_totals_never_touch_the_cluster(world, caplog):
     assert events(caplog) == []
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_coordinator_whose_cluster_is_not_there_serves_and_says_so(world, start_node, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr("radobase.cluster.jobs.check_cluster", check_cluster)

@@ -158,6 +158,7 @@ def test_connections_without_a_call_are_few_and_end_soon(world, node, clients, m
         connection.close()
 
 
+@pytest.mark.more
 def test_strangers_do_not_take_the_last_descriptor(world):
     """Ending a connection takes a descriptor. Where none was left, no stranger was ended and no member got in."""
     process = Process(world, fresh=True, descriptors=128)
@@ -202,6 +203,7 @@ def test_a_coordinator_asks_for_the_descriptors_that_its_members_need():
     assert (few, many) == (min(fit, 2048), min(fit, 2 * (8000 + 1000 + 256)))
 
 
+@pytest.mark.more
 def test_a_coordinator_says_that_it_has_too_few_descriptors(world):
     process = Process(world, fresh=True, descriptors=64)
     process.stop(signal.SIGTERM)

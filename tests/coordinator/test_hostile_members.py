@@ -97,6 +97,7 @@ def test_the_largest_cohort_fits_a_message_with_the_largest_query():
     assert total.to_proto().ByteSize() <= MAX_RESPONSE_BYTES - other_fields_bytes
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("query_id", [b"", b"\1" * 31, b"\1" * 33, b"\1" * 1000], ids=len)
 def test_ids_of_a_wrong_length_are_refused(world, clients, query_id):
     ann, lea = clients["ann"], clients["lea"]
@@ -137,6 +138,7 @@ def test_indices_beyond_an_upload_or_a_total_are_refused(world, clients, asked):
         refused(Code.CHUNK_MALFORMED, clients["lea"].total_chunk, asked.query_id, index)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     "signed",
     [
@@ -171,6 +173,7 @@ def query_with_modulus(world, modulus: bytes) -> Envelope:
     return world.query(paillier_key=certified)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     "modulus",
     [
@@ -189,6 +192,7 @@ def test_a_useless_modulus_is_refused(world, clients, modulus):
     assert not clients["ann"].work().work
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     "modulus",
     [

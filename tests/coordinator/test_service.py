@@ -171,6 +171,7 @@ def test_a_receipt_before_its_chunks_is_refused(world, clients, uploading):
     assert "the first is 0" in error.detail
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     "change",
     [

@@ -40,6 +40,7 @@ def codes(connection: RawConnection) -> list[str]:
     return [code[0].decode() if code else "" for code in found]
 
 
+@pytest.mark.more
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process as Linux shows it")
 def test_an_expelled_member_cannot_fill_the_memory(world):
     process = Process(world, fresh=True)

@@ -88,6 +88,7 @@ def reader(tmp_path, monkeypatch):
         node.kill()
 
 
+@pytest.mark.more
 def test_from_a_pending_query_to_a_signed_report(reader):
     ended = []
     for python, command, said in EXAMPLE.findall(PAGE):

@@ -89,6 +89,7 @@ def test_first_steps(tmp_path):
     assert "newton" in rado(FIRST_COMMANDS[3][0], tmp_path)
 
 
+@pytest.mark.more
 def test_commands_for_organisations(asked, tmp_path):
     where, names, _ = asked
     header, *rows = (where / "patients.csv").read_text().splitlines()
@@ -134,6 +135,7 @@ def test_commands_for_organisations(asked, tmp_path):
     assert evaluated["rows"] == len(rows)
 
 
+@pytest.mark.more
 def test_shapes_are_what_the_page_says(tmp_path):
     (command, ranking), *others = SHAPES_COMMANDS
     assert others == []

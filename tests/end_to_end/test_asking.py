@@ -183,6 +183,7 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     assert "another run" in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_curves_are_asked_for_and_go_on_where_they_were_interrupted(federation):
     """The terms follow the first answer, so a run that is repeated asks for the same ones."""
     model, held_out = federation.root / "additive.json", federation.root / "held_out.csv"
@@ -304,6 +305,7 @@ def test_impossible_queries_are_refused_before_anything_is_sent(federation, tmp_
     assert queries(federation) == before
 
 
+@pytest.mark.more
 def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation):
     """Party c's policy now admits no more than a round or two; the learner keeps what it has and says what it cost."""
     policy = federation.directory("c") / "policy.toml"

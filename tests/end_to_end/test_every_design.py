@@ -72,6 +72,7 @@ def mean_error(release: Release, edges: np.ndarray, inclusion: float = 0.5) -> n
     return (release.rados.mean(0) - inclusion * edges.sum(0)) / np.sqrt(variance / len(release.rados))
 
 
+@pytest.mark.more
 def test_several_features(federation, edges):
     release = ask(federation, "--rados", "50", "--sensitive", "smoker", "--sensitive", "age", "--rounded", "age")
     assert release.statement.scope == "marginal"
@@ -81,6 +82,7 @@ def test_several_features(federation, edges):
     assert release.distribution.rounding.tolist() == [True, *[False] * 6]
 
 
+@pytest.mark.more
 def test_joint(federation, edges):
     release = ask(
         federation, "--rados", "400", "--sensitive", "ward", "--joint", "--epsilon", EPSILON
@@ -97,6 +99,7 @@ def test_joint(federation, edges):
     assert (np.abs(found / (plain + noise) - 1) < 0.4).all()
 
 
+@pytest.mark.more
 def test_gaussian(federation, edges):
     release = ask(federation, "--rados", "300", "--design", "gaussian", "--epsilon", EPSILON, "--norm-bound", "3")
     assert (release.statement.scope, release.statement.unit) == ("record", "one record")
@@ -149,6 +152,7 @@ def test_moments(federation, edges):
     assert composed["epsilon"] == pytest.approx(release.statement.epsilon)
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -95,6 +95,7 @@ def test_every_role_says_that_its_certificate_ends_and_goes_on(made, caplog):
     assert found["is_due"]
 
 
+@pytest.mark.more
 def test_a_learner_that_asks_is_told_once_and_so_is_who_looks_at_a_node(made):
     """Also if it asks statistics, or trains, which print no plan; `query` says it with its plan."""
     coordinator, learner = made.of(Role.COORDINATOR)[0], made.of(Role.LEARNER)[0]
@@ -132,6 +133,7 @@ def test_a_learner_that_asks_is_told_once_and_so_is_who_looks_at_a_node(made):
         running.close()
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("left_s", [None, pytest.param(15, marks=pytest.mark.slow)])
 def test_a_renewed_certificate_is_used_without_a_restart(made, tmp_path, caplog, left_s):
     """Beyond the end of the former one, too (slow): a party connects again, and a learner to the coordinator."""

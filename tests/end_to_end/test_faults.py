@@ -225,6 +225,7 @@ def test_a_party_outlives_policies_that_cannot_be_read_and_answers_under_its_own
         assert charged() == [1, 1, 1, 0]
 
 
+@pytest.mark.more
 def test_two_queries_at_once_share_one_ledger(federation, charged):
     with running(federation, "abcd") as learner:
         plans = [learner.plan(request(rados=30 + i)) for i in range(3)]
@@ -236,6 +237,7 @@ def test_two_queries_at_once_share_one_ledger(federation, charged):
         assert charged() == [3, 3, 3, 3]
 
 
+@pytest.mark.more
 def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
     # d starts again, with nothing made ahead, so that it is not ready at once.
     running(federation, "abc").close()
@@ -306,6 +308,7 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_aga
         assert charged() == [2, 1, 2, 2]
 
 
+@pytest.mark.more
 def test_a_drained_coordinator_completes_what_runs_and_takes_what_it_refused_later(federation, charged, line):
     learner, query_id = stalled_upload(federation, line, "abcd", 1 << 15, rados=200)
     coordinator = ("--config", str(federation.member("coordinator").config))
@@ -349,6 +352,7 @@ def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federa
         assert charged() == [1, 1, 1, 0]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("rados", [40, pytest.param(2000, marks=pytest.mark.slow)])
 def test_many_rados_of_500_features_work(tmp_path, key_file, rados):
     columns = 499

@@ -109,6 +109,7 @@ def test_the_totals_of_both_parts_add_up_to_that_of_all_rows(federation):
     assert [release.query.held_back and release.query.held_back.part for release in releases] == [None, *Part]
 
 
+@pytest.mark.more
 def test_each_part_costs_what_all_rows_cost(federation):
     costs = []
     for options in ((), ("--hold-back", "0.2"), ("--hold-back", "1/5")):
@@ -176,6 +177,7 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     assert "drawn as these were" in printed
 
 
+@pytest.mark.more
 def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation, tmp_path):
     path, units = tmp_path / "additive.json", tmp_path / "units.json"
     rado(
@@ -211,6 +213,7 @@ def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(f
     assert len(json.loads(units.read_text())["terms"]) == len(model.feature_map.terms)
 
 
+@pytest.mark.more
 def test_a_release_about_the_training_part_makes_such_a_model(federation):
     for design, estimator, more in (
         ("moments", "moments-discriminant", ()),
@@ -232,6 +235,7 @@ def test_a_release_about_the_training_part_makes_such_a_model(federation):
         assert content["part"] == fetched["part"] == {"share": "1/5", "part": "training"}
 
 
+@pytest.mark.more
 def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation(federation, tmp_path):
     config = ("--config", str(federation.learner.config))
     fetched = rado(
@@ -261,6 +265,7 @@ def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation
     assert {curve["id"] for curve in found["curves"]} == {"answers", "colluders"}
 
 
+@pytest.mark.more
 def test_a_model_without_held_back_rows_claims_nothing_about_new_rows(federation, capsys):
     model = federation.root / "bayes.json"
     rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))

@@ -91,6 +91,7 @@ def test_a_restored_directory_answers_nothing_until_it_is_acknowledged(federatio
     assert ledger(federation, "verify", "--wait-s", "20")["ok"]
 
 
+@pytest.mark.more
 def test_a_copy_from_before_a_charge_is_noticed_when_it_is_put_back(federation):
     # The attempt waits for a third member, between a's acceptance and its charge.
     federation.stop("c")

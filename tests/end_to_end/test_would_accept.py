@@ -68,6 +68,7 @@ def test_what_does_not_fit_is_refused_without_a_charge(federation):
     assert spent(federation) == before
 
 
+@pytest.mark.more
 def test_a_question_is_no_answer_that_could_be_reused(federation):
     words = ("learner", "statistic", "y == -1", *asking(federation), "--epsilon", "1/10")
     rado(*words, "--would-accept")
@@ -81,6 +82,7 @@ def test_a_question_is_no_answer_that_could_be_reused(federation):
     assert spent(federation) > before
 
 
+@pytest.mark.more
 def test_every_command_that_asks_gives_people_time(federation):
     """People who decide need longer than ten minutes."""
     times = ("--answer-within-s", "7200", "--expires-after-s", "90000", "--epsilon", "1/100")
@@ -107,6 +109,7 @@ def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation)
     assert rado(*histogram)["data"]["enough"]
 
 
+@pytest.mark.more
 def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     model = federation.root / "bias.json"
     words = ("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "1/10")
@@ -156,6 +159,7 @@ def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys
     assert rado(*listed)["data"]["unsent"] == []
 
 
+@pytest.mark.more
 def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation, capsys):
     words = ("learner", "statistic", 'x["smoker"]', *asking(federation), "--epsilon", "1/10")
     before = spent(federation)
@@ -167,6 +171,7 @@ def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation
     assert rado(*words, "--max-rows", "10000")["data"]["rows"] == sum(ROWS.values())
 
 
+@pytest.mark.more
 def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_works(federation, capsys):
     """A column that a broken export left empty."""
     data, at = federation.directory("b") / "data.csv", ("--config", str(federation.member("b").config))
@@ -191,6 +196,7 @@ def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_wo
     rado("party", "reload", *at)
 
 
+@pytest.mark.more
 def test_a_party_with_a_schema_of_another_version_refuses_and_is_named(federation, capsys):
     """The columns are the same, but texts are compared in another form. Its own check says which fields differ."""
     (federation.directory("b") / "schema.toml").write_text(

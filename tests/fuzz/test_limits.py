@@ -13,6 +13,7 @@ from tests.fuzz.largest import MEMORY_MB
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("every", "at_least"), [(8, 5), pytest.param(1, 38, marks=pytest.mark.slow)])
 def test_the_largest_inputs_take_bounded_memory(every, at_least):
     done = subprocess.run(

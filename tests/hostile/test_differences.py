@@ -148,6 +148,7 @@ def test_cohorts_that_differ_in_one_party(world, ledger):
     assert far.mean() < 0.05
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("lifetime", [16, pytest.param(30, marks=pytest.mark.slow)])
 def test_several_learners_that_are_one_person(world, ledger, lifetime):
     """Limits for each learner add up to the lifetime's, which holds. They bound no person with several keys."""

@@ -155,6 +155,7 @@ def events(federation: ProcessFederation, name: str) -> list[str]:
         return [state for (state,) in ledger.execute("SELECT state FROM events")]
 
 
+@pytest.mark.more
 def test_a_coordinator_that_holds_queries_in_a_phase_for_ever(federation, learner_key):
     """It also answers every poll at once. Reservations lapse by the party's own clock, and nothing is charged."""
     lapse_in_s = 22.0

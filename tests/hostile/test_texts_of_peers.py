@@ -171,6 +171,7 @@ def spoiled(message: Message, path: tuple[object, ...]) -> Message:
 COMMANDS = (("status",), ("list",), ("fetch",), ("history",), ("members",))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("phase", [Phase.ANSWERING, Phase.FAILED, Phase.LOST])
 def test_every_text_of_a_coordinator_s_answers(learner_world, capsys, tmp_path, phase):
     learner, stub = Learner(learner_world, capsys, tmp_path), learner_world.stub
@@ -214,6 +215,7 @@ def test_names_and_codes_of_a_status_are_refused(path):
         QueryStatus.from_proto(message)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("method", ["WatchQuery", "FetchTotal", "FetchRoster", "FetchFeatures", "SubmitQuery"])
 def test_the_words_of_a_coordinator_s_errors(learner_world, capsys, tmp_path, method):
     learner, stub = Learner(learner_world, capsys, tmp_path), learner_world.stub

@@ -71,6 +71,7 @@ def test_a_query_that_is_not_fetched_yet_is_found_and_followed(setting):
         assert asked(setting) == 1
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("ended", ["failed", "forgotten"])
 def test_a_query_that_ended_without_an_answer_is_no_earlier_answer(setting, ended):
     with setting.session() as session:

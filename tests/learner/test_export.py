@@ -190,6 +190,7 @@ def in_words(steps, text):
     return text
 
 
+@pytest.mark.more
 def test_the_exported_rules_on_texts_and_unreadable_cells_give_the_models_margins(tmp_path):
     random = np.random.default_rng(3)
     cells = [{column: odd(cell.replace("north", "nörth"), random) for column, cell in row.items()} for row in rows()]

@@ -82,6 +82,7 @@ def steps(fitted: Model) -> float:
     return float(np.abs(fitted.theta[: len(found)]) @ found)
 
 
+@pytest.mark.more
 @settings(max_examples=40)
 @given(fitted=models(), seed=st.integers(0, 1000))
 def test_the_documented_evaluator_gives_the_models_margins(margin, fitted, seed):

@@ -235,6 +235,7 @@ def test_a_model_without_the_field_was_trained_on_all_rows(memory, tmp_path):
     assert Model.load(path).held_back is None
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("share", ["0", "1", "-1/5", "1/0", "a fifth", 0.2, None, "1e-9999", [1]])
 def test_a_model_with_another_share_is_refused(memory, tmp_path, share):
     path = tmp_path / "model.json"

@@ -166,6 +166,7 @@ def test_text_of_the_coordinator_cannot_control_the_terminal(setting, learner):
     assert "\x1b" not in learner("list")[1]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("command", ["query", "statistic", "train"])
 def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     wait = ("--quorum-wait", "30", "--timeout-s", "0.2")
@@ -183,6 +184,7 @@ def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     assert Query.from_bytes(asked.payload).quorum_wait_s == 30
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate"])
 def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     trained = learner.directory / "trained.json"
@@ -373,6 +375,7 @@ def test_retry_starts_another_attempt_and_says_what_to_do_next(learner, setting)
     assert "nothing to retry" in errors
 
 
+@pytest.mark.more
 def test_the_same_question_twice_is_offered_by_every_command_and_charged_again_with_a_word(setting, learner, tmp_path):
     schema = str(tmp_path / "schema.toml")
     asks = {
@@ -401,6 +404,7 @@ def test_the_same_question_twice_is_offered_by_every_command_and_charged_again_w
     assert learner("quantiles", *asks["histogram"][1:], "--reuse")[0] == 0
 
 
+@pytest.mark.more
 def test_the_same_release_twice_is_offered_and_the_advice_shows_it(setting, learner):
     assert learner.query()[0] == 0
     code, _, err = learner.query()

@@ -65,6 +65,7 @@ def fitted(federation):
     return model_of_answers(estimator, oracle, "additive"), estimator, oracle
 
 
+@pytest.mark.more
 def test_it_learns_the_bend_from_encrypted_answers_within_the_budget(fitted, table):
     model, estimator, oracle = fitted
     assert error_rate(model, table) < 0.12
@@ -150,6 +151,7 @@ def release_of(world: World, opened, rows: Records) -> Release:
     return Release(*made, values.reshape(query.kind.shape(query.d)))
 
 
+@pytest.mark.more
 def test_its_evaluation_by_encrypted_statistics_is_that_of_its_scores(fitted, federation, table):
     """And not that of the same weights on other coordinates: the parties map their rows by the model's map."""
     model = fitted[0]

@@ -55,6 +55,7 @@ def assert_same_decisions(fitted: Model, seed: int) -> None:
     assert np.array_equal(pipeline.predict(rows)[clear], np.where(scores > 0, 1, -1)[clear])
 
 
+@pytest.mark.more
 @settings(max_examples=25)
 @given(fitted=models(), seed=st.integers(0, 1000))
 def test_every_map_keeps_its_margins(fitted, seed):

@@ -64,6 +64,7 @@ def test_every_estimator_is_said_to_give_log_odds_or_not():
     assert not LOG_ODDS.keys() & OTHER_SCORES.keys()
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("name", sorted(BY_QUERIES))
 def test_the_models_of_estimators_take_raw_frames(federation, name):
     try:
@@ -85,6 +86,7 @@ def test_the_models_of_estimators_take_raw_frames(federation, name):
         assert pipeline.predict_proba(table)[:, 1] == pytest.approx(predict(model, table).probabilities, abs=1e-12)
 
 
+@pytest.mark.more
 def test_a_calibrated_model_is_calibrated(federation, tmp_path):
     model = trained(federation, "newton")
     # Scores far too large, as of a model whose link would be wrong.
@@ -120,6 +122,7 @@ def test_a_refitted_clone_is_an_ordinary_regression(federation):
     assert pipeline.classes_.tolist() == ["sick", "well"]
 
 
+@pytest.mark.more
 def test_an_evaluation_of_noise_calibrates_nothing(federation):
     model = trained(federation, "newton")
     noisy = evaluate(model.theta, federation.within(Fraction(1, 1000), Fraction(1, 10**6)))

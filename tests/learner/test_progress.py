@@ -227,6 +227,7 @@ def showing() -> str:
     return SHOWING.format(path=repr([path for path in sys.path if path]))
 
 
+@pytest.mark.more
 def test_a_script_in_a_terminal_shows_progress():
     ours, theirs = pty.openpty()
     child = subprocess.Popen([sys.executable, "-c", showing()], stderr=theirs)
@@ -246,6 +247,7 @@ def test_a_script_in_a_terminal_shows_progress():
     assert seen.count(b"\n") == 1
 
 
+@pytest.mark.more
 def test_a_notebook_shows_progress_in_one_text():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

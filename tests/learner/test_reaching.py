@@ -73,6 +73,7 @@ def test_it_says_nothing_while_a_connected_coordinator_takes_its_time(setting, s
     assert said == []
 
 
+@pytest.mark.more
 def test_a_command_says_it_and_a_session_in_python_warns(setting, line, caplog):
     line.cut()
     sentence = f"trying to reach the coordinator at {line.address}, for at most 60 s"

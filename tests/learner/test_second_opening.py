@@ -196,6 +196,7 @@ def prime(bits, residue, seed):
 
 
 class TestKeys:
+    @pytest.mark.more
     def test_a_key_of_phes_command_line_opens_totals_of_full_strength(self, world, tmp_path, monkeypatch):
         path = tmp_path / "paillier.jwk"
         while True:

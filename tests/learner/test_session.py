@@ -140,6 +140,7 @@ def test_a_coordinator_that_names_the_query_otherwise_is_refused(setting, sessio
     assert len(session.unsent()) == 1
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("text", ["", "x", "-1", "0", "1.0"])
 def test_a_number_of_attempts_that_is_none_is_refused(setting, session, text):
     query_id = session.ask(session.plan(REQUEST))
@@ -207,6 +208,7 @@ def test_a_query_of_another_state_cannot_be_fetched(session):
     assert caught.value.code is Code.QUERY_UNKNOWN
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("code", [Code.TOTAL_UNAVAILABLE, Code.QUERY_UNKNOWN])
 def test_a_total_that_is_not_there(setting, session, code):
     query_id = session.ask(session.plan(REQUEST))
@@ -227,6 +229,7 @@ def change_content(chunk):
     return chunk
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("spoil", [change_index, change_content])
 def test_a_malformed_chunk_is_refused(setting, session, spoil):
     query_id = session.ask(session.plan(REQUEST))
@@ -256,6 +259,7 @@ def test_a_release_of_a_later_attempt_counts_every_attempt_under_collusion(setti
     assert Release.load(session.release_directory(release.query_id)).statement == release.statement
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_party_of_one_or_two_rows_does_not_lose_the_release(setting, session, rows):
     """The plan was feasible at the sizes of the roster; an acceptance with other sizes came after the charge."""
@@ -297,6 +301,7 @@ def test_two_concurrent_fetches_save_one_release(setting, session, monkeypatch):
     assert np.array_equal(release.integers.reshape(-1), setting.expected)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf")])
 def test_an_invalid_timeout_sends_nothing(setting, session, timeout_s):
     with pytest.raises(ConfigurationError, match="positive number of seconds"):

@@ -31,6 +31,7 @@ def test_a_training_after_a_batch_checks_all_of_its_queries_before_the_first(mem
     assert oracle.left == Fraction(1, 2)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", SEVERAL_ROUNDS)
 def test_the_advice_of_an_oracle_of_its_own_works(memory, name):
     federation = Federation(memory, SCHEMA)
@@ -52,6 +53,7 @@ def test_the_advice_of_a_smaller_part_works(memory):
     assert oracle.left >= 0
 
 
+@pytest.mark.more
 def test_a_training_that_would_be_straight_stops_before_it_spends(memory):
     """The advice: without the option there is a straight model; with the stated rows there are curves."""
     oracle = Federation(memory, SCHEMA).within(Fraction(1, 20), DELTA)

@@ -153,6 +153,7 @@ def test_after_a_failed_poll_a_party_looks_at_all_open_queries_again(offline):
     assert coordinator.asked_from[:4] == [0, 0, 2, 0]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("make", [unreadable, one_unreadable, strangers])
 def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_polls_nor_by_logs(offline, log, make):
     with answered_by_ada(offline, make) as hostile:

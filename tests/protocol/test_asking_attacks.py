@@ -178,6 +178,7 @@ def test_two_runs_do_not_share_a_journal(setting, tmp_path):
     assert len(setting.stub.submitted) <= 1
 
 
+@pytest.mark.more
 def test_what_was_paid_can_be_saved(setting):
     long = And(tuple(AtLeast("age", Fraction(place, 7)) for place in range(5000)))
     request = StatisticRequest(SCHEMA, (long,), epsilon=Fraction(1), pure=True, max_rows=1000)
@@ -195,6 +196,7 @@ class Killed(BaseException):
     """Stands for a process that ends here."""
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("place", ["ask", "send", "watch", "fetch", "_saved"])
 def test_a_run_that_is_killed_anywhere_asks_once(setting, tmp_path, monkeypatch, place):
     journal = tmp_path / "journal"

@@ -35,6 +35,7 @@ def node_learner(tmp_path_factory):
     return [node, str(directory / "learner.mjs")]
 
 
+@pytest.mark.more
 def test_node_asks_follows_verifies_and_opens(node_learner, tmp_path):
     random = np.random.RandomState(5)
     parties = {

@@ -57,6 +57,7 @@ def as_read(table, fast):
     return seen, rows, None
 
 
+@pytest.mark.more
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-99, 99).map(str), max_size=40), st.lists(cell, min_size=1, max_size=6), st.booleans())
 def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatch, before, odd, two_columns):
@@ -71,6 +72,7 @@ def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatc
     assert as_read(table, fast=True) == as_read(table, fast=False)
 
 
+@pytest.mark.variants(20)
 @pytest.mark.parametrize("text", [text for text in ODD_CELLS if text])
 def test_each_odd_number_after_many_blocks(tmp_path, monkeypatch, text):
     monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 1024)
@@ -218,6 +220,7 @@ print(sum(block.rows for block in blocks), pa.default_memory_pool().max_memory()
 """
 
 
+@pytest.mark.more
 def test_arrow_holds_little_of_a_parquet_file(tmp_path):
     path = tmp_path / "data.parquet"
     random = np.random.default_rng(5)
@@ -233,6 +236,7 @@ def test_arrow_holds_little_of_a_parquet_file(tmp_path):
     assert 0 < held < path.stat().st_size / 2
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "start",
     [

@@ -14,6 +14,7 @@ from radofed.cli.entry_point import run
 TEXT = "age,city,ill\n" + "".join(f"{30 + n % 9},{('Genève', 'Zürich')[n % 2]},{n % 3 % 2}\n" for n in range(90))
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("ending", [b".csv", b".csv.gz", b".parquet", b""])
 def test_a_file_name_may_be_any_bytes(tmp_path, ending, capsys):
     path = os.fsencode(tmp_path) + b"/d\xe9j\xe0" + ending
@@ -35,6 +36,7 @@ def test_a_file_name_may_be_any_bytes(tmp_path, ending, capsys):
     assert "\\udce9" in capsys.readouterr().err
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
 def test_what_is_printed_into_a_file_is_utf_8(tmp_path, encoding):
     table, schema = tmp_path / "table.csv", tmp_path / "schema.toml"
@@ -51,23 +53,38 @@ def test_what_is_printed_into_a_file_is_utf_8(tmp_path, encoding):
 POSIX = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii:strict"}, POSIX])
-def test_no_locale_changes_a_byte(tmp_path, locale):
-    """What is printed into a pipe, what a command writes, and what its notes say without failing."""
-    table = tmp_path / "table.csv"
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What commands print into a pipe and write, by the variables that say which locale it is."""
+    root = tmp_path_factory.mktemp("locales")
+    table, written = root / "table.csv", root / "written.toml"
     table.write_text(TEXT.replace("city", "città").replace("Zürich", "東京"), encoding="utf-8")
-    infer = [sys.executable, "-m", "radofed", "schema", "infer", str(table), "--label", "ill", "--positive", "1"]
-    found = []
-    for own in ({"PYTHONUTF8": "1"}, locale):
-        written = tmp_path / f"{len(found)}.toml"
-        environment = {**os.environ, **own}
-        printed = subprocess.run(infer, capture_output=True, check=True, env=environment).stdout
-        subprocess.run([*infer, "--output", str(written)], capture_output=True, check=True, env=environment)
-        checked = [*infer[:4], "check", str(written), str(table), "--format", "yaml"]
-        yaml = subprocess.run(checked, capture_output=True, check=True, env=environment).stdout
-        found.append((printed, written.read_bytes(), yaml.replace(written.name.encode(), b"")))
-    assert found[0] == found[1]
-    assert "東京".encode() in found[0][0]
+
+    def by_commands(locale):
+        def rado(*arguments):
+            command = [sys.executable, "-m", "radofed", "schema", *map(str, arguments)]
+            return subprocess.run(command, capture_output=True, check=True, env={**os.environ, **locale}).stdout
+
+        infer = ("infer", table, "--label", "ill", "--positive", "1")
+        written.unlink(missing_ok=True)
+        printed = rado(*infer)
+        rado(*infer, "--output", written)
+        return printed, written.read_bytes(), rado("check", written, table, "--format", "yaml")
+
+    return by_commands
+
+
+@pytest.fixture(scope="module")
+def said_in_utf_8(said):
+    return said({"PYTHONUTF8": "1"})
+
+
+@pytest.mark.variants(1)
+@pytest.mark.parametrize("locale", [POSIX, {"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii:strict"}])
+def test_no_locale_changes_a_byte(said, said_in_utf_8, locale):
+    """What is printed into a pipe, what a command writes, and what its notes say without failing."""
+    assert said(locale) == said_in_utf_8
+    assert "東京".encode() in said_in_utf_8[0]
 
 
 def test_an_argument_that_is_no_text_in_this_locale_is_said_to_be_none():

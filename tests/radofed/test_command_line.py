@@ -155,6 +155,7 @@ class TestExitCodes:
         assert "ZeroDivisionError: boom" in err
         assert "bug" in err
 
+    @pytest.mark.more
     def test_a_reader_that_went_away_is_no_bug(self, table):
         pipe = f"{sys.executable} -m radofed schema infer {table} | true; echo ${{PIPESTATUS[0]}}"
         result = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=True)

@@ -113,6 +113,7 @@ def shown(tmp_path_factory):
     return demo_in(tmp_path_factory.mktemp("demo"), "--rados", str(RADOS))
 
 
+@pytest.mark.more
 def test_one_object_with_the_fields_that_were_promised(shown):
     _, found, _ = shown
     assert (found["schema_version"], found["status"]) == (1, "ok")
@@ -129,6 +130,7 @@ def test_one_object_with_the_fields_that_were_promised(shown):
     assert len(set(data["rows_by_party"].values())) == 4
 
 
+@pytest.mark.more
 def test_whole_records_have_keys_of_their_own(shown):
     data = shown[1]["data"]["whole_records"]
     assert set(data["test_error"]) == {
@@ -147,6 +149,7 @@ def test_whole_records_have_keys_of_their_own(shown):
     assert data["seconds"] == pytest.approx(sum(data["seconds_by_phase"].values()))
 
 
+@pytest.mark.more
 def test_whole_records_cost_less_than_a_hospital_alone(shown):
     """Newton: 0.2085 on average over the noise, with a standard deviation of 0.0018; the others see the same rows."""
     errors = shown[1]["data"]["whole_records"]["test_error"]
@@ -156,6 +159,7 @@ def test_whole_records_cost_less_than_a_hospital_alone(shown):
     assert errors["newton"] < errors["best_single_party"] < errors["median_single_party"] < errors["majority"]
 
 
+@pytest.mark.more
 def test_the_statement_of_whole_records_is_of_all_answers_that_were_given(shown):
     data = shown[1]["data"]["whole_records"]
     privacy = data["privacy"]
@@ -171,6 +175,7 @@ def test_the_statement_of_whole_records_is_of_all_answers_that_were_given(shown)
     assert all("all parties but 2 may collude" in " ".join(release.statement.sentences()) for release in releases)
 
 
+@pytest.mark.more
 def test_models_are_compared_with_rows_that_are_pooled_and_apart(shown):
     """Mean-variance: 0.103 on average over 100 draws of 250 rados, with a standard deviation of 0.014."""
     errors = shown[1]["data"]["test_error"]
@@ -182,6 +187,7 @@ def test_models_are_compared_with_rows_that_are_pooled_and_apart(shown):
     assert errors["mean_variance"] < errors["radoboost"] < 0.35
 
 
+@pytest.mark.more
 def test_the_privacy_statement_is_the_exact_one(shown):
     privacy = shown[1]["data"]["privacy"]
     assert privacy["scope"] == "marginal"
@@ -202,6 +208,7 @@ def test_as_make_demo_runs_it_the_model_is_better_than_what_one_party_has(tmp_pa
     assert 32 < data["privacy"]["epsilon_if_others_collude"] < 34
 
 
+@pytest.mark.more
 def test_progress_was_printed(shown):
     lines = shown[2].splitlines()
     for words in ("mutual TLS", "4 of 4 answered", "0 refused", "4 ready", "chunks uploaded", "complete"):
@@ -209,12 +216,14 @@ def test_progress_was_printed(shown):
     assert sum(line.startswith("round ") for line in lines) == 8
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("part", ["whole-records", "rados"])
 def test_keys_are_large(shown, part):
     answer = json.loads((shown[0] / "kept" / part / "logs" / "keygen.json").read_text())
     assert answer["data"]["bits"] == 3072
 
 
+@pytest.mark.more
 def test_hospitals_leave_no_record_unprotected(shown):
     policy = Policy.load(shown[0] / "kept/whole-records/federation/members/west/policy.toml")
     assert policy.designs == ("moments", "gradient")
@@ -222,6 +231,7 @@ def test_hospitals_leave_no_record_unprotected(shown):
     assert policy.limits.unbounded_queries == 0
 
 
+@pytest.mark.more
 def test_the_policy_for_rados_says_that_it_is_a_demonstration(shown):
     kept = shown[0] / "kept" / "rados" / "federation" / "members"
     text = (kept / "west" / "policy.toml").read_text()
@@ -231,6 +241,7 @@ def test_the_policy_for_rados_says_that_it_is_a_demonstration(shown):
     assert policy.allow_unprotected
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("part", ["whole-records", "rados"])
 @pytest.mark.parametrize("name", ["coordinator", "west", "north", "east", "south"])
 def test_nodes_end_when_they_are_asked_to(shown, part, name):
@@ -238,10 +249,12 @@ def test_nodes_end_when_they_are_asked_to(shown, part, name):
     assert '"stopped"' in log.read_text(), last_lines(log)
 
 
+@pytest.mark.more
 def test_no_process_is_left(shown):
     wait_until(lambda: processes_about(shown[0]) == [], what="the end of what the demo started")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("command", "count", "has", "forbidden"),
     [
@@ -390,6 +403,7 @@ class TestChildren:
         with Children(tmp_path) as children, pytest.raises(ChildError, match=r"failed: .*nowhere\.toml"):
             children.run("keygen", "learner", "keygen", "--config", "nowhere.toml")
 
+    @pytest.mark.more
     def test_a_node_that_ends_ends_what_waits_for_it(self, tmp_path):
         """The learner would look for its coordinator for a minute; the party's end is noticed at once."""
         made = provision(
@@ -434,6 +448,7 @@ class TestTables:
         expected = 0.4 * OWN_SHARE / (0.4 * OWN_SHARE + 0.6 * (1 - OWN_SHARE) / 3)
         assert share == pytest.approx(expected, abs=0.03)
 
+    @pytest.mark.variants(2)
     @pytest.mark.parametrize("parties", [2, 3, 10, 30, 50])
     def test_every_party_has_rows_enough(self, tmp_path, parties):
         """The first party has at most about four times the rows of the last, whatever their number."""

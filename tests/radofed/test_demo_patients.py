@@ -66,6 +66,7 @@ def test_who_comes_back_follows_the_documented_score(made):
     assert errors.max() < 0.1
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("parties", [2, 50])
 def test_any_number_of_hospitals_fits_the_schema(tmp_path, parties):
     data = patients(tmp_path / "data", parties)

@@ -69,6 +69,7 @@ class Watched(SimulatedSource):
         return self.plans[-1]
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("estimator", BY_QUERIES)
 def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimator):
     # The key's size is that of a simulation.
@@ -106,6 +107,7 @@ def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimat
             assert answer.ciphertexts == plan.ciphertexts + 1
 
 
+@pytest.mark.more
 def test_a_plan_counts_the_choice_of_pairs_where_the_run_makes_it():
     def planned(rows, **options):
         asked = request("additive", schema=made_up_schema(21), party_rows=(rows,) * 4, options=options)
@@ -123,6 +125,7 @@ def test_a_plan_counts_the_choice_of_pairs_where_the_run_makes_it():
         assert 0.9999 < cost.statement.epsilon_if_others_collude <= 1
 
 
+@pytest.mark.more
 def test_a_plan_says_what_sizes_make_an_estimator_leave_out(capsys, monkeypatch, patients_toml):
     asked = ("--estimator", "additive", "--coordinates", "6", "--epsilon", "1", "--parties", "5", "--rows")
 
@@ -256,6 +259,7 @@ DESIGNS = {
 }
 
 
+@pytest.mark.variants(6)
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):

@@ -41,6 +41,7 @@ def below(epsilon: str) -> str:
     return str(float(smaller * power))
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", WANTED)
 def test_the_epsilon_is_the_smallest_that_is_enough(capsys, name):
     arguments, worth = WANTED[name]
@@ -101,6 +102,7 @@ class Request:
     epsilon: Fraction
 
 
+@pytest.mark.more
 @settings(max_examples=200)
 @given(
     # From each of these epsilons on more is asked, and each answer is worth less.
@@ -127,6 +129,7 @@ def test_no_smaller_epsilon_is_enough_although_more_is_asked_at_larger_ones(step
     assert too_little == max((each for each in EPSILONS if each < needed), default=0)
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -130,6 +130,7 @@ def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
     assert "Within epsilon 0.01 there is no room for a rado." in printed
 
 
+@pytest.mark.more
 def test_what_is_suggested_works(capsys):
     pool = ("--rows", "4177", "--parties", "1", "--epsilon-per-rado", "0.3")
     found = data(capsys, *pool, "--rados", "100")
@@ -175,6 +176,7 @@ def test_plain_has_no_bound(capsys):
     assert found["marginal_epsilon_if_others_collude"] == counted.epsilon_if_others_collude
 
 
+@pytest.mark.more
 def test_sizes(capsys):
     arguments = ("--rows", "4000", "--parties", "4", "--rados", "1000", "--coordinates", "100")
     found = data(capsys, *arguments)
@@ -313,6 +315,7 @@ def test_bad_input_is_one_sentence_and_4(capsys, arguments):
     assert len(found["error"]["message"]) > 10
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("split", ["local", "exact"])
 @pytest.mark.parametrize("options", [{}, {"epsilon": Fraction(1)}, {"epsilon_per_rado": Fraction(1, 10)}])
 def test_large_plans_are_feasible(options, split):
@@ -328,6 +331,7 @@ def test_cohorts_of_any_size_have_honest_parties():
     assert honest == [1, 2, 2, 2, 3, 4]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("arguments", "panels"),
     [
@@ -398,6 +402,7 @@ def test_who_gives_a_value_away_is_said(capsys):
     assert pool["reason"].startswith("10 rados at delta")
 
 
+@pytest.mark.more
 def test_what_is_looked_for_ends_somewhere(capsys):
     found = data(capsys, "--rows", "1000000", "--parties", "1", "--rados", "10", "--epsilon", "10")
     assert found["largest_rados"] == MOST_LOOKED_FOR

@@ -31,6 +31,7 @@ def stated_is_tight(found, target):
     assert found.keys() >= NOISE | SIZES
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(("extra", "p"), [((), Fraction(1, 2)), (("--support", "1/10"), Fraction(1, 10))])
 def test_gaussian_noise_is_calibrated_for_the_honest_shares(capsys, extra, p):
     found = data(capsys, "--design", "gaussian", *FOUR, "--rados", "1000", "--epsilon", "1", *extra)
@@ -49,6 +50,7 @@ def test_gaussian_noise_is_calibrated_for_the_honest_shares(capsys, extra, p):
     assert fewer["epsilon"] == fewer["epsilon_if_others_collude"]
 
 
+@pytest.mark.more
 def test_noise_that_is_given_pays_for_so_many_rados(capsys):
     gaussian = ("--design", "gaussian", *FOUR, "--epsilon", "1", "--share-sd", "10000000")
     found = data(capsys, *gaussian, "--rados", "100")
@@ -136,6 +138,7 @@ def test_moments_are_one_gaussian(capsys):
     assert "to each sum of products" in text
 
 
+@pytest.mark.more
 def test_noise_that_does_not_fit_or_bounds_nothing_is_refused_with_what_works(capsys):
     gaussian = ("--design", "gaussian", *FOUR, "--rados", "100")
     weak = data(capsys, *gaussian, "--share-sd", "3")

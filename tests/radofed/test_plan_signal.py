@@ -111,6 +111,7 @@ def test_bounds_of_the_sampling_error_are_upper_bounds(design):
     assert cost.signal.noise_over_sampling == pytest.approx(least / cost.noise.spread)
 
 
+@pytest.mark.more
 def test_a_noised_table_s_noise_is_of_each_row_and_a_rado_s_of_its_draw(capsys):
     table_of_rows, _ = planned(capsys, LOST["fixed-support"])
     # A coordinate of a row is in [-1, 1], so it varies by at most 1.
@@ -123,6 +124,7 @@ def test_a_noised_table_s_noise_is_of_each_row_and_a_rado_s_of_its_draw(capsys):
         assert found["worth_of"] == "rados"
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("name", LOST)
 def test_noise_that_exceeds_the_signal_raises_an_alarm_whose_advice_works(capsys, name):
     arguments = [*LOST[name]]

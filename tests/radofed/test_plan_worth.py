@@ -88,6 +88,7 @@ def asked(estimator, epsilon, delta, shared):
     return bare_ask_cost(request), parties.plans
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("delta", [Fraction(1, 10**6), Fraction(0)], ids=["gaussian", "laplace"])
 @pytest.mark.parametrize("epsilon", ["0.05", "2"])
 @pytest.mark.parametrize("estimator", ASKED)
@@ -137,6 +138,7 @@ def exact_worths(kind, bits, d, places, *, bias):
     return worth_of(sum(ROWS) * values.var(axis=0) / (kind.share_sigma**2 * len(ROWS)), sum(ROWS))
 
 
+@pytest.mark.variants(6)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("d", [1, 2, 3, 9])
 @pytest.mark.parametrize("epsilon", ["0.01", "0.5", "3"])

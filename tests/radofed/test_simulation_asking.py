@@ -308,6 +308,7 @@ def test_a_budget_is_checked():
 # Learners of dpcore.
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["naive-bayes", "decision-stump", "decision-list"])
 def test_named_learners_ask_and_learn(table, name):
     result, _ = asked(table, estimators=name, epsilon=50, folds=2)
@@ -336,6 +337,7 @@ NEEDED = {
 }
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("name", BY_QUERIES)
 def test_every_learner_that_asks_runs(table, name):
     options = NEEDED.get(name)
@@ -348,6 +350,7 @@ def test_every_learner_that_asks_runs(table, name):
     assert mine.test_error_mean < (0.6 if name in ("conjunction", "decision-list", "point") else 0.35)
 
 
+@pytest.mark.more
 def test_options_are_the_learner_s_parameters(table):
     given = {"schema": SMALL, "epsilon": 100, "parties": 3, "folds": 2}
     options = {"feature": "x0", "require_rows": False, "cuts": 4, "direction": "below"}
@@ -357,6 +360,7 @@ def test_options_are_the_learner_s_parameters(table):
     assert figures(named) != figures(asked(table, estimators="threshold", options=NEEDED["threshold"], **given)[0])
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["radoboost", "adaboost"])
 def test_learners_that_do_not_ask_have_options_too(table, name):
     given = {"estimators": name, "epsilon": None, "folds": 2, "seed": 1}

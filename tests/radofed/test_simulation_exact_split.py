@@ -90,12 +90,14 @@ def test_the_pool_s_set_is_neither_empty_nor_everything():
     assert 0 < len(admitted()) < 2**POOL
 
 
+@pytest.mark.more
 def test_dp_feat_is_uniform_on_the_pool_s_set():
     kind = dp_feat()
     counts = divided_counts(kind, ROWS, SeededRandom(5))
     assert abs(surprise(signatures(kind, counts), admitted())) < 5
 
 
+@pytest.mark.more
 def test_fixed_support_is_uniform_on_subsets_of_the_pool():
     kind = fixed_support()
     counts = divided_counts(kind, ROWS, SeededRandom(6))
@@ -137,6 +139,7 @@ def _untruncated(generator):
     return np.column_stack([generator.binomial(rows, 0.5, RADOS) for rows in ROWS])
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("split", [_rounded_in_proportion, _multinomial, _flat_k, _untruncated])
 def test_a_wrong_split_is_rejected(split):
     counts = split(np.random.default_rng(7))

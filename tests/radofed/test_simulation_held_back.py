@@ -46,6 +46,7 @@ def counted(table, **options):
     return result, list(Counter.seen)
 
 
+@pytest.mark.more
 def test_training_and_held_back_rows_are_together_the_rows_of_a_fold(table):
     from sklearn.model_selection import StratifiedKFold
 
@@ -67,6 +68,7 @@ def test_training_and_held_back_rows_are_together_the_rows_of_a_fold(table):
         assert row.training_rows == len(training)
 
 
+@pytest.mark.more
 def test_an_evaluation_is_charged_beside_the_training(table):
     result, _ = counted(table, epsilon=1, hold_back="1/5", evaluation_epsilon="1/2")
     assert result.hold_back == FIFTH
@@ -112,6 +114,7 @@ def test_a_release_is_of_the_training_part_and_what_has_no_weights_is_named(tabl
 COMMAND = ["--label", "y", "--positive", "in", "--parties", "4", "--folds", "2", "--workers", "0", "--format", "json"]
 
 
+@pytest.mark.more
 def test_the_command_prints_the_evaluation_and_writes_it_for_each_fold(table, tmp_path, capsys):
     folds = tmp_path / "folds.parquet"
     asked = ["--design", "moments", "--epsilon", "20", "--hold-back", "0.2", "--per-fold", str(folds)]

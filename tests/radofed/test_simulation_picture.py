@@ -23,6 +23,7 @@ def simulated(capsys, table, *more):
     return code, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["errors.png", pytest.param("errors.SVG", marks=pytest.mark.slow)])
 def test_the_curves_are_those_of_simulations_at_each_epsilon(capsys, table, tmp_path, name):
     pytest.importorskip("matplotlib", reason="pictures need the extra bench")
@@ -54,6 +55,7 @@ def test_the_curves_are_those_of_simulations_at_each_epsilon(capsys, table, tmp_
         assert b"</svg>" in content
 
 
+@pytest.mark.more
 def test_epsilons_at_which_the_model_is_straight_are_said(capsys, table, tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need the extra bench")
     asked = (

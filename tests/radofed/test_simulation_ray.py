@@ -143,6 +143,7 @@ def python(code, *arguments):
     )
 
 
+@pytest.mark.more
 def test_actors_give_the_same_numbers_on_loopback_behind_a_token(table):
     result = python(SCRIPT, str(table))
     assert result.returncode == 0, result.stderr[-3000:]
@@ -165,6 +166,7 @@ def test_actors_give_the_same_numbers_on_loopback_behind_a_token(table):
     assert not found["left a token"]
 
 
+@pytest.mark.more
 def test_ray_that_was_imported_before_is_refused():
     """It would have listened on every interface."""
     code = (

@@ -149,6 +149,7 @@ def test_auc_counts_ties_as_half():
     assert np.isnan(auc(margins, np.ones(300, dtype=np.int8)))
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("partition", ["iid", "size-skew", "label-skew", "by-column:site"])
 def test_partitions_change_the_parties_but_not_the_distribution(table, partition):
     result, releases = recorded(table, partition=partition, rados=200)
@@ -294,6 +295,7 @@ def test_the_command_prints_one_object(table, tmp_path, capsys):
     assert run([*arguments, "--per-fold", str(rows), "--format", "json"]) == 4
 
 
+@pytest.mark.more
 def test_the_command_and_the_function_are_the_same(table, capsys):
     assert run(["simulate", "--data", str(table), *COMMAND, "--seed", "2", "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)["data"]
@@ -435,6 +437,7 @@ def test_exact_numbers():
     assert exact("epsilon", None) is None
 
 
+@pytest.mark.more
 def test_estimators_of_releases_learn_over_a_map(tmp_path, capsys):
     """Both labels have the same mean of x: no line tells them apart. A hat does, also on rows that are held back."""
     random = np.random.default_rng(5)

@@ -25,6 +25,7 @@ def loaded(*arguments):
     return set(names)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("arguments", [("--help",), ("plan", "--help"), ("learner", "query", "--help")])
 def test_help_loads_nothing_that_computes(arguments):
     assert not loaded(*arguments) & (SLOW | {"numpy", "scipy", "gmpy2", "cryptography"})
@@ -42,6 +43,7 @@ def test_a_simulation_of_one_party_is_refused_before_anything_is_loaded():
     assert not set(names) & (SLOW | {"numpy", "scipy", "gmpy2", "cryptography"})
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("design", ["dp-feat", "plain", "gaussian"])
 def test_a_plan_loads_numpy_messages_and_nothing_slower(design):
     """It plans the query itself, which is a message."""

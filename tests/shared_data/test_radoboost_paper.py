@@ -10,6 +10,7 @@ from benchmarks.paper_tables import PROGRAM
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not beside this checkout")
+@pytest.mark.more
 @pytest.mark.parametrize(
     "name",
     [

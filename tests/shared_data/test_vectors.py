@@ -44,6 +44,7 @@ def test_the_accounting_of_dp_feat(vector):
     assert theorem_epsilon(n, epsilon) == vector["theorem_epsilon"]
 
 
+@pytest.mark.variants(5)
 @pytest.mark.parametrize("split", ["local", "exact"])
 @pytest.mark.parametrize("vector", DP_FEAT, ids=lambda v: f"{v['m']}-{v['n']}-{v['epsilon_per_rado']}")
 def test_the_plan_of_dp_feat(capsys, vector, split):

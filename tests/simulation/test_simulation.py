@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.run import CASES, Report, bench, kept_case, simulate
 
-OPERATIONS = 5_000
+OPERATIONS = 1_000
 MORE_OPERATIONS = 20_000
 MANY_OPERATIONS = 1_000_000
 PAIRS_AT_LEAST = 20
@@ -46,6 +46,7 @@ def test_a_million_operations_break_no_promise(capsys):
     assert report.rarest_pair[1] >= PAIRS_AT_LEAST
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", sorted(file.stem for file in CASES.glob("*.json")))
 def test_runs_that_once_failed(name):
     with bench() as own:

@@ -150,6 +150,7 @@ def test_below_the_stated_rows_it_says_no(distribution, eta, budget):
         assert caught.value.needed == pytest.approx(rows, rel=0.05)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("distribution", "eta", "budget", "fraction"),
     [

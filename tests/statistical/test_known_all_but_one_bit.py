@@ -71,6 +71,7 @@ def lower_limit(right: float, trials: int) -> float:
     return float(stats.beta.ppf(1 - CONFIDENCE, right, trials - right + 1))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("epsilon", [None, Fraction(1), Fraction(2)])
 def test_the_marginal_design_gives_the_bit_away(epsilon):
     design = DpFeatDesign((SensitiveFeature(SENSITIVE, "smoker"),), epsilon)
@@ -103,6 +104,7 @@ def test_the_joint_design_allows_what_is_counted_and_no_more():
     assert (1 + distribution.delta(0.0).upper) / 2 == pytest.approx(min(allowed()), rel=1e-12)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("factor", [0.5, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_too_little_noise_is_caught(factor):
     design = JointDesign("smoker", (SENSITIVE,), 4, math.floor(factor * SIGMA))

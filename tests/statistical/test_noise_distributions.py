@@ -57,6 +57,7 @@ def mean_p_value(sample: np.ndarray) -> float:
     return float(2 * stats.norm.sf(abs(z)))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("sigma", [1, 3, 20])
 def test_discrete_gaussian_has_its_distribution(sigma):
     sample = discrete_gaussian(sigma, 200_000, SeededRandom(sigma))
@@ -81,6 +82,7 @@ def test_discrete_gaussian_has_its_distribution(sigma):
         assert fit(sample, sigma, rounded_normal) < REJECT
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("sigma", [pytest.param(1 << 30, marks=pytest.mark.slow), LARGEST_SIGMA])
 def test_large_noise_has_its_distribution(sigma):
     sample = discrete_gaussian(sigma, 200_000, SeededRandom(31))
@@ -149,6 +151,7 @@ def noise_in(query: RadosQuery, held: Records, seed: int) -> np.ndarray:
     return whole - prepared.sums_over(signatures)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("fraction", [None, Fraction(1, 4)])
 def test_gaussian_noise_is_on_every_value_at_its_scale(fraction):
     noise = noise_in(RadosQuery(20_000, GaussianDesign(CLIP, 12, fraction)), records(40), 6)
@@ -171,6 +174,7 @@ def test_joint_noise_is_on_its_columns_coordinates_alone():
     assert abs(np.corrcoef(noise[:, 0], noise[:, 2])[0, 1]) < 4.5 / np.sqrt(20_000)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("drawn", "wrong"), [(1500, (0.7, 0.9, 1.1, 1.3)), pytest.param(4000, (0.95, 1.05), marks=pytest.mark.slow)]
 )
@@ -243,6 +247,7 @@ LAWS = {
 }
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("query", LAWS.values(), ids=LAWS.keys())
 def test_the_distribution_that_learners_are_told_is_the_one_drawn(query):
     """The covariance of the rados of two parties is as RadoDistribution says, within 5 %: 0.9 is rejected."""

@@ -28,6 +28,7 @@ def case(name):
     return next(one for one in audited() if one.name == name)
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("name", CASES)
 def test_the_figure_is_printed_at_epsilon_1(name):
     one = case(name)
@@ -39,6 +40,7 @@ def test_the_figure_is_printed_at_epsilon_1(name):
     assert len(rows) == 1
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_audit_stays_below_what_is_printed_and_finds_half_the_noise(name):
     one, doubt = case(name), DOUBT / (2 * len(SMALL))

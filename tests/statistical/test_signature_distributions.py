@@ -162,6 +162,7 @@ def support_p_value(bits: np.ndarray, rows: int, size: int) -> float:
 CLIP = Clip(Fraction(2), bias=False)
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("rows", [9, 64, 201])
 @pytest.mark.parametrize("share", [Fraction(1, 5), Fraction(1, 2), Fraction(4, 5)])
 @pytest.mark.parametrize("make", [lambda f: FixedSupportDesign(f, CLIP, 0), lambda f: GaussianDesign(CLIP, 3, f)])

@@ -656,6 +656,7 @@ def test_a_roster_may_have_the_largest_version():
     refused(lambda: replace(ROSTER, version=LARGEST_VERSION + 1), detail="version is not valid")
 
 
+@pytest.mark.more
 def test_a_status_has_no_more_parties_than_a_query():
     """An entry of a few bytes takes hundreds at the learner."""
     silent = PartyProgress("a", PartyState.SILENT)

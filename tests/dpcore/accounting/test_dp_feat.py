@@ -113,6 +113,7 @@ def test_mass_of_a_range():
     assert binomial_mass(10, 6) == 0
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
 @pytest.mark.parametrize(("rows", "n"), [(60, 2), (24, 3)])
 def test_brackets_hold_tiny_deltas_in_both_directions(rows, n, epsilon):

@@ -70,6 +70,7 @@ def test_what_earlier_versions_began_has_their_quarter_for_failures():
     assert not LIMIT.admits(replace(total, is_earlier=False))
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("epsilon", ["0.01", "0.3", "1", "10", "100"])
 @pytest.mark.parametrize("delta", ["1e-12", "1e-5", "0.3"])
 def test_the_shares_of_delta_add_up_to_1(epsilon, delta):
@@ -194,6 +195,7 @@ def test_a_pure_answer_after_gaussian_ones_costs_its_epsilon():
         assert not LIMIT.admits(total + two.times(5) + gaussian.times(6 - min(count, 6)))
 
 
+@pytest.mark.more
 @given(st.lists(st.tuples(releases, st.integers(1, 300)), max_size=6))
 def test_what_the_earlier_rule_admitted_still_fits_and_nothing_is_admitted_twice(held):
     """A ledger of an earlier version: not above its limit, and no room that the same rule did not prove."""

@@ -105,6 +105,7 @@ def charged(release):
             return Loss.of_concentrated(Concentrated(exact**2 / 2), Fraction(1, 10**6)), gaussian(float(exact))
 
 
+@pytest.mark.more
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(RELEASES, min_size=1, max_size=6),
@@ -136,6 +137,7 @@ MENU = {
 }
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-2"), ("1", "5e-2"), ("1.2", "2e-1"), ("2", "1e-2")])
 def test_no_run_that_chooses_by_the_likelihood_ratio_exceeds_its_limit(epsilon, delta):
     """The best of all strategies: after each answer, the release that makes delta largest among those admitted."""

@@ -202,6 +202,7 @@ class TestCoins:
     def test_a_delta_above_the_coin_needs_no_noise(self):
         assert subsampled_mu(1, Fraction(1, 10), 1, 0.2) > 1e15
 
+    @pytest.mark.more
     def test_the_most_rados_is_the_last_that_fits(self):
         most = subsampled_rados(0.01, Fraction(1, 2), 2, DELTA)
         assert (
@@ -309,6 +310,7 @@ class TestSeveral:
         assert both(found.lower) >= delta >= both(found.upper)
         assert found.upper - found.lower < 0.01 * found.upper
 
+    @pytest.mark.more
     def test_a_mixture_is_within_one_percent(self):
         counts = [CountRelease(binomial_distribution(20_000), 1000), CountRelease(binomial_distribution(4177), 10)]
         found = mixed_epsilon(counts, [shift_distribution(0.05, 1000, 0.5), shift_distribution(0.2)], DELTA)
@@ -442,6 +444,7 @@ class TestIntegerNoise:
         if squared >= 1:
             assert noise.mu(squared) <= root_up(true_square) * (1 + 1e-6)
 
+    @pytest.mark.variants(3)
     @pytest.mark.parametrize(
         ("n", "p", "shares"), [(1, 1, 1), (1000, Fraction(1, 2), 3), (10_000, Fraction(1, 3), 1000)]
     )

@@ -103,6 +103,7 @@ def test_a_laplace_half_width_holds_and_is_close(scale, shares, parties, values,
     assert shorter < 0 or beyond(masses, shorter) * values > failure
 
 
+@pytest.mark.more
 def test_a_half_width_falls_with_the_chance_of_failure_beyond_double_precision():
     noise = LaplaceShares(Fraction(100), 3)
     widths = [noise.half_width(5, 10, Fraction(1, 10**n)) for n in (1, 3, 6, 9, 30, 400)]
@@ -111,6 +112,7 @@ def test_a_half_width_falls_with_the_chance_of_failure_beyond_double_precision()
     assert 100 * 401 * math.log(10) < widths[-1] < 1.05 * 100 * 401 * math.log(10)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("scale", "shares", "parties"), [(Fraction(1 << 40), 3, 4), (Fraction(1 << 30), 1 << 16, 70_000)]
 )

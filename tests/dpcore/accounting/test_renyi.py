@@ -48,6 +48,7 @@ def test_a_tiny_epsilon_keeps_its_digits():
         assert float(bound) == pytest.approx(float((1 + s) * epsilon**2 / 2), rel=1e-9)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("scale", ["0.4", "3", "7.5", "90"])
 def test_the_curve_of_laplace_noise_is_that_of_the_most_that_a_record_moves(scale):
     """Every way to move the integers by at most 7 in total and 3 each, against the bound, which one of them reaches."""

@@ -24,6 +24,7 @@ def exact_transform(values: np.ndarray, length: int) -> np.ndarray:
     return (np.cos(angles) * values).sum(1) - 1j * (np.sin(angles) * values).sum(1)
 
 
+@pytest.mark.variants(9)
 @pytest.mark.parametrize("length", [2, 3, 4, 5, 8, 15, 16, 27, 48, 60, 125, 128, 243, 375, 512, 600, 625, 1024])
 @pytest.mark.parametrize("kind", ["mass", "one", "signs"])
 def test_a_transform_is_within_its_bound(length, kind):
@@ -47,6 +48,7 @@ def test_a_bound_is_not_vacuous():
     assert transform_error(1 << 24) < 1e-13
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 20])
 def test_powers_are_within_their_bound_of_exact_ones(n):
     pieces = np.random.default_rng(n).dirichlet(np.full(17, 0.4))

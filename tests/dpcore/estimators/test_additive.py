@@ -346,6 +346,7 @@ def test_pairs_that_do_not_all_fit_are_chosen_at_a_stated_cost():
     assert batch_sensitivity(oracle.batches[1]).l2_squared == 421
 
 
+@pytest.mark.more
 def test_nothing_is_asked_about_pairs_that_the_budget_does_not_afford():
     made = RowOracle(crossed(rows=5000))
     oracle, without = Noisy(made), Noisy(made)
@@ -386,6 +387,7 @@ def test_the_choice_is_afforded_for_terms_and_for_noise():
     assert most(2.4 * 15 * np.sqrt(21 * 115) / mu, 15.0, Fraction(1, 2)) == 0
 
 
+@pytest.mark.more
 def test_scores_see_interactions_only():
     """Not strong effects of single columns, skewed columns, or correlated ones where the label depends on neither."""
     random = np.random.default_rng(4)
@@ -574,6 +576,7 @@ def test_many_columns_have_fewer_terms_each():
     assert "to choose among them takes 4 rounds or more" in fitted.warning_
 
 
+@pytest.mark.more
 def test_coordinates_that_leave_no_room_for_curves_have_a_straight_model():
     """Before anything is asked for curves: a basis of more coordinates might fit no query."""
     x = np.random.default_rng(0).uniform(-1, 1, (20, 300))
@@ -600,6 +603,7 @@ def test_too_many_pairs_are_refused_before_anything_is_asked():
     assert oracle.asked == wide.asked == []
 
 
+@pytest.mark.more
 def test_point_masses_without_room_go_to_their_cells():
     x = np.random.default_rng(0).uniform(-1, 1, (200, 30))
     x[:50, :] = -1.0

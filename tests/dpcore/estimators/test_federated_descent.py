@@ -17,6 +17,7 @@ from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table, real
 LEARNERS = [LogisticDescent(), HingeDescent()]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("estimator", LEARNERS, ids=str)
 def test_scikit_learn_accepts_the_estimator(estimator):
     check_estimator(estimator, on_skip=None)

@@ -61,6 +61,7 @@ def test_the_validated_loss_is_the_square_loss_on_the_rows():
     assert fitted.mean_square_loss_.shape == (len(TARGETS), len(RIDGES))
 
 
+@pytest.mark.more
 def test_the_ridge_follows_the_information_in_the_rados():
     """Few rados need a large ridge, many a small one; and the ridge chosen beats none."""
     excess = []
@@ -140,6 +141,7 @@ def redundant_table(random, m=800):
     return rows, np.where(hidden + random.normal(scale=0.3, size=m) > 0, 1, -1)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("noise", [100.0, 10.0])
 def test_a_drowned_column_is_not_worse_than_no_column(noise):
     """For a redundant column. noise: of a rado's coordinate, over its variance m / 4."""

@@ -43,6 +43,7 @@ def rises(x):
     return np.tanh(4 * x[:, 0]) - x[:, 1] ** 3 + 0.4 * np.random.default_rng(3).logistic(size=len(x)) > 0
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("others", [-1.0, -0.2, 0.9])
 def test_scores_rise_and_fall_as_told_with_noise_and_pairs(others):
     fitted = PrivateAdditive(increasing="x0", decreasing="x1").fit_queries(noisy(waves, noise=0.01))

@@ -37,6 +37,7 @@ SHARE = 1000
 """Of noise, which is not drawn here."""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("estimator", [PrivateNewton()], ids=str)
 def test_scikit_learn_accepts_the_estimator(estimator):
     check_estimator(estimator, on_skip=None)

@@ -16,6 +16,7 @@ from dpcore.estimators.summation_regression import CurvatureBound, SummationLine
 from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("estimator", [SummationLinear(), SummationLogistic()], ids=str)
 def test_scikit_learn_accepts_the_estimator(estimator):
     check_estimator(estimator, on_skip=None)

@@ -31,6 +31,7 @@ def errors(ages, labels, cut, direction):
     return int(np.sum(np.where(positive, 1, -1) != labels))
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize(("epsilon", "delta"), [(None, 0), (1, 0), (1, Fraction(1, 10**6))])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("asked", ["own", "either"])
@@ -49,6 +50,7 @@ def test_the_target_is_found(epsilon, delta, direction, asked):
     assert len(batch) == 128
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("cuts", [2, 8])
 @pytest.mark.parametrize("direction", [*DIRECTIONS, "either"])
 def test_without_noise_it_is_the_best_of_all(cuts, direction):
@@ -65,6 +67,7 @@ def test_without_noise_it_is_the_best_of_all(cuts, direction):
         assert found == min(errors(ages, labels, cut, side) for cut, side in allowed)
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("direction", [*DIRECTIONS, "either"])
 @pytest.mark.parametrize("label", [-1, 1])
 def test_one_class_is_predicted_everywhere(direction, label):

@@ -109,6 +109,7 @@ def test_a_score_of_zero_is_predicted_negative():
     assert found.rounding < 1e-8
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 @pytest.mark.parametrize("bins", [6, 20])
 def test_one_release_of_two_histograms(delta, bins):
@@ -142,6 +143,7 @@ def test_unusable_rows_are_not_counted():
     assert wrong in noisy.error.on_rows
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_with_noise_intervals_hold_and_are_narrow(delta):
     x, labels = rows_of(5000)
@@ -171,6 +173,7 @@ DEGENERATE = {
 }
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("epsilon", [None, 5, Fraction(1, 100)])
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_intervals_are_wide_with_little_information(case, epsilon):
@@ -206,6 +209,7 @@ def test_a_theta_of_halves_is_exact_and_others_are_near():
     assert 0 < np.abs(exact - rounded).max() <= odd.rounding < 3e-9
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e6])
 @pytest.mark.parametrize("d", [1, 40, 3000])
 def test_weights_always_fit_and_use_all_bits(size, d):
@@ -317,6 +321,7 @@ def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
     assert "drawn as these were" in claimed.sentences()[-1]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("part", Part)
 def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
     x, labels = rows_of(500)
@@ -329,6 +334,7 @@ def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
     assert found.to_dict()["part"] == {"share": "1/5", "part": part.value}
 
 
+@pytest.mark.more
 def test_a_part_may_have_more_rows_than_on_average():
     """Counts are those of the rows that are there, and are cut at the number of all rows only."""
     x, labels = rows_of(130)

@@ -36,6 +36,7 @@ def oracle_of(x, labels, *, epsilon=1, seed=0, delta=Fraction(0)):
     return world.divided(SCHEMA, x, labels, parties=3, epsilon=Fraction(epsilon), delta=delta, seed=seed, honest=2)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("slope", [1.2, 2.0, 6.0])
 def test_the_area_of_a_rare_label_is_measured(slope):
     """400 of 40,000 rows are positive, at epsilon 1 with a third of the noise's shares lost to collusion."""
@@ -78,6 +79,7 @@ def test_too_little_budget_is_said_to_be_too_little():
     assert roc_auc_score(labels, x @ theta) in found.auc.on_rows
 
 
+@pytest.mark.more
 def test_noise_that_hides_all_rows_leaves_even_steps():
     x, labels, theta = rare_rows(60, 1.2, 0.3)
     edges = find_edges(theta, oracle_of(x, labels, epsilon=Fraction(1, 100)), 7, part=HALF)
@@ -89,6 +91,7 @@ def test_noise_that_hides_all_rows_leaves_even_steps():
     assert any("The noise of the first release hides where the scores are" in said for said in found.sentences())
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_two_releases_of_disjoint_cells_within_the_part(delta):
     x, labels, theta = rare_rows(2000, 2.0, 0.3)
@@ -103,6 +106,7 @@ def test_two_releases_of_disjoint_cells_within_the_part(delta):
     assert found.confusion.sum() == pytest.approx(found.usable)
 
 
+@pytest.mark.more
 def test_edges_follow_the_rare_label():
     """Bins are narrow at the end where rows of the rare label are, and even where none is rare."""
     for rate, sign in ((0.01, 1), (0.99, -1)):
@@ -123,6 +127,7 @@ def test_nothing_is_claimed_about_new_rows_where_the_edges_depend_on_these():
     assert None not in (found.error.on_distribution, found.auc.on_distribution)
 
 
+@pytest.mark.more
 def test_exact_counts_of_any_bins_bound_the_area():
     x, labels, theta = rare_rows(3000, 1.2, 0.3)
     area = roc_auc_score(labels, x @ theta)
@@ -134,6 +139,7 @@ def test_exact_counts_of_any_bins_bound_the_area():
     assert found.auc.on_rows.width < 0.05
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("noise", [{}, {"epsilon": Fraction(1), "delta": Fraction(0), "seed": 1}])
 def test_without_rows_of_one_label_the_area_is_not_measured(noise):
     x, _, theta = rare_rows(3000, 1.2, 0.3)
@@ -144,6 +150,7 @@ def test_without_rows_of_one_label_the_area_is_not_measured(noise):
         assert found.auc.estimate == 0.5
 
 
+@pytest.mark.more
 def test_scores_that_are_all_equal_tell_nothing():
     x, labels, _ = rare_rows(3000, 1.2, 0.3)
     for theta in (np.zeros(4), np.array([0.0, 0.0, 0.0, 1.5])):
@@ -174,6 +181,7 @@ def test_arguments_out_of_range_are_refused_before_anything_is_asked(wrong):
     assert oracle.releases == []
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(("bins", "part"), [(None, "0"), (6, "0"), (20, "0"), (None, "1/8"), (4, "1/8"), (7, "1/2")])
 def test_planned_batches_are_what_is_asked(bins, part):
     edges_part = Fraction(part)

@@ -132,6 +132,7 @@ def test_without_noise_nothing_is_uncertain_but_the_choice_of_rows():
     assert (theta < found.both[:, 1]).all()
 
 
+@pytest.mark.more
 def test_twice_the_noise_makes_intervals_twice_as_wide():
     random = np.random.default_rng(2)
     x, labels = normal_rows(20_000, random)

@@ -113,6 +113,7 @@ def contribution(kind, secret_key, **options):
     return integer_vector(opened, party.make_records(ROWS), computation)
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_over_rows_have_one(kind, threads, secret_key, monkeypatch):
@@ -172,6 +173,7 @@ def test_the_last_to_leave_restores_it():
     assert blas_threads() == {THREADS}
 
 
+@pytest.mark.more
 def test_many_threads_that_enter_and_leave_at_once_agree():
     start = threading.Barrier(8)
     seen = []
@@ -319,6 +321,7 @@ def test_a_learner_on_its_own_rows_keeps_all(estimator, learning):
     assert all(found == {THREADS} for found in [*learning, blas_threads()])
 
 
+@pytest.mark.more
 def test_a_learner_that_asks_keeps_all_between_its_rounds(tmp_path, learning, monkeypatch):
     """In one process, as `simulate` without workers has it: parties have one thread, then the learner has them all."""
     summing, add = [], MomentsPart.add

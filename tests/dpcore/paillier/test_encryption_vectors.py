@@ -69,6 +69,7 @@ def test_bad_totals_are_refused(case):
     assert getattr(refused.value, "ciphertext", None) == case["ciphertext"]
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("case", cases("paillier.json"))
 def test_paillier(case):
     secret = SecretKey.for_tests(int(case["p"], 16), int(case["q"], 16))

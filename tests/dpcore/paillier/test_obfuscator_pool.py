@@ -189,6 +189,7 @@ def test_a_fork_while_the_table_is_built_does_not_hang_the_child(pool):
         assert len(set(in_child(lambda: pool.draw_many(2000)))) == 2000
 
 
+@pytest.mark.more
 def test_forks_while_it_is_filled(pool):
     pool.prepare(2000)
     children = [in_child(lambda: pool.draw_many(20)) for _ in range(8)]

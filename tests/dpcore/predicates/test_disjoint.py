@@ -87,6 +87,7 @@ def test_no_two_records_differ_by_more_than_the_bound(batch: list[Predicate]):
     assert squared <= bound.l2_squared <= len(batch)
 
 
+@pytest.mark.more
 @given(st.lists(facts | cells | complements | either, min_size=2, max_size=2, unique=True))
 @settings(max_examples=300, deadline=None)
 def test_predicates_that_exclude_are_never_both_non_zero(pair: list[Predicate]):
@@ -214,6 +215,7 @@ def test_the_leaves_of_a_tree_are_one_group(seed: int):
     assert batch_sensitivity(leaves(5, (), random.Random(seed))) == exact(2)
 
 
+@pytest.mark.more
 def test_large_histograms_compare_no_pairs(monkeypatch):
     monkeypatch.setattr(disjoint, "MOST_COMPARED", 0)
     assert batch_sensitivity([cell & (y == label) for cell in histogram(4096) for label in (1, -1)]) == exact(2)
@@ -330,6 +332,7 @@ def test_ends_are_in_the_order_of_their_bounds_however_close():
         assert finder.facts(AtLeast("age", low) & Not(AtLeast("age", low))) is None
 
 
+@pytest.mark.more
 def test_many_clusters_next_to_a_large_one_take_no_time():
     # Visiting each of 8,000 bins for each of as many groups would take minutes.
     bins = histogram(8000)

@@ -186,6 +186,7 @@ def test_a_party_whose_rows_are_included_more_often_is_the_one_counted():
     assert both.epsilon == small.epsilon > 1.05 * large.epsilon
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", NOISED)
 def test_only_the_most_exposed_of_parties_of_all_sizes_is_counted(name, monkeypatch):
     kind, sizes = NOISED[name], (12, 14, 15, 100, 104, 250, 999)

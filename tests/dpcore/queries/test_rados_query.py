@@ -205,6 +205,7 @@ NARROW = {
 }
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("design", (DESIGNS | NARROW).values(), ids=(DESIGNS | NARROW).keys())
 def test_a_contribution_is_its_definition_on_any_threads_and_in_any_runs(design):
     """Bit for bit: the same rado signatures drawn whole, times the edges; noise is drawn after them."""
@@ -250,6 +251,7 @@ def test_truncated_sums_count_rows_that_are_not_usable_as_plus_one():
     assert low <= k.min() < low + 5 < 999 - low - 5 < k.max() <= 999 - low
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["plain", "dp-feat", "subsampled", "few admitted"])
 def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: 2)

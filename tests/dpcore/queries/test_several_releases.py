@@ -108,6 +108,7 @@ def test_marginals_of_two_designs_compose_like_one_of_all_rados():
     assert composed.epsilon < 0.95 * apart
 
 
+@pytest.mark.more
 def test_the_composition_of_counts_and_noise_costs_more_than_either_and_less_than_both():
     single = [composed_cost([released(kind)], DELTA, feature="smoker").epsilon for kind in (SMOKER, JOINT)]
     both = composed_cost([released(SMOKER), released(JOINT)], DELTA, feature="smoker")

@@ -14,6 +14,7 @@ from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("sigma", [1, 2, 7, 20, 1 << 30, LARGEST_SIGMA])
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
     fast = discrete_gaussian(sigma, 700, SeededRandom(sigma))

@@ -21,6 +21,7 @@ OWN_VALUES = frozenset({Excess.OWN_VALUES})
 WITHIN_THE_RULE = [(2, 0, 0), (3, 0, 0), (3, 1, 0), (3, 1, 1), (4, 1, 1), (4, 2, 2), (5, 2, 2), (5, 3, 3), (5, 3, 2)]
 
 
+@pytest.mark.variants(8)
 @pytest.mark.parametrize("coordinator", [False, True])
 @pytest.mark.parametrize("outsider", [False, True])
 @pytest.mark.parametrize("sizes", WITHIN_THE_RULE)
@@ -39,6 +40,7 @@ def test_without_the_learner_a_coalition_learns_nothing(sizes, roles):
     assert (found.excess, found.fewest) == (frozenset(), 0)
 
 
+@pytest.mark.variants(5)
 @pytest.mark.parametrize("outsider", [False, True])
 @pytest.mark.parametrize("sizes", WITHIN_THE_RULE)
 def test_without_a_member_a_coordinator_changes_no_total_and_with_one_it_adds_numbers(sizes, outsider):

@@ -62,6 +62,7 @@ def test_no_combination_depends_on_what_a_category_leaves_open():
     assert np.allclose(x @ known_null(SCHEMA).T, 0.0, atol=1e-9)
 
 
+@pytest.mark.more
 def test_a_release_of_moments_gives_both_intervals(reported):
     found = made(reported, reported.model, reported.releases)
     assert (found.has_noise, found.has_both, found.without) == (True, True, "")
@@ -101,6 +102,7 @@ def test_a_coefficient_that_the_answers_leave_open_is_not_measurable(reported, t
     assert (stated["both"], stated["measurable"]) == (None, False)
 
 
+@pytest.mark.more
 def test_the_same_seed_gives_the_same_intervals(reported):
     assert made(reported, reported.model, reported.releases) == made(reported, reported.model, reported.releases)
 

@@ -15,6 +15,7 @@ def report(subject, *more) -> list[str]:
     return ["learner", "report", *map(str, (subject, *more))]
 
 
+@pytest.mark.more
 def test_it_writes_a_page_and_a_registry_entry(reported, tmp_path, capsys):
     page, registry = tmp_path / "report.html", tmp_path / "entry.yaml"
     own = tmp_path / "own.csv"

@@ -21,6 +21,7 @@ def drawn(reported, *, several: bool):
     return {curve.id: curve for curve in curves(releases, statement)}, statement
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("several", [False, True])
 def test_the_mark_is_on_the_curve(reported, several):
     found, statement = drawn(reported, several=several)
@@ -43,6 +44,7 @@ def test_more_answers_and_more_colluders_cost_more(reported, several):
     assert not found["colluders"].has_alone
 
 
+@pytest.mark.more
 def test_a_bound_for_one_column_has_a_curve_and_does_not_depend_on_colluders(reported):
     release = reported.asked(RadosRequest(SCHEMA, 20, design="dp-feat", sensitive="smoker"))
     (curve,) = curves([release], release.statement)

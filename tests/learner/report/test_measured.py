@@ -84,6 +84,7 @@ def test_what_the_schema_changed_in_own_rows_is_counted(reported, own):
     assert found.to_dict()["changes"] == [change.to_dict()]
 
 
+@pytest.mark.more
 def test_a_file_is_read_with_what_asking_cost(reported, printed, tmp_path):
     found = read_evaluation(written(tmp_path, printed), reported.loaded())
     assert not found.own

@@ -120,6 +120,7 @@ def test_every_figure_is_there(report):
     assert "The signatures were not verified for this report" in found
 
 
+@pytest.mark.more
 def test_what_the_evaluation_does_not_measure_is_named_so(report):
     (measured,) = report.measured
     figures = measured.figures
@@ -184,6 +185,7 @@ def test_without_a_bound_no_chance_is_claimed(report):
     assert "at most" not in found.split("Who took part, and what was asked")[0]
 
 
+@pytest.mark.more
 def test_a_bound_for_less_than_a_row_is_no_chance_of_a_row(report):
     less = replace(report.statement, unit="one record's value of 'age'", scope="marginal")
     found = words(replace(report, statement=less, chances=()))

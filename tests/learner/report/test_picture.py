@@ -27,6 +27,7 @@ def page_of(made, **chosen) -> str:
     return render(made, "model.json", shapes, drawn, "1.0")
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("covariance", [True, False])
 def test_the_page_loads_nothing_and_can_be_followed(mapped, covariance):
@@ -41,6 +42,7 @@ def test_the_page_loads_nothing_and_can_be_followed(mapped, covariance):
         assert sentence in page.words
 
 
+@pytest.mark.more
 @given(made=models())
 def test_any_model_is_drawn(made):
     shapes = shapes_of(made)
@@ -105,6 +107,7 @@ def test_the_picture_of_a_curve_is_at_its_values():
     assert places[-1][0] == plot.frame.right
 
 
+@pytest.mark.more
 def test_large_heat_maps_and_many_pairs_are_left_out():
     made = model()
     shapes = shapes_of(made)
@@ -207,6 +210,7 @@ def test_a_model_that_was_changed_is_refused(file, tmp_path, capsys):
     assert "was changed" in capsys.readouterr().err
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mapped", [True, False])
 def test_what_is_not_measurable_is_said_and_has_no_band(mapped, tmp_path):
     known = model(mapped=mapped, covariance=True)

@@ -24,6 +24,7 @@ def test_what_would_be_accepted_is_refused_with_the_reason(ada, asks):
     assert ada.lifecycle.held() == set()
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("case", [case for case in REFUSALS if "seed" not in case])
 def test_who_is_refused_in_any_case_does_not_learn_it(ada, case):
     make, code = REFUSALS[case]

@@ -40,6 +40,7 @@ def test_it_is_answered_with_the_rows_and_nothing_is_kept(ada):
     assert ada.history.count_waiting(time.time()) == 0
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("case", [case for case in REFUSALS if "seed" not in case])
 def test_it_is_refused_as_the_query_is(ada, case):
     make, code = REFUSALS[case]

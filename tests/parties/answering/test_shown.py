@@ -134,6 +134,7 @@ def test_a_learner_that_has_joined_is_answered_after_one_fetch(ada, looking):
     assert (looking.offered, looking.fetched) == ([query], 1)
 
 
+@pytest.mark.more
 def test_strangers_cost_fetches_at_a_pace_that_falls_and_a_newcomer_is_looked_at_again(ada, looking):
     for _ in range(600):
         looking.shown.follow_roster()

@@ -132,6 +132,7 @@ def test_data_that_are_loaded_again_are_for_later_queries(ada, monkeypatch):
     assert digests == ["", "second"]
 
 
+@pytest.mark.more
 def test_former_rows_are_held_no_longer_than_an_attempt_needs_them(ada):
     hold(ada, records=make_records(seed=5))
     computed, over = accepted(ada), accepted(ada)

@@ -1095,6 +1095,7 @@ def test_a_coordinator_that_withholds_what_would_show_it_withholds_a_witness(ada
         party.asked_and_answered("cy")
 
 
+@pytest.mark.more
 def test_a_member_that_shows_ever_other_names_costs_a_bounded_number_of_questions_and_its_own_answer(ada, board):
     restarted = Restarted(ada, board)
     restarted.confirmed()

@@ -169,6 +169,7 @@ def forge(directory, content, owner, how):
 WAYS = ["another's name", "writable", "link", "second name", "pipe", "a list", "junk", "padded", *CHANGES]
 
 
+@pytest.mark.variants(4)
 @as_root
 @pytest.mark.parametrize("how", WAYS)
 def test_a_file_that_is_no_persons_own_decision_does_not_count(asking, how):

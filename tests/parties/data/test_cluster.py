@@ -109,6 +109,7 @@ def test_the_sums_are_the_same_after_any_loss(nodes, sums, records, monkeypatch,
     assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
 
 
+@pytest.mark.more
 @needs_ray
 def test_a_worker_of_the_cluster_has_one_blas_thread(sums, records, monkeypatch, caplog):
     _, sent = on_workers(monkeypatch, with_one_blas_thread)

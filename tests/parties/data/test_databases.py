@@ -91,6 +91,7 @@ def test_a_cell_of_sqlite_has_its_own_type(tmp_path):
     assert found[20_000:] == ["2", "2", "0.1", "1e+300", "0", "0.30000000000000004", str(2**60), "none", " 2 "]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_without_an_id_is_left_out_and_stops_no_party(tmp_path, kind):
     ordered = "SELECT * FROM patients ORDER BY age"
@@ -110,6 +111,7 @@ def test_a_row_without_an_id_is_left_out_and_stops_no_party(tmp_path, kind):
     assert found.numbers.by_id[[0, 3]].tolist() == alone.numbers.by_id.tolist()
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("rows", "query", "says", "place"),

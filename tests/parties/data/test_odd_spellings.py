@@ -113,6 +113,7 @@ def columns_of(rows):
     return dict(zip(("age", "stage", "smoker", "bleibt"), map(list, zip(*rows, strict=True)), strict=True))
 
 
+@pytest.mark.variants(6)
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("spelled", [decomposed, blank, lambda row: blank(decomposed(row))])
 def test_a_text_in_another_form_is_the_same_text(tmp_path, kind, spelled):

@@ -47,6 +47,7 @@ def test_a_server_gives_the_records_and_ids_of_a_file(tmp_path, source):
     assert check(CLINIC, source(), id_column="id").rows == 4
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize(
     ("value", "number", "text"),
     [
@@ -96,6 +97,7 @@ def test_the_transaction_is_read_only_and_repeatable(source):
     assert batch.to_pylist() == [dict(zip(settings, ("repeatable read", "on", "off"), strict=True))]
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("query", "says"),
     [
@@ -119,6 +121,7 @@ def test_only_the_wanted_columns_leave_the_database(server, source):
         list(open_table(source(query)).batches(["broken"]))
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize(
     ("query", "says"),
     [

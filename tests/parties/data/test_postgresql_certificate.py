@@ -74,6 +74,7 @@ def rows(server, **options) -> int:
     return check(CLINIC, DatabaseSource.of(f"postgresql://postgres@{NAME}:{server.port}/postgres?{given}", QUERY)).rows
 
 
+@pytest.mark.more
 def test_a_server_shows_a_certificate_of_the_authority_for_its_name(postgresql, served, tmp_path):
     authority, show = served
     show(NAME)

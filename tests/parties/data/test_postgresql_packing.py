@@ -50,6 +50,7 @@ def same(found, expected):
     assert mine[~np.isnan(mine)].view(bits).tolist() == theirs[~np.isnan(theirs)].view(bits).tolist()
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("shift", range(9))
 def test_every_bit_arrives(postgresql, shift):
     """Each hard value in each place of a group, beside others, and the columns in their order."""
@@ -66,6 +67,7 @@ def test_every_bit_arrives(postgresql, shift):
             )
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("count", range(1, 10))
 def test_any_number_of_columns_arrives(postgresql, count):
     expressions = [f"CASE WHEN i % {place + 2} > 0 THEN i / {place + 1}::float8 END" for place in range(count)]
@@ -78,6 +80,7 @@ def test_any_number_of_columns_arrives(postgresql, count):
     ]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("nan", NANS)
 def test_a_nan_is_refused_and_not_taken_for_a_missing_cell(postgresql, nan):
     query = f"SELECT 0.1::float8 AS dose, {nan} AS age, 1 AS ill"

@@ -52,6 +52,7 @@ def own_server():
             server.end()
 
 
+@pytest.mark.more
 @needs_postgresql
 def test_a_database_that_is_down_or_starts_up(start, ada, own_server, monkeypatch):
     def asks(user, database="postgres"):

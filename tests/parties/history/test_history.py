@@ -144,6 +144,7 @@ def test_a_learner_that_asks_without_end_does_not_push_out_the_queries_of_others
     assert with_text == [quiet, *loud[6:]]
 
 
+@pytest.mark.more
 def test_the_bounds_hold_for_what_a_learner_may_really_send(history, opened):
     """The longest queries, as many as a learner likes: the file stays below what the threat model says."""
     assert limits.MOST_OF_LEARNER_WITHOUT_CHARGE <= limits.MOST_WITHOUT_CHARGE

@@ -118,6 +118,7 @@ def one_bit_flipped(path: Path) -> Path:
     return path
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("harm", [unharmed, removed, copied_without, cut_in_half, one_bit_flipped])
 def test_every_charge_survives_a_kill_and_the_loss_of_other_files(killed, harm):
     path = harm(killed)

@@ -52,6 +52,7 @@ def verdict(events, charge) -> str:
     return ""
 
 
+@pytest.mark.more
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(charges, epochs, st.booleans(), times), max_size=12), charges)
 def test_every_figure_and_decision_is_that_of_all_events(ledger, events, more):

@@ -243,6 +243,7 @@ def test_a_charge_is_held_to_the_day_it_is_charged_on(make):
     made.pay(second, now=6.1 * DAY_S)
 
 
+@pytest.mark.more
 def test_many_releases_with_gaussian_noise_cost_less_than_their_sum(make):
     made = make(lifetime=PrivacyLimit(Fraction(3), Fraction(1, 10**5)))
     one = Loss.of_concentrated(Concentrated(Fraction(1, 1000)), Fraction(1, 10**6))

@@ -127,6 +127,7 @@ def test_a_damaged_database_is_named_and_nothing_is_written(world, tmp_path, cap
     assert not page.exists()
 
 
+@pytest.mark.more
 def test_without_the_extra_it_says_how_to_install_it(party, tmp_path):
     page = tmp_path / "report.html"
     program = (

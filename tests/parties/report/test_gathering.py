@@ -134,6 +134,7 @@ def test_a_period_has_a_length():
         Period(5.0, 5.0)
 
 
+@pytest.mark.more
 def test_as_many_more_queries_fit_as_it_says(world, tmp_path):
     ada = ada_at(world, tmp_path, limits={"epsilon": "0.35", "delta": "1e-5", "unbounded_queries": 0})
     answer(ada, statistic(world))

@@ -119,6 +119,7 @@ SAID = {
 }  # fmt: skip
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("message", SAID)
 def test_what_left_has_all_that_a_party_says_of_itself(full, message):
     fields = set(getattr(cohort_pb2, message).DESCRIPTOR.fields_by_name) - {"query_id", "attempt", "party"}

@@ -207,6 +207,7 @@ rado provision request east --federation wards --role party --name east
 """
 
 
+@pytest.mark.more
 def test_nothing_that_commands_make_is_writable_for_others_whatever_the_umask(tmp_path):
     rows = "".join(f"{20 + row % 50}.5,{'yes' if row % 3 else 'no'}\n" for row in range(200))
     (tmp_path / "data.csv").write_text(f"age,ill\n{rows}")

@@ -326,6 +326,7 @@ restore(Path(sys.argv[1]), Path(sys.argv[2]), Expected())
 """
 
 
+@pytest.mark.more
 def test_a_restore_that_is_killed_leaves_no_directory(good, tmp_path):
     archive, back = tmp_path / "good", tmp_path / "back"
     archive.write_bytes(good)

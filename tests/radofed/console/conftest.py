@@ -14,10 +14,21 @@ OPTIONS = ["--disable-background-networking", "--disable-component-update", "--d
            "--disable-gpu"]  # fmt: skip
 
 
+# What `make test` looks at in a browser, in a wide window. The others are in `make test-more`, at both widths.
+IN_A_BROWSER_AT_EACH_CHANGE = {"test_a_decision_takes_three_clicks", "test_it_shows_any_role_and_ends_on_a_signal"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()) and item.originalname not in IN_A_BROWSER_AT_EACH_CHANGE:
+            item.add_marker(pytest.mark.more)
+
+
 @pytest.fixture(scope="module")
 def browser(request):
     """For one file: while Playwright runs, no other event loop can run in this thread."""
-    if "not slow" in request.config.option.markexpr and request.path.name != "test_looking.py":
+    if "not more" in request.config.option.markexpr and request.path.name != "test_looking.py":
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(looking, "LOOKED_AT", {looking.WIDE})
             yield from _browser()

@@ -8,7 +8,7 @@ from tests.waiting import HANG_S
 
 MOST_BYTES = 300_000
 NARROW, WIDE = 400, 1200
-# What axe looks at: the fixture `browser` takes the narrow width out in `make test`.
+# What axe looks at: the fixture `browser` takes the narrow width out in `make test`, and not in `make test-more`.
 LOOKED_AT = {NARROW, WIDE}
 # What axe finds by its rules, with the elements.
 VIOLATIONS = """rules => axe.run({resultTypes: ["violations"], rules}).then(found => found.violations.map(

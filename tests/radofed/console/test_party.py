@@ -265,6 +265,7 @@ def test_a_query_that_ended_is_not_decided_on(desk, decide):
     assert "Approve" not in text
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

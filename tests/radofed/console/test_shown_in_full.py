@@ -119,6 +119,7 @@ def words(printed: str) -> str:
     return " ".join(printed.split())
 
 
+@pytest.mark.more
 def test_a_terminal_says_purpose_and_what_all_attempts_may_cost(desk, capsys):
     """Before a person decides, beside the approval, and afterwards."""
     purpose, name = '<b>Study</b> "17"', "moments for a purpose"

@@ -54,6 +54,7 @@ def test_the_noise_is_the_papers_and_accounting_confirms_its_theorem(rows, epsil
     assert plan.counted_epsilon >= sampled_epsilon(2 * rows * 2 / plan.sigma * 0.999, rows, plan.steps, DELTA)
 
 
+@pytest.mark.more
 def test_counted_noise_is_the_least_that_accounting_allows():
     plan = replace(PLAN, noise="counted", epsilon=Fraction(20))
     for epsilon in (Fraction(1, 2), Fraction(20)):

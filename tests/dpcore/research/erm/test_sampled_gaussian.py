@@ -25,6 +25,7 @@ def divergence(first, second, order):
     return math.log(moment) / (order - 1)
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("order", [1.3, 2.0, 6.0])
 @pytest.mark.parametrize("mu", [0.2, 1.0])
 @pytest.mark.parametrize("n", [2, 5])

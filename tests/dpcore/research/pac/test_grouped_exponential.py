@@ -27,6 +27,7 @@ def draws(sizes, scores, epsilon, seed, count=DRAWS):
     return [choose(held, score, epsilon, random) for _ in range(count)]
 
 
+@pytest.mark.more
 def test_groups_have_their_distribution():
     sizes, scores = [3, 1, 5, 1000, 2], [10, 12, 9, 0, 10]
     drawn = draws(sizes, scores, Fraction(1), 1)
