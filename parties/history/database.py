@@ -69,7 +69,7 @@ CREATE TABLE pauses (
 ) STRICT;
 """
 
-# Apart, and made where it is missing: files of versions up to 0.2.1 lack it, and those versions do not look at it.
+# Apart, and made where it is missing: a history of 0.2.1 lacks it.
 _PURPOSES = """
 CREATE TABLE IF NOT EXISTS purposes (
     query_id BLOB PRIMARY KEY,       -- of a query that has one, as long as its words are kept
