@@ -215,7 +215,7 @@ def plan_query(
         upload_within_s=request.upload_within_s,
         max_attempts=request.attempts,
         binding=Binding.seal(opening, asked, nonce),
-        features=(Feature.BASE, Feature.QUESTION) if question else (Feature.BASE,),
+        features=(Feature.BASE.value, Feature.QUESTION.value) if question else (Feature.BASE.value,),
         quorum_wait_s=request.quorum_wait_s or 0,
         held_back=request.held_back,
         feature_map=request.feature_map,

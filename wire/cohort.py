@@ -32,7 +32,7 @@ class Acceptance:
     party: str
     rows: int
     mask_key: bytes
-    roster_version: int = 0
+    roster_version: int
     ledger_head: LedgerHead | None = None
 
     def __post_init__(self) -> None:

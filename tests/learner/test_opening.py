@@ -17,7 +17,6 @@ from tests.learner.totals import REQUEST, World, encrypt, random_values, to_chun
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.features import USUAL_FEATURES
 from wire.query import open_query
 
 ROWS = {"ada": 100, "bo": 200, "cy": 300}
@@ -271,7 +270,7 @@ def test_full_strength(world):
 
 
 def test_a_total_with_another_tag_is_not_opened(world, small_chunks):
-    plan = world.plan(features=USUAL_FEATURES)
+    plan = world.plan()
     opened = open_query(world.learner_key.sign(Kind.QUERY, plan.query.to_bytes()), world.roster, now_unix_s=time.time())
     total = world.total(opened, ROWS)
     contributions = [(random_values(opened, seed), m) for seed, m in enumerate(ROWS.values())]

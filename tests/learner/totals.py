@@ -18,7 +18,7 @@ from learner.requests import RadosRequest, Request
 from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope, Kind, SigningKey, sha256
-from wire.features import OWN_FEATURES, Feature, Features
+from wire.features import OWN_FEATURES, Features
 from wire.query import OpenedQuery, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
@@ -70,9 +70,9 @@ class World:
         return self.roster.sign(self.federation_key)
 
     def features(self, party: str, features=OWN_FEATURES) -> Envelope:
-        return Features(FEDERATION, party, tuple(features), "0.2.0", 1_700_000_000).sign(self.party_keys[party])
+        return Features(FEDERATION, party, tuple(features), "0.3.0", 1_700_000_000).sign(self.party_keys[party])
 
-    def plan(self, request: Request = REQUEST, features=(), *, asked=None, stated_rows=None) -> Plan:
+    def plan(self, request: Request = REQUEST, *, asked=None, stated_rows=None) -> Plan:
         """asked: names; None for all parties of the roster."""
         certificate = self.key.certify("learner", self.learner_key)
         return plan_query(
@@ -81,7 +81,6 @@ class World:
             asked=[party for party in self.roster.parties if asked is None or party.name in asked],
             learner="learner",
             certificate=certificate,
-            features=features,
             stated_rows=stated_rows,
         )
 
@@ -93,8 +92,7 @@ class World:
         mask_key = self.mask_keys[opened.query_id, attempt, party] = X25519PrivateKey.generate()
         public = mask_key.public_key().public_bytes_raw()
         version = self.stated_version or self.roster.version
-        stated = version if Feature.FRESH_ROSTERS in opened.query.features else 0
-        said = Acceptance(opened.query_id, attempt, party, rows, public, stated)
+        said = Acceptance(opened.query_id, attempt, party, rows, public, version)
         return sign(said, key or self.party_keys[party])
 
     def receipt(self, opened: OpenedQuery, cohort: Cohort, party: str, key=None, **changes):
@@ -116,11 +114,9 @@ class World:
         receipts = tuple(self.receipt(opened, cohort, name) for name in rows)
         return Total(cohort, receipts, opened.chunks, opened.ciphertexts)
 
-    def tag(self, opened: OpenedQuery, cohort: Cohort, values) -> int | None:
-        """The tag of an honest total over these values, None without a binding."""
+    def tag(self, opened: OpenedQuery, cohort: Cohort, values) -> int:
+        """The tag of an honest total over these values."""
         binding = opened.query.binding
-        if binding is None:
-            return None
         members = [Acceptance.from_bytes(envelope.payload).party for envelope in cohort.acceptances]
         seed = binding.unseal(members[0], self.party_keys[members[0]], opened.query.nonce)
         alpha = coefficient(seed, query_id=opened.query_id, attempt=cohort.attempt)
@@ -137,8 +133,8 @@ def obfuscator(opened: OpenedQuery) -> Obfuscator:
     return Obfuscator(opened.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
 
 
-def encrypt(opened: OpenedQuery, contributions, tag: int | None = None) -> list[int]:
-    """The products of the ciphertexts of (values, rows) pairs, and the ciphertext of the tag if there is one."""
+def encrypt(opened: OpenedQuery, contributions, tag: int) -> list[int]:
+    """The products of the ciphertexts of (values, rows) pairs, and the ciphertext of the tag."""
     source = obfuscator(opened)
     key, query = opened.public_key, opened.query
     products = None
@@ -149,9 +145,7 @@ def encrypt(opened: OpenedQuery, contributions, tag: int | None = None) -> list[
             products = list(ciphertexts)
         else:
             key.add_many(products, ciphertexts)
-    if tag is not None:
-        products += key.encrypt_many([mpz(tag)], source)
-    return products
+    return products + key.encrypt_many([mpz(tag)], source)
 
 
 def to_chunks(opened: OpenedQuery, ciphertexts) -> list[bytes]:
