@@ -16,6 +16,7 @@ from learner.keys import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
 from tests.schemas import STAYS as SCHEMA
+from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope, Kind, SigningKey, sha256
 from wire.features import OWN_FEATURES, Features
@@ -45,6 +46,8 @@ class World:
     # The roster version that acceptances state; None for the roster's own.
     stated_version: int | None = None
     mask_keys: dict[tuple[bytes, int, str], X25519PrivateKey] = field(default_factory=dict)
+    # Of every query that was planned, by its id.
+    openings: dict[bytes, OpeningSecret] = field(default_factory=dict)
 
     def __post_init__(self):
         for name in self.rows:
@@ -75,7 +78,7 @@ class World:
     def plan(self, request: Request = REQUEST, *, asked=None, stated_rows=None) -> Plan:
         """asked: names; None for all parties of the roster."""
         certificate = self.key.certify("learner", self.learner_key)
-        return plan_query(
+        plan = plan_query(
             request,
             roster=self.roster,
             asked=[party for party in self.roster.parties if asked is None or party.name in asked],
@@ -83,6 +86,8 @@ class World:
             certificate=certificate,
             stated_rows=stated_rows,
         )
+        self.openings[plan.query_id] = plan.opening
+        return plan
 
     def ask(self, request: Request = REQUEST) -> OpenedQuery:
         envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())
@@ -133,7 +138,7 @@ def obfuscator(opened: OpenedQuery) -> Obfuscator:
     return Obfuscator(opened.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
 
 
-def encrypt(opened: OpenedQuery, contributions, tag: int) -> list[int]:
+def encrypt(opened: OpenedQuery, contributions, tag: int = 0) -> list[int]:
     """The products of the ciphertexts of (values, rows) pairs, and the ciphertext of the tag."""
     source = obfuscator(opened)
     key, query = opened.public_key, opened.query

@@ -76,12 +76,12 @@ def test_an_opening_secret_of_another_length_is_refused():
 
 @pytest.mark.parametrize("key", [KEY + b"k", LOW_ORDER], ids=["length", "order"])
 def test_an_opening_key_of_wrong_length_or_low_order_is_refused(key):
-    refused(lambda: Binding(key, (("ada", KEY),)), Code.QUERY_INVALID)
+    refused(lambda: Binding(key, (("ada", KEY),), KEY), Code.QUERY_INVALID)
 
 
 @pytest.mark.parametrize("seeds", [(("ada", KEY[:-1]),), (("bo", KEY), ("ada", KEY)), (("ada", KEY), ("ada", KEY))])
 def test_sealed_seeds_of_another_length_or_order_are_refused(seeds):
-    refused(lambda: Binding(KEY, seeds), Code.QUERY_INVALID)
+    refused(lambda: Binding(KEY, seeds, KEY), Code.QUERY_INVALID)
 
 
 def test_a_party_without_a_seed_learns_so(world, bound):
