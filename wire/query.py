@@ -218,9 +218,8 @@ class Query:
         """Raises WireError if the payload is not a query that this version understands completely."""
         message = _parsed(payload)
         if not message.binding.commitment:
-            raise WireError(
-                Code.QUERY_INVALID, "A version before 0.2.1 made it, without a committed seed: use that version."
-            )
+            sentence = "A version before 0.2.1 made it: read it with that version, and begin a new state directory."
+            raise WireError(Code.QUERY_INVALID, sentence)
         try:
             schema = Schema.from_canonical(message.schema)
             encoding = Encoding(message.encoding.fraction_bits, message.encoding.value_bits, message.encoding.slot_bits)

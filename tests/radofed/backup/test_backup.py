@@ -1,5 +1,6 @@
 """`rado backup` and `rado restore` for every role: what is saved, what comes back, and what is said."""
 
+import gzip
 import json
 import os
 import shutil
@@ -356,11 +357,9 @@ def test_either_a_node_or_an_operator(federation, capsys, tmp_path):
     assert "give either" in rado(capsys, "backup", "create", tmp_path / "b", code=4)["message"]
 
 
-def test_a_recorded_backup_is_restored(capsys, tmp_path):
-    """A backup of this version's first format, by a node of 0.2."""
-    import gzip
-
-    (tmp_path / "b").write_bytes(gzip.decompress((RECORDED / "ada.backup.gz").read_bytes()))
+@pytest.mark.parametrize("file", ["0.3.0/ada.backup.gz", "older/ada-0.2.backup.gz"])
+def test_a_recorded_backup_is_restored(capsys, tmp_path, file):
+    (tmp_path / "b").write_bytes(gzip.decompress((RECORDED.parent / file).read_bytes()))
     found = rado(capsys, "restore", tmp_path / "b", tmp_path / "back", "--name", "ada", "--role", "party")
     assert found["has_keys"] is False
     assert {"state/ledger.sqlite", "state/history.sqlite", "state/roster.signed"} <= set(content_of(tmp_path / "back"))
