@@ -167,14 +167,14 @@ def test_a_coordinators_backup_has_queries_and_totals_and_no_upload(federation, 
     assert f"state/spool/{'ab' * 32}/total/0-of-a-total" in back
     assert not any("upload" in name for name in back)
     with closing(sqlite3.connect(tmp_path / "back/state/coordinator.sqlite")) as file:
-        assert file.execute("SELECT count(*) FROM queries").fetchone() == (6,)
+        assert file.execute("SELECT count(*) FROM queries").fetchone() == (5,)
 
 
 def test_a_learners_backup_has_queries_and_releases(federation, capsys, tmp_path):
     directory = federation / "members/lab"
     (directory / "state/.roster.signed.0123").write_bytes(b"unfinished")
     (directory / "releases/elsewhere").symlink_to(tmp_path)
-    old = directory / "releases/4316e6ca335ce178/release.json"
+    old = min((directory / "releases").iterdir()) / "release.json"
     os.utime(old, (1_000_000_000, 1_000_000_000))
     made = create(capsys, tmp_path / "b", config_of(federation, "lab"), "--with-keys")
     assert made["has_keys"]
