@@ -149,15 +149,10 @@ class Core:
         return frozenset(party for party in live.round.receipts if count(party) < live.chunks)
 
     def _restore_quotas(self) -> None:
-        """Count what was asked within a day, also what a version stored that did not count it."""
-        since = self.wall_clock() - DAY_S
-        recent = [live for live in self.queries if live.submitted_at_unix_s > since]
-        uncounted = [
-            Asked(live.query_id, live.learner, live.submitted_at_unix_s, live.most_upload_bytes) for live in recent
-        ]
-        self._store.remember_asked(uncounted, before_unix_s=since)
+        """Count what was asked within a day."""
         for asked in self._store.asked():
-            self._quotas.add(asked)
+            if asked.at_unix_s > self.wall_clock() - DAY_S:
+                self._quotas.add(asked)
 
     def _restore(self, stored: StoredQuery) -> LiveQuery:
         try:

@@ -27,9 +27,9 @@ from wire.cohort import (
 )
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
-from wire.features import Feature
+from wire.features import check_known
 from wire.ledger_head import MAX_SEALED_BYTES
-from wire.query import Cancel, OpenedQuery, Retry, check_features_known, open_query, open_retry
+from wire.query import Cancel, OpenedQuery, Retry, open_query, open_retry
 from wire.roster import Member, Roster, open_from
 from wire.status import Phase
 from wire.upload import Chunk, upload_digest
@@ -76,7 +76,7 @@ class Intake:
 
         def open_it() -> OpenedQuery:
             opened = open_query(envelope, roster, now_unix_s=self._core.wall_clock())
-            check_features_known(opened.query)
+            check_known(opened.query.features)
             check_size(opened)
             return opened
 
@@ -94,7 +94,6 @@ class Intake:
             query.prepare_within_s,
             query.upload_within_s,
             query.max_attempts,
-            Feature.SIGNED_RETRIES in query.features,
             query.quorum_wait_s or None,
             query.is_question,
         )
@@ -126,7 +125,7 @@ class Intake:
         """Process a party's acceptance. Raises WireError."""
         roster = self._valid_roster()
         said = self._open(Acceptance, envelope, caller)
-        check_roster_version(said, self._core.find(said.query_id).opened.query.features, roster.version)
+        check_roster_version(said, roster.version)
         await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), rows=said.rows), envelope)
 
     async def refusal(self, envelope: Envelope, caller: Member) -> None:
@@ -137,9 +136,6 @@ class Intake:
     async def pending(self, envelope: Envelope, caller: Member) -> None:
         """Process a party's statement that a person has to decide. Raises WireError."""
         said = self._open(Pending, envelope, caller)
-        if Feature.DECISIONS not in self._core.find(said.query_id).opened.query.features:
-            # Its learner may not know the state that this puts the party in.
-            raise WireError(Code.FEATURE_MISSING, f"The query does not have {Feature.DECISIONS}.")
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         await self._core.move(said.query_id, BecamePending(said.attempt, said.party), statement=statement)
 

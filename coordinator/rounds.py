@@ -14,9 +14,6 @@ refusing; afterwards the attempt ends as if its time had passed.
 A query may limit how long its first two phases wait for further parties once there are enough for a cohort. A party
 that is left out by this was not late.
 
-A query without the feature of signed retries (version 0.1) goes from UPLOADING to the next attempt by itself. Parties
-of this version refuse such an attempt.
-
 Any phase before COMPLETE may end in FAILED: too few parties, cancelled, expired. Every phase that is not terminal has a
 deadline, at latest the query's expiry. This module reads no clock, file or network: `now`, deadlines and `expires_at`
 are seconds on one monotonic clock of the caller.
@@ -58,9 +55,9 @@ _OPEN_COHORT = (Phase.ANSWERING, Phase.PREPARING)
 class Rules:
     """Rules of the signed query and the roster for all attempts. Durations are in seconds.
 
-    parties: those that the query asks, in the roster's order. signed_retries: whether another attempt needs the
-    learner's decision. quorum_wait_s: how long to wait for further parties once there are enough for a cohort;
-    None: for the whole phase. only_asks: whether it is a question, which ends with the parties' answers.
+    parties: those that the query asks, in the roster's order. quorum_wait_s: how long to wait for further parties once
+    there are enough for a cohort; None: for the whole phase. only_asks: whether it is a question, which ends with the
+    parties' answers.
 
     Raises WireError(QUERY_INVALID) if the query asks fewer parties than a cohort needs.
     """
@@ -73,7 +70,6 @@ class Rules:
     prepare_within_s: float
     upload_within_s: float
     max_attempts: int
-    signed_retries: bool = False
     quorum_wait_s: float | None = None
     only_asks: bool = False
 
@@ -187,8 +183,7 @@ class Round:
     def from_dict(cls, data: Mapping[str, Any], *, now: float, expires_at: float) -> "Round":
         """The inverse of to_dict, on the clock of `now`. Raises ValueError, KeyError or TypeError on damage."""
         rules = Rules(**{**data["rules"], "parties": tuple(data["rules"]["parties"])})
-        # The last three are absent in what an earlier version stored.
-        quorum_remaining_s = data.get("quorum_remaining_s")
+        quorum_remaining_s = data["quorum_remaining_s"]
         return cls(
             rules=rules,
             expires_at=expires_at,
@@ -201,9 +196,9 @@ class Round:
             receipts=dict(data["receipts"]),
             code=data["code"],
             detail=data["detail"],
-            pending=frozenset(data.get("pending", ())),
+            pending=frozenset(data["pending"]),
             quorum_deadline=None if quorum_remaining_s is None else now + quorum_remaining_s,
-            answering_ended_early=data.get("answering_ended_early", False),
+            answering_ended_early=data["answering_ended_early"],
         )
 
 
@@ -300,7 +295,7 @@ def _gave_up(round_: Round, event: Answered, now: float) -> Outcome:
         raise WireError(Code.COHORT_EXCLUDED)
     if event.party in round_.receipts:
         raise WireError(Code.ANSWER_CONFLICT, "The party has uploaded everything.")
-    return _end_attempt(round_, now, gave_up={event.party: event.answer.code})
+    return _end_attempt(round_, gave_up={event.party: event.answer.code})
 
 
 def _became_pending(round_: Round, event: BecamePending) -> Round:
@@ -386,7 +381,7 @@ def _expelled(round_: Round, parties: frozenset[str], now: float) -> Outcome:
             remaining = replace(round_, answers={**answers, **dict.fromkeys(left, refusal)}, ready=round_.ready - left)
             return _settle(remaining, now)
         case Phase.UPLOADING if parties & set(round_.cohort):
-            return _end_attempt(round_, now)
+            return _end_attempt(round_)
         case _:
             return round_, ()
 
@@ -412,7 +407,7 @@ def _ticked(round_: Round, now: float) -> Outcome:
         case Phase.PREPARING:
             return _end_preparing(round_, now)
         case _:  # ADDING has no deadline except the query's expiry
-            return _end_attempt(round_, now)
+            return _end_attempt(round_)
 
 
 def _settle(round_: Round, now: float) -> Outcome:
@@ -494,7 +489,7 @@ def _end_preparing(round_: Round, now: float) -> Outcome:
     return uploading, (FixCohort(round_.attempt, cohort),)
 
 
-def _end_attempt(round_: Round, now: float, gave_up: Mapping[str, str] | None = None) -> Outcome:
+def _end_attempt(round_: Round, gave_up: Mapping[str, str] | None = None) -> Outcome:
     """gave_up: code of the refusal by which a member of the cohort ended it. Without one its time has passed."""
     missing = [party for party in round_.cohort if party not in round_.receipts]
     words = "these did not finish" if gave_up is None else "this member of the cohort gave up"
@@ -502,11 +497,8 @@ def _end_attempt(round_: Round, now: float, gave_up: Mapping[str, str] | None = 
     detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} {words}: {_list(names)}."
     if round_.attempt == round_.rules.max_attempts:
         return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
-    if round_.rules.signed_retries:
-        lost = replace(round_, phase=Phase.LOST, deadline=round_.expires_at, detail=detail)
-        return lost, (DropUploads(round_.attempt),)
-    following = begin(round_.rules, now=now, expires_at=round_.expires_at)
-    return replace(following, attempt=round_.attempt + 1), (DropUploads(round_.attempt),)
+    lost = replace(round_, phase=Phase.LOST, deadline=round_.expires_at, detail=detail)
+    return lost, (DropUploads(round_.attempt),)
 
 
 def _choose(round_: Round, candidates: Iterable[str]) -> tuple[str, ...]:

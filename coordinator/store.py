@@ -6,7 +6,6 @@ counter that only grows; parties and learners use them as cursors.
 
 import contextlib
 import json
-import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from radobase.files.databases import keep_before_update
-from radobase.files.faults import in_words
 from radobase.files.permissions import check_unwritable
 from radobase.files.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DAY_S = 86_400
 """What learners asked is kept for so long: their limits count it."""
 _STORE = FileKind(with_remedy("move the file away or restore it"))
@@ -52,21 +49,17 @@ CREATE TABLE statements (
     PRIMARY KEY (query_id, attempt, party, kind)
 ) WITHOUT ROWID;
 CREATE TABLE forgotten (query_id BLOB PRIMARY KEY, not_after_unix_s INTEGER NOT NULL) WITHOUT ROWID;
-"""
-# Added after version 1 of the format; a program that does not know them leaves them alone.
-_ADDED_TABLES = """
-CREATE TABLE IF NOT EXISTS features (
+CREATE TABLE features (
     party TEXT PRIMARY KEY, signed_at_unix_s INTEGER NOT NULL, envelope BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS heads (
+CREATE TABLE heads (
     party TEXT PRIMARY KEY, entries INTEGER NOT NULL, envelope BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS seen (member TEXT PRIMARY KEY, at_unix_s INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS asked (
+CREATE TABLE seen (member TEXT PRIMARY KEY, at_unix_s INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE asked (
     query_id BLOB PRIMARY KEY, learner TEXT NOT NULL, at_unix_s INTEGER NOT NULL, upload_bytes INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-_ADDED_NAMES = set(re.findall(r"TABLE IF NOT EXISTS (\w+)", _ADDED_TABLES))
 
 
 @dataclass(frozen=True)
@@ -146,30 +139,14 @@ class Store:
                 cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise ConfigurationError(
-                f"{path}: has version {version}, this program reads {SCHEMA_VERSION}; use the program that wrote it"
+                f"{path}: another version of radofed wrote it (format {version}, this one has {SCHEMA_VERSION}): let "
+                "it end the open queries, then move the file away; the coordinator makes a new one"
             )
         owner = self._fact("federation")
         if owner != federation:
             raise ConfigurationError(
                 f"{path}: belongs to federation {owner!r}; use one state directory for each federation"
             )
-        self._add_tables(path, is_new=version == 0)
-
-    def _add_tables(self, path: Path, *, is_new: bool) -> None:
-        """Add the tables that an earlier version did not have, after a copy of its file was kept."""
-        held = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        if held >= _ADDED_NAMES:
-            return
-        if not is_new:
-            try:
-                keep_before_update(self._connection, path, SCHEMA_VERSION)
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{path}: no copy can be kept before its update ({in_words(error)}); nothing was changed"
-                ) from error
-        with self._transaction() as cursor:
-            for statement in _ADDED_TABLES.split(";"):
-                cursor.execute(statement)
 
     def close(self) -> None:
         """Close the file. No data is lost without this call."""
@@ -288,12 +265,6 @@ class Store:
             asked = Asked(envelope.payload_hash, learner, submitted_at_unix_s, upload_bytes)
             cursor.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?)", astuple(asked))
         return Revisions(revision, revision)
-
-    def remember_asked(self, asked: Iterable[Asked], *, before_unix_s: float) -> None:
-        """Store what is not stored yet, as of an earlier version. Removes what was asked before this time."""
-        with self._transaction() as cursor:
-            cursor.execute("DELETE FROM asked WHERE at_unix_s < ?", (before_unix_s,))
-            cursor.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?)", [astuple(each) for each in asked])
 
     def asked(self) -> list[Asked]:
         """What was asked lately, oldest first."""
@@ -427,7 +398,7 @@ def read_queries(path: Path) -> list[dict[str, Any]]:
 def read_asked(path: Path) -> list[Asked]:
     """What was asked lately, oldest first. Changes nothing; a coordinator may be using the file.
 
-    Raises sqlite3.Error if the file cannot be read, also if a version before this one wrote it.
+    Raises sqlite3.Error if the file cannot be read.
     """
     with _read_only(path) as connection:
         return _read_asked(connection)
@@ -453,7 +424,7 @@ def read_roster(path: Path) -> Envelope | None:
 def read_seen(path: Path) -> dict[str, int]:
     """When each member last made a call, Unix seconds. Changes nothing; a coordinator may be using the file.
 
-    Raises sqlite3.Error if the file cannot be read, also if a version before this one wrote it.
+    Raises sqlite3.Error if the file cannot be read.
     """
     with _read_only(path) as connection:
         rows = connection.execute("SELECT member, at_unix_s FROM seen").fetchall()

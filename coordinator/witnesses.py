@@ -12,7 +12,7 @@ from coordinator.membership import check_sender
 from coordinator.store import Store
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.features import open_features
+from wire.features import Feature, open_features, too_old
 from wire.query import CLOCK_SKEW_S
 from wire.roster import Member, Roster
 from wire.witness import open_challenge, open_witness
@@ -72,7 +72,7 @@ class WitnessExchange:
         )
 
     def show(self, caller: Member) -> tuple[Envelope, ...]:
-        """The challenges that are due, which are not due again for a while: an older node does not answer them."""
+        """The challenges that are due, which are not due again for a while."""
         shown = [self._asked[party] for party in self.due(caller)]
         for asked in shown:
             asked.shown_at[caller.name] = self._clock()
@@ -90,12 +90,18 @@ class WitnessExchange:
         return self._store.newest_head(caller.name)
 
     def state_features(self, envelope: Envelope, caller: Member) -> None:
-        """Store what a party states of its node, unless a newer statement is stored. Raises WireError."""
+        """Store what a party states of its node, unless a newer statement is stored.
+
+        Raises WireError, FEATURE_MISSING if the node is too old.
+        """
         if len(envelope.payload) > FEATURES_BYTES:
             raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement of features has at most {FEATURES_BYTES} bytes.")
         statement, _ = open_features(envelope, self._roster())
         check_sender(statement.party, caller)
+        # Also of a node that is too old: the learners then see why they cannot ask it.
         self._store.remember_features(statement.party, statement.signed_at_unix_s, envelope)
+        if Feature.BASE not in statement.features:
+            raise WireError(Code.FEATURE_MISSING, too_old(f"{statement.party}'s node", statement.version))
 
     def features(self) -> tuple[Envelope, ...]:
         """What the roster's parties stated."""

@@ -179,7 +179,7 @@ class SessionSource:
 
     def _note_other_parties(self, plan: Plan) -> None:
         """Note which parties this round asks that the round before did not ask, and which it asks no more."""
-        if self._next == 0 or plan.query.binding is None:
+        if self._next == 0:
             return
         before = self._session.parties_of(bytes.fromhex(self._rounds[self._next - 1]["query_id"]))
         after = plan.query.binding.parties
@@ -317,7 +317,6 @@ def _read(path: Path) -> list[Entry]:
 
 
 def _is_entry(entry: object) -> bool:
-    # Version 0.1 wrote no "ended".
     if not isinstance(entry, dict) or set(entry) - {"ended"} != {"asked", "query_id"}:
         return False
     ended = entry.get("ended", [])

@@ -194,7 +194,6 @@ class Model:
             "theta": [[name, value] for name, value in zip(self.names, self.theta.tolist(), strict=True)],
             "release_digest": self.release_digest.hex(),
             "statement": self.statement.to_dict(),
-            # Only if rows were held back, as models of older versions lack it.
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
             **({} if self.covariance is None else {"covariance": covariances.to_text(self.covariance)}),

@@ -1,14 +1,9 @@
 """Opening a total: verify every signature and count, decrypt, and verify the tag and the check slots.
 
-Guarantee, if the query has a binding: the values are the sum that the cohort's members sent for this query, attempt
+Guarantee: the values are the sum that the cohort's members sent for this query, attempt
 and cohort. Any other total opens with a probability below 2^-101 (dpcore.paillier.tag; promise P2). A member that
 colludes with the coordinator can shift the values, as it could by sending others. The check slots name the ciphertext
 that was lost, duplicated or damaged.
-
-Without a binding (queries of version 0.1): the total fails if an upload was lost, duplicated or damaged, or if the
-cohort is not the one its members signed, because the masks then do not cancel and the check slots are random
-(dpcore.paillier.masks; the probability that they pass: dpcore.paillier.packing.open_total). A coordinator that adds
-known numbers to a whole total, or replaces it by a total that it made, is not detected.
 
 An independent opening: where `phe` is installed, one ciphertext of every total, chosen at random once all are here, is
 opened with `phe` as well. A decryption of ours that is wrong for k of N ciphertexts is noticed with probability k / N,
@@ -81,7 +76,7 @@ def check_cohort(cohort: Cohort, opened: OpenedQuery, roster: Roster) -> tuple[A
     query = opened.query
     if cohort.query_id != opened.query_id:
         raise CohortError("the total is another query's: discard it and fetch the total again")
-    acceptances = cohort.open(roster, older=query.is_older)
+    acceptances = cohort.open(roster)
     if strangers := [each.party for each in acceptances if not query.asks(each.party)]:
         raise CohortError(
             f"the total's cohort has members that the query does not ask ({listed(strangers)}): discard it and ask the "
@@ -99,14 +94,14 @@ def check_cohort(cohort: Cohort, opened: OpenedQuery, roster: Roster) -> tuple[A
     return acceptances
 
 
-def check_fresh(acceptances: Iterable[Acceptance], opened: OpenedQuery, newest_version: int) -> None:
+def check_fresh(acceptances: Iterable[Acceptance], newest_version: int) -> None:
     """Raise WireError(ROSTER_STALE) if a member of the cohort has a newer roster than this learner.
 
     newest_version: the newest that this learner has seen. A coordinator that withholds the next version from a learner
     is noticed here, as soon as one member of a cohort has it. Raises what `check_roster_version` raises.
     """
     for acceptance in acceptances:
-        check_roster_version(acceptance, opened.query.features, newest_version)
+        check_roster_version(acceptance, newest_version)
 
 
 def open_total(
@@ -117,14 +112,15 @@ def open_total(
     secret: SecretKey,
     progress: Progress | None = None,
     *,
-    opening: OpeningSecret | None = None,
+    opening: OpeningSecret | None,
     random: RandomSource | None = None,
 ) -> OpenedTotal:
     """The decrypted total of a cohort.
 
     chunks: each chunk's ciphertexts, in order. They are read after all signatures are verified, and all of them before
     the first is decrypted, so that their sender cannot time a decryption. roster: verifies the cohort's signatures.
-    progress: callback `(chunks decrypted, total)`. opening: the secret of the query's binding. random: chooses the
+    progress: callback `(chunks decrypted, total)`. opening: the secret of the query's binding, None
+    where it was erased. random: chooses the
     ciphertext that phe opens too; None for the operating system's source, and any other is refused. The module's
     docstring says which attacks by the coordinator are detected.
 
@@ -148,8 +144,14 @@ def open_total(
         )
     query = opened.query
     sizes = {"chunks": total.chunks, "ciphertexts": total.ciphertexts}
-    check_receipts(total.receipts, total.cohort, roster, **sizes, older=query.is_older)
-    pads = _pads(opened, total.cohort, acceptances, opening)
+    check_receipts(total.receipts, total.cohort, roster, **sizes)
+    if opening is None or opening.public_bytes != query.binding.opening_key:
+        raise ConfigurationError(
+            "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
+            "the query; the key is erased once its total was opened"
+        )
+    attempt = CohortAttempt(opened.query_id, total.cohort.attempt, total.cohort.digest)
+    pads = [pad(opening.key, acceptance.mask_key, acceptance.party, attempt) for acceptance in acceptances]
     _check_asked(opened, acceptances, roster, opening)
     plaintexts = _decrypted(_drawn(chunks, opened), opened, secret, random, progress)
     values = packing.open_total(
@@ -160,40 +162,21 @@ def open_total(
         opened.public_key.bits,
         rows=sum(acceptance.rows for acceptance in acceptances),
     )
-    if opening is not None and pads:
-        alpha = coefficient(opening.seed, query_id=opened.query_id, attempt=total.cohort.attempt)
-        check_tag(plaintexts[-1], values, alpha, pads)
+    alpha = coefficient(opening.seed, query_id=opened.query_id, attempt=total.cohort.attempt)
+    check_tag(plaintexts[-1], values, alpha, pads)
     # Read-only from here on: a release uses it without a copy.
     values.setflags(write=False)
     return OpenedTotal(acceptances, values)
 
 
-def _pads(
-    opened: OpenedQuery, cohort: Cohort, acceptances: Sequence[Acceptance], opening: OpeningSecret | None
-) -> list[int]:
-    """The pad of every member's tag, empty if the query has no binding. Raises ConfigurationError, MaskKeyError."""
-    binding = opened.query.binding
-    if binding is None:
-        return []
-    if opening is None or opening.public_bytes != binding.opening_key:
-        raise ConfigurationError(
-            "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
-            "the query; the key is erased once its total was opened"
-        )
-    attempt = CohortAttempt(opened.query_id, cohort.attempt, cohort.digest)
-    return [pad(opening.key, acceptance.mask_key, acceptance.party, attempt) for acceptance in acceptances]
-
-
 def _check_asked(
-    opened: OpenedQuery, acceptances: Sequence[Acceptance], roster: Roster, opening: OpeningSecret | None
+    opened: OpenedQuery, acceptances: Sequence[Acceptance], roster: Roster, opening: OpeningSecret
 ) -> None:
     """Check that each member signed with the key for which the learner sealed the seed: its key may have changed since.
 
     Raises WireError(PARTY_NOT_ASKED).
     """
     query = opened.query
-    if query.binding is None or opening is None:
-        return
     for acceptance in acceptances:
         member = roster.find(acceptance.party, Role.PARTY)
         assert member is not None, "the cohort was opened with this roster"

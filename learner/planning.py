@@ -23,7 +23,7 @@ from learner.requests import GROWTH, Request
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.features import USUAL_FEATURES, Feature
+from wire.features import Feature
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Member, Roster
 
@@ -36,7 +36,7 @@ class Plan:
     """A query that can be sent, and its cost. A plan is one query, however often it is sent.
 
     cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
-    opening: the secret of the query's binding, None if it has none. not_asked: which parties of the roster are not
+    opening: the secret of the query's binding. not_asked: which parties of the roster are not
     asked, a sentence, empty if all are. warnings: sentences if the roster, the learner's certificate or its Paillier
     key expires soon, or a party's key changed.
     """
@@ -46,7 +46,7 @@ class Plan:
     colluders: int
     party_rows: tuple[int, ...] | None
     cost: ReleaseCost | None
-    opening: OpeningSecret | None = None
+    opening: OpeningSecret
     not_asked: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -58,8 +58,7 @@ class Plan:
     @property
     def ciphertexts(self) -> int:
         """Number of ciphertexts that each party uploads."""
-        values = ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits)
-        return values + (self.query.binding is not None)
+        return ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits) + 1
 
     @property
     def upload_bytes_per_party(self) -> int:
@@ -114,11 +113,9 @@ class Plan:
             figure = "no epsilon holds"
         else:
             figure = f"epsilon becomes {rounded_up(twice)}"
-        signed = Feature.SIGNED_RETRIES in query.features
-        who = "is made only if you ask for it" if signed else "may be made by the coordinator alone"
         sentence = (
-            f"Another attempt {who}. Under collusion every attempt counts, as its total can be completed: with two "
-            f"attempts {figure} there. A budget for several queries covers one attempt of each."
+            "Another attempt is made only if you ask for it. Under collusion every attempt counts, as its total can be "
+            f"completed: with two attempts {figure} there. A budget for several queries covers one attempt of each."
         )
         return [sentence]
 
@@ -156,16 +153,16 @@ def plan_query(
     certificate: Envelope,
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
-    features: Sequence[str] = USUAL_FEATURES,
+    question: bool = False,
     stated_rows: Mapping[str, int] | None = None,
 ) -> Plan:
     """The plan of a request for parties of this roster.
 
     asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name. certificate:
     its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the operating system's
-    source. features: those that the query uses, besides those that the request needs; parties answer no query with
-    fewer. stated_rows: how many rows parties now have, by their names, as they stated it with a signature. Of others
-    the roster's number is taken, which is a lower bound, and may be old.
+    source. question: whether parties are only asked if they would accept it. stated_rows: how many rows parties now
+    have, by their names, as they stated it with a signature. Of others the roster's number is taken, which is a lower
+    bound, and may be old.
 
     Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or
     WireError(QUERY_INVALID), each with what would work. Nothing is sent.
@@ -196,7 +193,7 @@ def plan_query(
         )
     draw = SystemRandom() if random is None else random
     nonce = draw.bytes(NONCE_BYTES)
-    opening = OpeningSecret(draw.bytes(KEY_BYTES)) if Feature.BOUND_TOTALS in features else None
+    opening = OpeningSecret(draw.bytes(KEY_BYTES))
     query = Query(
         federation=roster.federation,
         learner=learner,
@@ -217,8 +214,8 @@ def plan_query(
         prepare_within_s=request.prepare_within_s,
         upload_within_s=request.upload_within_s,
         max_attempts=request.attempts,
-        features=_features(request, features),
-        binding=None if opening is None else Binding.seal(opening, asked, nonce),
+        binding=Binding.seal(opening, asked, nonce),
+        features=(Feature.BASE.value, Feature.QUESTION.value) if question else (Feature.BASE.value,),
         quorum_wait_s=request.quorum_wait_s or 0,
         held_back=request.held_back,
         feature_map=request.feature_map,
@@ -233,21 +230,6 @@ def _most_rows(party: Member, now: int | None) -> int:
     """How many rows are planned for: a party with more would have to refuse, and a wider slot costs little."""
     known = max(now or 0, party.rows_at_least or 0)
     return GROWTH * known if now else max(GROWTH * known, ROWS_OF_UNSTATED_PARTY)
-
-
-def _features(request: Request, usual: Sequence[str]) -> tuple[str, ...]:
-    """The features that the query uses."""
-    used = set(usual)
-    if request.quorum_wait_s is not None:
-        used.add(Feature.QUORUM_WAIT)
-    if request.held_back is not None:
-        # Without it the query would ask something else. A party that lacks it refuses, and the others may be enough.
-        used.add(Feature.HELD_BACK)
-    if request.feature_map is not None:
-        used.add(Feature.FEATURE_MAPS)
-    if request.purpose:
-        used.add(Feature.PURPOSE)
-    return tuple(sorted(str(name) for name in used))
 
 
 def _check_part(request: Request, kind: QueryKind) -> None:

@@ -40,7 +40,6 @@ from radobase.files.writing import new_file, publish_directory
 from radobase.printing import json_text
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
-from wire.features import Feature
 from wire.query import OpenedQuery, Query, open_query
 from wire.query_kinds import Kind
 from wire.roster import open_roster
@@ -186,7 +185,7 @@ class Release:
 
     @property
     def part_data(self) -> dict[str, Any]:
-        """The part of the rows for release.json; empty if it is about all rows, as releases of older versions are."""
+        """The part of the rows for release.json; empty if it is about all rows."""
         part = self.query.held_back
         return {} if part is None else {"part": part.to_dict()}
 
@@ -210,7 +209,7 @@ class Release:
         opened = self.open_query(federation_key)
         check_cohort(self.cohort, opened, roster)
         sizes = {"chunks": opened.chunks, "ciphertexts": opened.ciphertexts}
-        check_receipts(self.receipts, self.cohort, roster, **sizes, older=opened.query.is_older)
+        check_receipts(self.receipts, self.cohort, roster, **sizes)
 
     def open_query(self, federation_key: bytes) -> OpenedQuery:
         """The query with its verified key, as of its creation time. Raises WireError."""
@@ -297,7 +296,6 @@ class Release:
             "statement": self.statement.to_dict(),
             "attempt": self.cohort.attempt,
             **self.part_data,
-            # Only if it differs, as releases of older versions lack it.
             **({"attempts_signed": self.attempts_signed} if self.attempts_signed > self.cohort.attempt else {}),
             "query": _envelope_to_json(self.query_envelope),
             "roster": _envelope_to_json(self.roster_envelope),
@@ -332,11 +330,10 @@ def stated_digest(directory: Path) -> str:
 def possible_attempts(query: Query, signed: int) -> int:
     """How many attempts of a query may have a total.
 
-    signed: the last attempt that the learner signed; its query is the signature of the first. With signed retries there
-    are no others: a party refuses an attempt without the learner's signed decision, and any beyond `max_attempts`.
-    Without them a coordinator could start every attempt that the query allows by itself.
+    signed: the last attempt that the learner signed; its query is the signature of the first. There are no others: a
+    party refuses an attempt without the learner's signed decision, and any beyond `max_attempts`.
     """
-    return min(signed, query.max_attempts) if Feature.SIGNED_RETRIES in query.features else query.max_attempts
+    return min(signed, query.max_attempts)
 
 
 def _array_file(array: str) -> str:

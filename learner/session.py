@@ -40,7 +40,7 @@ from learner.would_accept import WouldAccept, answers_to, is_decided
 from radobase.printing import amount
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features
+from wire.features import Feature, Stated, check_cohort_able, open_features, too_old
 from wire.identity import Certificate
 from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Member, Role, Roster, open_roster
@@ -155,10 +155,11 @@ class Session:
             learner=self.config.name,
             certificate=certificate,
             stated_rows=self._state.rows_stated(roster),
-            features=(*USUAL_FEATURES, Feature.QUESTION) if question else USUAL_FEATURES,
+            question=question,
         )
-        # A coordinator refuses what it cannot read, also where a query without the feature would do.
-        if missing := ({*USUAL_FEATURES, *plan.query.features}) - coordinator:
+        if Feature.BASE not in coordinator:
+            raise WireError(Code.FEATURE_MISSING, too_old("The coordinator"))
+        if missing := {*plan.query.features} - coordinator:
             raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
         now = dt.datetime.now(dt.UTC)
@@ -186,15 +187,9 @@ class Session:
     def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
         """What each party that is asked states of its node, verified; None for a party that states nothing.
 
-        Also what the coordinator states. Raises WireError(FEATURE_MISSING) if that is of version 0.1.
+        Also what the coordinator states.
         """
-        try:
-            envelopes, coordinator = self._coordinator.fetch_features()
-        except WireError as error:
-            # A coordinator of version 0.1 does not know the call, which no role may then make.
-            if error.code is not Code.ROLE_FORBIDDEN:
-                raise
-            raise WireError(Code.FEATURE_MISSING, "The coordinator runs version 0.1.") from error
+        envelopes, coordinator = self._coordinator.fetch_features()
         stated: dict[str, frozenset[str] | None] = {party.name: None for party in parties.asked}
         for envelope in envelopes:
             try:
@@ -210,8 +205,7 @@ class Session:
 
         A party decides as on the query itself, except that no person is asked. Its signed row count is kept for later
         plans. Waits QUESTION_WITHIN_S for silent parties, unless `of_all` is false and the others decide whether a
-        cohort could form. Raises what `plan` raises, WireError(FEATURE_MISSING) if coordinator or parties are too old
-        for it, and TimedOutError.
+        cohort could form. Raises what `plan` raises, and TimedOutError.
         """
         check_timeout(timeout_s)
         within = min(request.answer_within_s, QUESTION_WITHIN_S)
@@ -248,7 +242,7 @@ class Session:
 
         What too few parties accept is not sent then. Once sent, it counts under collusion, although parties refuse it:
         the coordinator may lie about that (learner.composition). A question leads to no upload (docs/threat-model.md,
-        4.13), so it counts nothing. Nodes of versions without the feature are not asked.
+        4.13), so it counts nothing.
 
         Raises WireError(COHORT_TOO_SMALL), and what `would_accept` raises.
         """
@@ -256,12 +250,7 @@ class Session:
         schemas = {self._query(query_id).schema.digest for query_id in answered}
         if not schemas or plan.query.schema.digest in schemas:
             return
-        try:
-            found = self.would_accept(request, of_all=False)
-        except WireError as error:
-            if error.code is not Code.FEATURE_MISSING:
-                raise
-            return
+        found = self.would_accept(request, of_all=False)
         asked = _asks(plan)
         if asked - len(found.refusals) < found.cohort_min:
             # Those that were not waited for may accept.
@@ -354,9 +343,8 @@ class Session:
         return self._coordinator.watch_query(query_id, cursor=0, wait_s=0)[0]
 
     def parties_of(self, query_id: bytes) -> frozenset[str] | None:
-        """The parties that a query asks; None if this state directory lacks it, or it is bound to none of them."""
-        binding = self._query(query_id).binding if query_id in self._state.query_ids() else None
-        return None if binding is None else binding.parties
+        """The parties that a query asks; None if this state directory lacks it."""
+        return self._query(query_id).binding.parties if query_id in self._state.query_ids() else None
 
     def not_asked(self, query_id: bytes) -> tuple[str, ...]:
         """The parties of the query's roster that it does not ask; none if this state directory lacks the query."""
@@ -576,7 +564,7 @@ class Session:
             roster = self._roster_for(total, asked)
             acceptances = check_cohort(total.cohort, opened, open_roster(roster, self._federation_key))
             try:
-                check_fresh(acceptances, opened, self._state.newest_version())
+                check_fresh(acceptances, self._state.newest_version())
             except WireError as error:
                 if is_refreshed or error.code is not Code.ROSTER_STALE:
                     raise
@@ -594,8 +582,8 @@ class Session:
         if newest is None or newest == asked.roster:
             return asked.roster
         try:
-            opened = self._open(AskedQuery(asked.query, newest))
-            total.cohort.open(open_roster(newest, self._federation_key), older=opened.query.is_older)
+            self._open(AskedQuery(asked.query, newest))
+            total.cohort.open(open_roster(newest, self._federation_key))
         except WireError:
             return asked.roster
         return newest
@@ -613,7 +601,6 @@ def check_timeout(timeout_s: float | None) -> None:
 
 def _asks(plan: Plan) -> int:
     """How many parties a plan asks."""
-    assert plan.query.binding is not None, "every query of this version has a binding"
     return len(plan.query.binding.parties)
 
 
@@ -659,10 +646,4 @@ def _statement(query: Query, result: OpenedTotal, attempts: int) -> PrivacyState
         sizes = ", ".join(f"{acceptance.party} {acceptance.rows}" for acceptance in result.acceptances)
         reason = f"No bound could be counted for this cohort ({sizes} rows, {amount(attempts, 'attempt')}): {error}."
         statement = without_bound(query.kind, query.schema, reason)
-    if attempts == 1 or Feature.SIGNED_RETRIES in query.features:
-        return statement
-    warning = (
-        f"Retries of this query did not need the learner's signature, so a coordinator may have started all {attempts} "
-        "attempts that it allows: the figure under collusion counts them all."
-    )
-    return replace(statement, warnings=(*statement.warnings, warning))
+    return statement

@@ -148,7 +148,7 @@ class LearnerState:
                 raise _ROWS_FILE.error(path, "not the rows that parties stated")
         return known
 
-    def remember(self, asked: AskedQuery, opening: OpeningSecret | None = None) -> None:
+    def remember(self, asked: AskedQuery, opening: OpeningSecret) -> None:
         """Write a query and the secret of its binding to disk. Idempotent."""
         directory = self._directory_of(asked.query_id)
         try:
@@ -157,13 +157,12 @@ class LearnerState:
         except OSError as error:
             raise _unusable(directory, error) from error
         _write(directory / _ROSTER, asked.roster.to_bytes())
-        if opening is not None:
-            _write(directory / _OPENING, opening.private_bytes)
+        _write(directory / _OPENING, opening.private_bytes)
         # Last: a directory without its query does not count.
         _write(directory / _QUERY, asked.query.to_bytes())
 
     def opening(self, query_id: bytes) -> OpeningSecret | None:
-        """The secret of a query's binding; None if it has none or was erased."""
+        """The secret of a query's binding; None if it was erased."""
         path = self._directory_of(query_id) / _OPENING
         if not path.exists():
             return None

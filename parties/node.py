@@ -482,7 +482,7 @@ class PartyNode:
             self._connected_version = self._own.version
 
     def _state_features(self) -> None:
-        """Send what this node can do. A coordinator of version 0.1 does not take it, and nothing depends on it here."""
+        """Send what this node can do. Nothing depends on it here."""
         config = self._config
         stated = Features(config.federation, config.name, OWN_FEATURES, program_version(), int(time.time()))
         try:

@@ -20,7 +20,6 @@ This module is the public API. Each name is imported on first use, so `import ra
     provision       the module that makes a federation's keys, certificates, roster and configurations
 """
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +76,6 @@ _HOMES = {
     "z": "dpcore.predicates.frontend",
 }
 
-# Names of the version before, accepted in this one.
-_FORMER = {"privacy_together": "composed_privacy"}
-
 __all__ = [
     "Federation",
     "LearnerConfig",
@@ -118,9 +114,6 @@ def __getattr__(name: str) -> Any:
         return program_version()
     if name == "provision":
         return import_module("radofed.provision")
-    if name in _FORMER:
-        warnings.warn(f"radofed.{name} is now radofed.{_FORMER[name]}", DeprecationWarning, stacklevel=2)
-        name = _FORMER[name]
     if name not in _HOMES:
         raise AttributeError(f"module 'radofed' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from dpcore.paillier.masks import agreed
 from dpcore.paillier.tag import COMMITMENT_BYTES, SEED_BYTES, is_low_order, seed_commitment
 from rado.v1 import query_pb2
-from wire.envelopes import KEY_BYTES, SigningKey, spoken
+from wire.envelopes import KEY_BYTES, SigningKey
 from wire.errors import Code, WireError
 from wire.roster import Member
 
@@ -62,13 +62,12 @@ class OpeningSecret:
 class Binding:
     """What a query carries. opening_key: 32 bytes. sealed_seeds: (party's name, 32 bytes), ascending by name.
 
-    commitment: to the seed, 32 bytes; empty in queries from before 0.2.1, which no party of this version answers.
-    Parties without a sealed seed are not asked.
+    commitment: to the seed, 32 bytes. Parties without a sealed seed are not asked.
     """
 
     opening_key: bytes
     sealed_seeds: tuple[tuple[str, bytes], ...]
-    commitment: bytes = b""
+    commitment: bytes
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.sealed_seeds]
@@ -76,7 +75,7 @@ class Binding:
             "the opening key is a 32-byte X25519 key of high order": len(self.opening_key) == KEY_BYTES
             and not is_low_order(self.opening_key),
             "sealed seeds have 32 bytes": all(len(seed) == SEED_BYTES for _, seed in self.sealed_seeds),
-            "a commitment has 32 bytes": len(self.commitment) in (0, COMMITMENT_BYTES),
+            "a commitment has 32 bytes": len(self.commitment) == COMMITMENT_BYTES,
             "sealed seeds are in the order of names, each name once": names == sorted(set(names)),
         }
         for rule, holds in checks.items():
@@ -110,26 +109,13 @@ class Binding:
         Raises WireError(PARTY_NOT_ASKED) if none is sealed for it, and WireError(SEED_MISMATCH) if another one is than
         the query commits to: the parties' coefficients would differ, and the learner could open one party's sum.
         """
-        seed = self._decrypted(party, signing_key, nonce)
-        if seed is None:
+        sealed = dict(self.sealed_seeds).get(party)
+        if sealed is None:
             raise WireError(Code.PARTY_NOT_ASKED, f"The query has no seed for {party!r}.")
+        seed = _xored(sealed, _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
         if seed_commitment(seed, nonce=nonce) != self.commitment:
             raise WireError(Code.SEED_MISMATCH, f"The seed for {party!r} is another than the query commits to.")
         return seed
-
-    def digits(self, party: str, signing_key: SigningKey, nonce: bytes) -> str | None:
-        """Digits of the seed that this party finds, for parties to compare; None if there is none for it.
-
-        For queries from before 0.2.1, which do not commit to a seed.
-        """
-        seed = self._decrypted(party, signing_key, nonce)
-        return None if seed is None else spoken(seed_commitment(seed, nonce=nonce))
-
-    def _decrypted(self, party: str, signing_key: SigningKey, nonce: bytes) -> bytes | None:
-        sealed = dict(self.sealed_seeds).get(party)
-        if sealed is None:
-            return None
-        return _xored(sealed, _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
 
     def to_proto(self) -> query_pb2.Binding:
         """The message that travels."""

@@ -1,6 +1,6 @@
 """Parties' signed statements about an attempt, and the cohort that their acceptances form."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -8,7 +8,6 @@ from dpcore.paillier.tag import is_low_order
 from rado.v1 import cohort_pb2
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
 from wire.errors import Code, WireError
-from wire.features import Feature
 from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
 
@@ -24,8 +23,7 @@ def _check_attempt(query_id: bytes, attempt: int) -> None:
 class Acceptance:
     """A party will contribute `rows` rows. `mask_key`: an ephemeral X25519 public key.
 
-    roster_version: the newest that the party has, 0 if the query does not have the feature. ledger_head: with this
-    reservation, None if the query does not have the feature.
+    roster_version: the newest that the party has. ledger_head: with this reservation, None in answer to a question.
     """
 
     KIND: ClassVar[Kind] = Kind.ACCEPTANCE
@@ -34,7 +32,7 @@ class Acceptance:
     party: str
     rows: int
     mask_key: bytes
-    roster_version: int = 0
+    roster_version: int
     ledger_head: LedgerHead | None = None
 
     def __post_init__(self) -> None:
@@ -144,10 +142,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A party's statement of what it uploaded and for which cohort.
-
-    ledger_head: with this charge, None if the query does not have the feature.
-    """
+    """A party's statement of what it uploaded and for which cohort. ledger_head: with this charge."""
 
     KIND: ClassVar[Kind] = Kind.RECEIPT
     query_id: bytes
@@ -196,15 +191,10 @@ def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
 S = TypeVar("S", Acceptance, Refusal, Pending, Ready, Receipt)
 
 
-def open_statement(
-    statement_type: type[S], envelope: Envelope, roster: Roster, *, older: bool = False
-) -> tuple[S, Member]:
-    """The verified statement of a party of the roster, and the party.
-
-    older: whether it is on a query from before 0.2.1 (Envelope.open). Raises WireError.
-    """
+def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) -> tuple[S, Member]:
+    """The verified statement of a party of the roster, and the party. Raises WireError."""
     statement = statement_type.from_bytes(envelope.payload)
-    return statement, open_from_party(envelope, statement_type.KIND, statement.party, roster, older=older)
+    return statement, open_from_party(envelope, statement_type.KIND, statement.party, roster)
 
 
 @dataclass(frozen=True)
@@ -240,15 +230,15 @@ class Cohort:
         """Raises WireError."""
         return cls(message.query_id, message.attempt, tuple(Envelope.from_proto(a) for a in message.acceptances))
 
-    def open(self, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
-        """Every member's acceptance, each verified against the roster. older: as in `open_statement`.
+    def open(self, roster: Roster) -> tuple[Acceptance, ...]:
+        """Every member's acceptance, each verified against the roster.
 
         Raises WireError if a signature is invalid, a member occurs twice, or an acceptance is for another attempt.
         """
         # Before the signatures: a response has room for those of 16,000 acceptances.
         if len(self.acceptances) > len(roster.parties):
             raise WireError(Code.MESSAGE_MALFORMED, "The cohort has more members than the roster has parties.")
-        opened = tuple(open_statement(Acceptance, envelope, roster, older=older)[0] for envelope in self.acceptances)
+        opened = tuple(open_statement(Acceptance, envelope, roster)[0] for envelope in self.acceptances)
         if any((a.query_id, a.attempt) != (self.query_id, self.attempt) for a in opened):
             raise WireError(Code.ATTEMPT_MISMATCH, "The cohort has an acceptance for another attempt.")
         if len({a.party for a in opened}) != len(opened):
@@ -256,16 +246,15 @@ class Cohort:
         return opened
 
 
-def check_roster_version(acceptance: Acceptance, features: Collection[str], newest_version: int) -> None:
-    """Check which roster a party had when it accepted a query with these features.
+def check_roster_version(acceptance: Acceptance, newest_version: int) -> None:
+    """Check which roster a party had when it accepted a query.
 
     newest_version: the newest that the checking node has seen. A party may have an older one: it is verified against
     the checking node's roster, and it notices the newer version itself. Raises WireError(ROSTER_STALE) if the party has
-    a newer one, WireError(MESSAGE_MALFORMED) if it states a version exactly where the query does not ask for it.
+    a newer one, WireError(MESSAGE_MALFORMED) if it states none.
     """
-    is_asked = Feature.FRESH_ROSTERS in features
-    if is_asked != (acceptance.roster_version > 0):
-        raise WireError(Code.MESSAGE_MALFORMED, "An acceptance states a roster version exactly if the query asks so.")
+    if not acceptance.roster_version:
+        raise WireError(Code.MESSAGE_MALFORMED, "An acceptance states the newest roster version that the party has.")
     if acceptance.roster_version > newest_version:
         raise WireError(
             Code.ROSTER_STALE,
@@ -274,18 +263,16 @@ def check_roster_version(acceptance: Acceptance, features: Collection[str], newe
 
 
 def check_receipts(
-    receipts: Sequence[Envelope], cohort: Cohort, roster: Roster, *, chunks: int, ciphertexts: int, older: bool = False
+    receipts: Sequence[Envelope], cohort: Cohort, roster: Roster, *, chunks: int, ciphertexts: int
 ) -> tuple[Receipt, ...]:
     """Every cohort member's verified receipt, in order, for this cohort and of the planned size.
-
-    older: as in `open_statement`.
 
     Raises WireError(RECEIPT_INVALID) if one is missing, for another cohort, or of another size.
     """
     if len(receipts) != len(cohort.acceptances):
         raise WireError(Code.RECEIPT_INVALID, "There is not one receipt for each member of the cohort.")
-    opened = tuple(open_statement(Receipt, envelope, roster, older=older)[0] for envelope in receipts)
-    members = [a.party for a in cohort.open(roster, older=older)]
+    opened = tuple(open_statement(Receipt, envelope, roster)[0] for envelope in receipts)
+    members = [a.party for a in cohort.open(roster)]
     if [r.party for r in opened] != members:
         raise WireError(Code.RECEIPT_INVALID, "The receipts do not match the cohort's members.")
     for receipt in opened:

@@ -119,13 +119,9 @@ def same_digits(given: str, expected: str) -> bool:
     return "".join(given.split()) == "".join(expected.split())
 
 
-def signed_bytes(federation: str | None, kind: Kind, payload: bytes) -> bytes:
-    """The bytes that the signature covers. No federation, kind or role contains a zero byte.
-
-    federation: None gives what members signed before version 0.2.1.
-    """
-    named = () if federation is None else (federation.encode(),)
-    return b"\0".join((VERSION, *named, kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))
+def signed_bytes(federation: str, kind: Kind, payload: bytes) -> bytes:
+    """The bytes that the signature covers. No federation, kind or role contains a zero byte."""
+    return b"\0".join((VERSION, federation.encode(), kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))
 
 
 @dataclass(frozen=True)
@@ -166,28 +162,22 @@ class Envelope:
         """The inverse of to_bytes. Raises the same errors as from_proto."""
         return cls.from_proto(parse(envelope_pb2.Signed, data))
 
-    def open(self, kind: Kind, federation: str, public_key: bytes, *, older: bool = False) -> bytes:
+    def open(self, kind: Kind, federation: str, public_key: bytes) -> bytes:
         """The payload, after verifying the signature for this kind, federation and key.
 
-        older: whether it may have been signed before 0.2.1, when the domain did not name the federation. Only for what
-        names its federation by itself, and for statements on a query that old. Raises WireError(SIGNATURE_INVALID).
+        Raises WireError(SIGNATURE_INVALID).
         """
         if self.key_id != key_id(public_key):
             raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is signed with another key.")
-        domains = (federation, None) if older else (federation,)
-        if not any(self._is_signed(signed_bytes(name, kind, self.payload), public_key) for name in domains):
+        signed = signed_bytes(federation, kind, self.payload)
+        try:
+            Ed25519PublicKey.from_public_bytes(public_key).verify(self.signature, signed)
+        except (InvalidSignature, ValueError) as error:
             raise WireError(
                 Code.SIGNATURE_INVALID,
                 f"The {kind} was altered, or signed as another type, for another federation or before version 0.2.1.",
-            )
+            ) from error
         return self.payload
-
-    def _is_signed(self, signed: bytes, public_key: bytes) -> bool:
-        try:
-            Ed25519PublicKey.from_public_bytes(public_key).verify(self.signature, signed)
-        except (InvalidSignature, ValueError):
-            return False
-        return True
 
 
 class SigningKey:

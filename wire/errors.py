@@ -116,7 +116,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.SIGNATURE_INVALID: Entry(
         _S.PERMISSION_DENIED,
         "The signature is not valid for these bytes, this message type, this federation and this signer.",
-        "Check that both nodes have version 0.2.1 or newer, that the signing key is the one in the roster and is used "
+        "Check that both nodes have version 0.3.0 or newer, that the signing key is the one in the roster and is used "
         "in no other federation, and that no proxy changes messages on the way.",
         2,
     ),
@@ -131,8 +131,8 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.FEATURE_MISSING: Entry(
         _S.FAILED_PRECONDITION,
-        "The node lacks a feature of the protocol that the query uses, or the query lacks one that the node requires.",
-        "Update the older of the two nodes.",
+        "One of the two nodes is too old for the other.",
+        "Upgrade the older of the two nodes; before version 0.3.0, to 0.3.0.",
         4,
     ),
     Code.MESSAGE_TOO_LARGE: Entry(

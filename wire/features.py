@@ -1,9 +1,8 @@
-"""Features: optional parts of the protocol, which every party states for its own node, and which a query names.
+"""Features: what a node can do, by name. Every party states those of its node, and a query names those that it uses.
 
-Unknown fields are refused, so a new field may only reach nodes that know it. A party signs the features of its node. A
-query has all usual features of its version: parties and coordinator refuse one without them, so neither a learner nor a
-coordinator that withholds statements can weaken a query. A learner refuses to plan if too few parties for a cohort have
-them. A feature that changes what is asked is used where it is asked, and never left out.
+Unknown fields are refused, so what a version adds may only reach nodes that know it: it gets a name here. All that
+version 0.3.0 can do is one feature, `BASE`. A node refuses a query without it, which an older node sent, and a query
+with a name that it does not know.
 """
 
 import re
@@ -18,49 +17,21 @@ from wire.errors import Code, WireError
 from wire.roster import Member, Roster, open_from_party
 
 MAX_FEATURES = 64
+BASE_VERSION = "0.3.0"
 _NAME = re.compile(r"[a-z0-9-]{1,63}")
 
 
 class Feature(StrEnum):
     """The features of this version. The value is the name that travels."""
 
-    BOUND_TOTALS = "bound-totals"
-    """The total carries a tag that binds it to query, attempt and cohort (Query.binding)."""
-    COMMITTED_SEEDS = "committed-seeds"
-    """The query commits to the seed of its tag (Binding.commitment), so that all parties have the same."""
-    QUORUM_WAIT = "quorum-wait"
-    """Once enough parties for a cohort have accepted, or are ready, the others have Query.quorum_wait_s left."""
-    SIGNED_RETRIES = "signed-retries"
-    """A second attempt needs the learner's signed Retry."""
-    FRESH_ROSTERS = "fresh-rosters"
-    """Acceptances carry the newest roster version that the party has."""
-    DECISIONS = "decisions"
-    """A party may say that a person has to decide before it answers."""
-    LEDGER_HEADS = "ledger-heads"
-    """Acceptances and receipts carry the head of the party's ledger, and parties witness one another's."""
-    WITNESSED_ATTEMPTS = "witnessed-attempts"
-    """A witness shows every attempt that it was in a cohort with (Witness.in_cohorts), not the newest alone."""
-    HELD_BACK = "held-back"
-    """The query is about a part of each party's rows (Query.held_back). Other queries do not name it."""
-    FEATURE_MAPS = "feature-maps"
-    """Records are mapped before they are clipped (Query.feature_map). Other queries do not name it."""
-
+    BASE = "base-0-3"
+    """Everything that version 0.3.0 can do. Every query names it."""
     QUESTION = "question"
-    """The query only asks whether parties would accept it: none reserves or charges. Others do not name it."""
-    PURPOSE = "purpose"
-    """The query says what its answer is for (Query.purpose). Other queries do not name it."""
+    """The query only asks whether parties would accept it: none reserves or charges."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
 """The features of a node of this version."""
-
-ON_REQUEST = frozenset(
-    {Feature.QUORUM_WAIT, Feature.HELD_BACK, Feature.FEATURE_MAPS, Feature.QUESTION, Feature.PURPOSE}
-)
-"""Features that a query names only if it needs them."""
-
-USUAL_FEATURES: tuple[str, ...] = tuple(name for name in OWN_FEATURES if name not in ON_REQUEST)
-"""The features of every query of this version."""
 
 
 def check_features(names: Iterable[str]) -> tuple[str, ...]:
@@ -117,8 +88,22 @@ def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]
     return statement, open_from_party(envelope, Kind.FEATURES, statement.party, roster)
 
 
+def check_known(names: Iterable[str]) -> None:
+    """Raise WireError(FEATURE_MISSING) if this node is too old for a query with these features, or the query for it."""
+    if Feature.BASE not in names:
+        raise WireError(Code.FEATURE_MISSING, too_old("The learner's node"))
+    if missing := sorted(set(names) - set(OWN_FEATURES)):
+        raise WireError(Code.FEATURE_MISSING, f"Missing here: {', '.join(missing)}.")
+
+
+def too_old(node: str, version: str = "") -> str:
+    """The sentence that refuses a node without `BASE`. version: that it states."""
+    has = f"has version {version}" if version else f"is older than {BASE_VERSION}"
+    return f"{node} {has}: upgrade it to {BASE_VERSION} or newer."
+
+
 Stated = Mapping[str, frozenset[str] | None]
-"""What each party of a roster states, by name; None for a party that states nothing: an older node, or a new member."""
+"""What each party of a roster states, by name; None for a party that states nothing, such as a new member."""
 
 
 def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) -> None:
@@ -128,4 +113,4 @@ def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) 
     }
     if len(stated) - len(lacking) < cohort_min:
         who = "; ".join(f"{name} lacks {', '.join(missing)}" for name, missing in lacking.items())
-        raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}.")
+        raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}: upgrade their nodes.")

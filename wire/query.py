@@ -19,7 +19,7 @@ from wire.binding import Binding
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
 from wire.feature_map import feature_map_from_proto, feature_map_to_proto
-from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, check_features
+from wire.features import Feature, check_features
 from wire.held_back import held_back_from_proto, held_back_to_proto
 from wire.purpose import PURPOSE_RULE, is_purpose
 from wire.query_kinds import Kind as QueryKind
@@ -72,8 +72,8 @@ class Query:
     """A learner's query. Valid from construction: raises WireError(QUERY_INVALID or ENCODING_OVERFLOW) otherwise.
 
     Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
-    `max_rows` and `max_parties`, not for the cohort that forms. features: the names of wire.features that it uses.
-    binding: present exactly if the total carries a tag. quorum_wait_s: how long the coordinator waits for further
+    `max_rows` and `max_parties`, not for the cohort that forms. binding: of the total's tag to the parties that are
+    asked. features: the names of wire.features that it uses. quorum_wait_s: how long the coordinator waits for further
     parties once there are enough for a cohort, 0 for as long as the phase lasts. held_back: the part of the rows that
     it is about; None for all. feature_map: what records are mapped by before they are clipped; it fits the schema.
     purpose: what the learner says that the answer is for, which nothing checks; empty without one.
@@ -98,8 +98,8 @@ class Query:
     prepare_within_s: int
     upload_within_s: int
     max_attempts: int
-    features: tuple[str, ...] = ()
-    binding: Binding | None = None
+    binding: Binding
+    features: tuple[str, ...] = (Feature.BASE.value,)
     quorum_wait_s: int = 0
     held_back: HeldBack | None = None
     feature_map: FeatureMap | None = None
@@ -115,21 +115,8 @@ class Query:
             "honest_parties is from 1 to cohort_min": 1 <= self.honest_parties <= self.cohort_min,
             "not_after is after created_at": self.not_after_unix_s > self.created_at_unix_s,
             f"max_attempts is from 1 to {MAX_ATTEMPTS}": 1 <= self.max_attempts <= MAX_ATTEMPTS,
-            "it has a binding exactly if it has the feature of bound totals": (self.binding is not None)
-            == (Feature.BOUND_TOTALS in self.features),
-            "it commits to the binding's seed exactly if it has the feature of committed seeds": (
-                self.binding is not None and bool(self.binding.commitment)
-            )
-            == (Feature.COMMITTED_SEEDS in self.features),
-            f"it has a quorum_wait_s, at most {MAX_PHASE_S}, exactly if it has that feature": (self.quorum_wait_s > 0)
-            == (Feature.QUORUM_WAIT in self.features)
-            and self.quorum_wait_s <= MAX_PHASE_S,
-            "it names a part of the rows exactly if it has the feature of parts": (self.held_back is not None)
-            == (Feature.HELD_BACK in self.features),
+            f"quorum_wait_s is from 0 to {MAX_PHASE_S}": 0 <= self.quorum_wait_s <= MAX_PHASE_S,
             "its kind can be asked about a part of the rows": self.held_back is None or self.kind.takes_parts,
-            "it has a feature map exactly if it has that feature": (self.feature_map is not None)
-            == (Feature.FEATURE_MAPS in self.features),
-            "it has a purpose exactly if it has that feature": bool(self.purpose) == (Feature.PURPOSE in self.features),
             PURPOSE_RULE: is_purpose(self.purpose) or not self.purpose,
             "its kind takes a feature map": self.feature_map is None or self.kind.takes_maps,
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
@@ -156,11 +143,6 @@ class Query:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
 
     @property
-    def is_older(self) -> bool:
-        """Whether it is from before 0.2.1: then parties' seeds may differ, and signatures name no federation."""
-        return Feature.COMMITTED_SEEDS not in self.features
-
-    @property
     def is_question(self) -> bool:
         """Whether it only asks parties if they would accept it. It is signed, so no one makes a query of it."""
         return Feature.QUESTION in self.features
@@ -180,8 +162,8 @@ class Query:
         return records if self.feature_map is None else records.mapped(self.feature_map)
 
     def asks(self, party: str) -> bool:
-        """Whether this party of the roster may take part. A query without a binding asks every party."""
-        return self.binding is None or party in self.binding.parties
+        """Whether this party of the roster may take part."""
+        return party in self.binding.parties
 
     @property
     def length(self) -> int:
@@ -222,7 +204,7 @@ class Query:
             upload_within_s=self.upload_within_s,
             max_attempts=self.max_attempts,
             features=self.features,
-            binding=None if self.binding is None else self.binding.to_proto(),
+            binding=self.binding.to_proto(),
             quorum_wait_s=self.quorum_wait_s,
             held_back=None if self.held_back is None else held_back_to_proto(self.held_back),
             feature_map=None if self.feature_map is None else feature_map_to_proto(self.feature_map),
@@ -235,6 +217,9 @@ class Query:
     def from_bytes(cls, payload: bytes) -> "Query":
         """Raises WireError if the payload is not a query that this version understands completely."""
         message = _parsed(payload)
+        if not message.binding.commitment:
+            sentence = "A version before 0.2.1 made it: read it with that version, and begin a new state directory."
+            raise WireError(Code.QUERY_INVALID, sentence)
         try:
             schema = Schema.from_canonical(message.schema)
             encoding = Encoding(message.encoding.fraction_bits, message.encoding.value_bits, message.encoding.slot_bits)
@@ -269,7 +254,7 @@ class Query:
             upload_within_s=message.upload_within_s,
             max_attempts=message.max_attempts,
             features=tuple(message.features),
-            binding=Binding.from_proto(message.binding) if message.HasField("binding") else None,
+            binding=Binding.from_proto(message.binding),
             quorum_wait_s=message.quorum_wait_s,
             held_back=held_back_from_proto(message.held_back) if message.HasField("held_back") else None,
             feature_map=feature_map,
@@ -327,21 +312,6 @@ class Retry:
         return cls(message.query_id, message.learner, message.attempt)
 
 
-def check_features_known(query: Query) -> None:
-    """Raise WireError(FEATURE_MISSING) if the query has a feature that this version lacks."""
-    if missing := sorted(set(query.features) - set(OWN_FEATURES)):
-        raise WireError(Code.FEATURE_MISSING, f"Missing here: {', '.join(missing)}.")
-
-
-def check_features_complete(query: Query) -> None:
-    """Raise WireError(FEATURE_MISSING) if the query lacks a feature that protects parties: all queries have them.
-
-    Otherwise a learner could leave one out.
-    """
-    if lacking := sorted(set(USUAL_FEATURES) - set(query.features)):
-        raise WireError(Code.FEATURE_MISSING, f"The query lacks {', '.join(lacking)}: update the learner to 0.2.1.")
-
-
 def open_retry(envelope: Envelope, opened: "OpenedQuery", roster: Roster) -> Retry:
     """The learner's verified decision on a query. Raises WireError if it is another query's or another learner's."""
     retry = Retry.from_bytes(envelope.payload)
@@ -376,8 +346,8 @@ class OpenedQuery:
 
     @property
     def ciphertexts(self) -> int:
-        """The number of ciphertexts in each upload and in the total; the last one is the tag if there is a binding."""
-        return self.value_ciphertexts + (self.query.binding is not None)
+        """The number of ciphertexts in each upload and in the total; the last one is the tag."""
+        return self.value_ciphertexts + 1
 
     @property
     def ciphertexts_per_chunk(self) -> int:
@@ -422,15 +392,14 @@ def _verified(envelope: Envelope, roster: Roster) -> "tuple[OpenedQuery, Paillie
     learner = roster.find(said.learner, Role.LEARNER)
     if learner is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {said.learner!r}.")
-    older = Feature.COMMITTED_SEEDS not in said.features
-    open_from(envelope, Kind.QUERY, learner, roster.federation, older=older)
+    open_from(envelope, Kind.QUERY, learner, roster.federation)
     query = Query.from_bytes(envelope.payload)
     if query.roster_version > roster.version:
         raise WireError(
             Code.ROSTER_STALE,
             f"The query was planned with version {query.roster_version}, but this node has {roster.version}.",
         )
-    certificate = open_from(query.paillier_key, Kind.PAILLIER_KEY, learner, roster.federation, older=older)
+    certificate = open_from(query.paillier_key, Kind.PAILLIER_KEY, learner, roster.federation)
     key = PaillierKey.from_bytes(certificate)
     if key.learner != query.learner:
         raise WireError(Code.KEY_INVALID, "The key is certified for another learner.")

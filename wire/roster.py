@@ -77,7 +77,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Roster:
-    """All members, in one version. not_after_unix_s: 0 if it does not expire, as those of version 0.1.
+    """All members, in one version. not_after_unix_s: 0 if it does not expire.
 
     No member works with an expired roster: a coordinator that withholds the next version can keep a removed member in
     the federation only until then.
@@ -245,24 +245,21 @@ def read_roster(file: Path, federation_key: bytes, kind: FileKind) -> tuple[Enve
 @lru_cache(maxsize=4)
 def _verified(envelope: Envelope, federation_key: bytes) -> Roster:
     roster = Roster.from_bytes(envelope.payload)
-    envelope.open(Kind.ROSTER, roster.federation, federation_key, older=True)
+    envelope.open(Kind.ROSTER, roster.federation, federation_key)
     return roster
 
 
-def open_from_party(envelope: Envelope, kind: Kind, name: str, roster: Roster, *, older: bool = False) -> Member:
+def open_from_party(envelope: Envelope, kind: Kind, name: str, roster: Roster) -> Member:
     """The party of this name, after verifying its envelope. Raises WireError(PEER_UNKNOWN or SIGNATURE_INVALID)."""
     member = roster.find(name, Role.PARTY)
     if member is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {name!r}.")
-    open_from(envelope, kind, member, roster.federation, older=older)
+    open_from(envelope, kind, member, roster.federation)
     return member
 
 
-def open_from(envelope: Envelope, kind: Kind, member: Member, federation: str, *, older: bool = False) -> bytes:
-    """The payload of the envelope of a federation's member. older: as in Envelope.open.
-
-    Raises WireError(SIGNATURE_INVALID).
-    """
+def open_from(envelope: Envelope, kind: Kind, member: Member, federation: str) -> bytes:
+    """The payload of the envelope of a federation's member. Raises WireError(SIGNATURE_INVALID)."""
     if envelope.key_id != key_id(member.signing_key):
         raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is not signed with {member.name}'s key in the roster.")
-    return envelope.open(kind, federation, member.signing_key, older=older)
+    return envelope.open(kind, federation, member.signing_key)

@@ -91,7 +91,7 @@ _Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
 class _File(_Read):
-    """`Evaluation.to_dict` with its model and what asking cost. Version 0.2.1 wrote no optional field."""
+    """`Evaluation.to_dict` with its model and what asking cost."""
 
     rows: Annotated[int, Field(ge=1)]
     part: _Part | None

@@ -72,23 +72,19 @@ def encrypted_chunks(
     """
     key = opened.public_key
     plaintexts = pack(values, rows, opened.query.encoding, key.bits)
-    if opened.query.binding is not None:
-        plaintexts.append(mpz(0))
+    plaintexts.append(mpz(0))
     for run in chunk_ranges(len(plaintexts), opened.ciphertexts_per_chunk):
         yield key.to_wire(key.encrypt_many(plaintexts[run.start : run.stop], obfuscator))
         if progress is not None:
             progress(run.stop, len(plaintexts))
 
 
-def tag_coefficient(opened: OpenedQuery, attempt: int, party: str, signing_key: SigningKey) -> int | None:
-    """The coefficient of an attempt's tag, None if the query has no binding.
+def tag_coefficient(opened: OpenedQuery, attempt: int, party: str, signing_key: SigningKey) -> int:
+    """The coefficient of an attempt's tag.
 
     party, signing_key: of this party. Raises WireError(QUERY_INVALID) if the query has no seed for it.
     """
-    binding = opened.query.binding
-    if binding is None:
-        return None
-    seed = binding.unseal(party, signing_key, opened.query.nonce)
+    seed = opened.query.binding.unseal(party, signing_key, opened.query.nonce)
     return coefficient(seed, query_id=opened.query_id, attempt=attempt)
 
 
@@ -101,7 +97,7 @@ def masked_chunks(
     own_key: X25519PrivateKey,
     acceptances: Sequence[Acceptance],
     cohort_digest: bytes,
-    alpha: int | None = None,
+    alpha: int,
 ) -> Iterator[bytes]:
     """The chunks with this member's masks multiplied in. Deterministic: the same cohort gives the same bytes.
 
@@ -121,9 +117,8 @@ def masked_chunks(
         value_bits=encoding.value_bits,
     )
     addends = mask_addends(values, own.rows, encoding, key.bits, mask)
-    if opened.query.binding is not None and alpha is not None:
-        padded = polynomial(values, alpha) + pad(own_key, opened.query.binding.opening_key, own_name, attempt)
-        addends.append(mpz((padded + tag_mask(own_name, own_key, peers, attempt)) % PRIME))
+    padded = polynomial(values, alpha) + pad(own_key, opened.query.binding.opening_key, own_name, attempt)
+    addends.append(mpz((padded + tag_mask(own_name, own_key, peers, attempt)) % PRIME))
     done = 0
     for chunk in chunks:
         ciphertexts = key.from_wire(chunk)

@@ -13,14 +13,13 @@ from radobase.printing import amount
 from wire.cohort import Acceptance, Cohort, check_roster_version
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.errors import Code, WireError
+from wire.features import check_known
 from wire.query import (
     MAX_QUERY_BYTES,
     MAX_RETRY_BYTES,
     OpenedQuery,
     Query,
     Retry,
-    check_features_complete,
-    check_features_known,
     open_retry,
 )
 from wire.roster import Role, Roster, open_from
@@ -52,8 +51,7 @@ def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retr
     ATTEMPT_MISMATCH or PLAN_INFEASIBLE.
     """
     query, rows = opened.query, party.records.rows
-    check_features_known(query)
-    check_features_complete(query)
+    check_known(query.features)
     check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
     if not 1 <= attempt <= query.max_attempts:
@@ -72,8 +70,7 @@ def check_seed(query: Query, party: Party) -> None:
     Before it is accepted: masking checks the seed again, but then the other members wait for this party. Raises
     WireError(PARTY_NOT_ASKED or SEED_MISMATCH).
     """
-    if query.binding is not None:
-        query.binding.unseal(party.name, party.signing_key, query.nonce)
+    query.binding.unseal(party.name, party.signing_key, query.nonce)
 
 
 def check_signed(work: Work, roster: Roster) -> None:
@@ -89,15 +86,14 @@ def check_signed(work: Work, roster: Roster) -> None:
         raise WireError(Code.PEER_UNKNOWN, "The query is signed with no learner's key in the roster.")
     if len(work.query.payload) > MAX_QUERY_BYTES:
         raise WireError(Code.MESSAGE_TOO_LARGE, f"A query may have at most {MAX_QUERY_BYTES} bytes.")
-    # Which domain holds is in the content: with the other one the query is refused once it is read.
-    open_from(work.query, Kind.QUERY, learner, roster.federation, older=True)
+    open_from(work.query, Kind.QUERY, learner, roster.federation)
     if work.attempt == 1:
         return
     if work.retry is None:
         raise WireError(Code.ATTEMPT_MISMATCH, f"The learner has not signed attempt {work.attempt}.")
     if len(work.retry.payload) > MAX_RETRY_BYTES:
         raise WireError(Code.MESSAGE_TOO_LARGE, f"A retry may have at most {MAX_RETRY_BYTES} bytes.")
-    retry = Retry.from_bytes(open_from(work.retry, Kind.RETRY, learner, roster.federation, older=True))
+    retry = Retry.from_bytes(open_from(work.retry, Kind.RETRY, learner, roster.federation))
     if (retry.query_id, retry.attempt) != (work.query_id, work.attempt):
         raise WireError(Code.ATTEMPT_MISMATCH, "The learner signed another attempt.")
 
@@ -161,8 +157,7 @@ def verify_cohort(
     query = opened.query
     if query.is_question:
         raise WireError(Code.QUERY_INVALID, "It is a question, which has no cohort.")
-    check_features_known(query)
-    check_features_complete(query)
+    check_known(query.features)
     check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
     if (cohort.query_id, cohort.attempt) != (opened.query_id, attempt):
@@ -173,7 +168,7 @@ def verify_cohort(
     if any(not query.asks(acceptance.party) for acceptance in acceptances):
         raise WireError(Code.PARTY_NOT_ASKED, "The cohort has a member that the query does not ask.")
     for acceptance in acceptances:
-        check_roster_version(acceptance, query.features, roster.version)
+        check_roster_version(acceptance, roster.version)
     rows = sum(acceptance.rows for acceptance in acceptances)
     if not query.cohort_min <= len(acceptances) <= query.max_parties or rows > query.max_rows:
         raise WireError(

@@ -1,7 +1,6 @@
 """Attempts that this party accepted and gave up: it refuses them, so that the others need not wait for it.
 
-A party refuses with the message that it also answers with. A coordinator of an older version takes one answer of a
-party and rejects the refusal; the others then wait until the phase ends.
+A party refuses with the message that it also answers with.
 """
 
 from collections.abc import Set as AbstractSet

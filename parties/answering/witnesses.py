@@ -437,7 +437,6 @@ class LedgerGuard:
     def _note_cohorts(self, witness: Witness, roster: Roster) -> None:
         """A member was in cohorts with these attempts. In a copy from before their charge they are only reserved."""
         if witness.newest is not None:
-            # All that a member of version 0.2.0 shows.
             acceptance = open_statement(Acceptance, witness.newest, roster)[0]
             self._ledger.seen_in_cohort(acceptance.query_id, acceptance.attempt)
         if witness.in_cohorts or witness.in_cohorts_from:

@@ -69,9 +69,9 @@ CREATE TABLE pauses (
 ) STRICT;
 """
 
-# Apart, and made where it is missing: files of versions up to 0.2.1 lack it, and those versions do not look at it.
+# Apart: a history that a version before 0.3.0 began lacks it.
 _PURPOSES = """
-CREATE TABLE IF NOT EXISTS purposes (
+CREATE TABLE purposes (
     query_id BLOB PRIMARY KEY,       -- of a query that has one, as long as its words are kept
     purpose TEXT NOT NULL
 ) STRICT
@@ -155,7 +155,10 @@ class HistoryDatabase:
         held = dict(connection.execute("SELECT key, value FROM identity"))
         if held != owner:
             raise HistoryFileError(self.path, f"it belongs to {held.get('party')!r} of {held.get('federation')!r}")
-        connection.execute(_PURPOSES)
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'purposes'").fetchone():
+            connection.execute(_PURPOSES)
+            # No query of a version before 0.3.0 is answered any more.
+            connection.execute("UPDATE queries SET is_waiting = 0")
 
     def close(self) -> None:
         """Close the file."""

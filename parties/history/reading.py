@@ -15,7 +15,7 @@ from parties.history.history import Happened, History, Page, Shown, What
 from parties.ledger.ledger import Ledger, RecordedCharge
 from parties.policy import Policy
 from wire.asked import Asked
-from wire.errors import CATALOGUE, Code
+from wire.errors import CATALOGUE, Code, WireError
 from wire.query import Query
 from wire.signed_fields import SignedPart, signed_parts
 
@@ -78,15 +78,25 @@ class QueryRead:
 
     @property
     def asked(self) -> Asked | None:
-        """What was asked in detail, if the signed query was read and is still kept."""
-        envelope = self.shown.envelope
-        return None if envelope is None else Asked.of(Query.from_bytes(envelope.payload))
+        """What was asked in detail, if the signed query was read, is still kept, and is of version 0.2.1 or later."""
+        payload = self._payload
+        return None if payload is None else Asked.of(Query.from_bytes(payload))
 
     @property
     def signed(self) -> tuple[SignedPart, ...]:
-        """Every field of the query, empty if the signed query was not read or is not kept any more."""
-        envelope = self.shown.envelope
-        return () if envelope is None else signed_parts(envelope.payload)
+        """Every field of the query, empty where there is nothing in detail."""
+        payload = self._payload
+        return () if payload is None else signed_parts(payload)
+
+    @property
+    def _payload(self) -> bytes | None:
+        try:
+            kept = self.shown.envelope
+            if kept is not None:
+                Query.from_bytes(kept.payload)
+            return None if kept is None else kept.payload
+        except WireError:
+            return None
 
     @property
     def bytes_out(self) -> int:

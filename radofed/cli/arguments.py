@@ -1,15 +1,9 @@
 """Options that several commands read in the same way."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from radofed.cli.output import Output
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 
 Rados = Annotated[
     int | None,
@@ -131,18 +125,3 @@ Limit = Annotated[
     int | None,
     typer.Option(min=0, help=f"Most queries to show, newest first. Default: {LISTED}; all with --format json."),
 ]
-
-OldEstimator = Annotated[str | None, typer.Option("--learner", hidden=True)]
-"""The former spelling of --estimator, accepted in this version."""
-
-
-def estimator_option(output: "Output", estimator: str | None, learner: str | None) -> str | None:
-    """The value of --estimator, or of the old --learner, with a note. Raises ConfigurationError if both are given."""
-    from dpcore.errors import ConfigurationError
-
-    if learner is None:
-        return estimator
-    if estimator is not None:
-        raise ConfigurationError("--estimator and its former spelling --learner are both given: leave --learner out")
-    output.note("note: --learner is now --estimator; the next version will not accept --learner")
-    return learner

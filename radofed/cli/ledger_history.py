@@ -98,36 +98,6 @@ def _in_full(query: "QueryRead") -> list[str]:
     return [*lines, *signed_lines(query.signed)] if query.signed else lines
 
 
-def seeds(_output: Output, config: ConfigOption) -> Result:
-    """Show the seeds of charged queries from before version 0.2.1, for parties to compare.
-
-    A learner that gave parties different seeds could open one party's own sum. Queries of later versions commit to one
-    seed for all, which each party checks. The node may run. Changes nothing.
-    """
-    from parties.config import PartyConfig
-    from parties.history.seeds import seeds_of
-
-    found = seeds_of(PartyConfig.load(config))
-    data = {"queries": [each.to_dict() for each in found.unchecked], "checked": found.checked}
-    if not found.unchecked:
-        return Result(data, f"all seeds were checked: {found.checked} queries since version 0.2.1, none from before")
-    rows = [
-        (
-            local_time(each.shown_at_unix_s),
-            each.query_id.hex()[:10],
-            each.learner or "unknown",
-            each.digits or "the signed query is not kept",
-        )
-        for each in found.unchecked
-    ]
-    advice = (
-        "compare the digits of each query with another member of its cohort: if they differ, the learner gave you "
-        f"different seeds. {found.checked} later queries had their seeds checked"
-    )
-    return Result(data, wrapped(("time", "query", "learner", "digits of the seed"), rows, advice))
-
-
 def add_to(app: typer.Typer) -> None:
-    """Add these commands to a group."""
+    """Add the command to a group."""
     command(app, "history")(history)
-    command(app, "seeds")(seeds)

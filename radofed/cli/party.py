@@ -196,8 +196,7 @@ def check(
         if bad
         else "this party can take part"
     )
-    # The key "mend" is that of 0.1.0.
-    found = [{"name": f.name, "status": f.status, "detail": f.detail, "mend": f.fix} for f in findings]
+    found = [{"name": f.name, "status": f.status, "detail": f.detail, "fix": f.fix} for f in findings]
     data = {"ok": not bad, "findings": found}
     return Result(data, in_lines(lines), exit_code=EXIT_FAILED if bad else 0)
 

@@ -15,11 +15,9 @@ from radofed.cli.arguments import (
     KeyBits,
     LabelColumn,
     MapFile,
-    OldEstimator,
     Positive,
     Rounded,
     Support,
-    estimator_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
@@ -119,7 +117,6 @@ def simulate(
     support: Support = None,
     map_file: MapFile = None,
     estimator: _Estimator = None,
-    learner: OldEstimator = None,
     rounds: _Rounds = None,
     option: _Option = None,
     folds: _Folds = 10,
@@ -166,7 +163,7 @@ def simulate(
         norm_bound=norm_bound,
         support=support,
         feature_map=map_file,
-        estimators=estimator_option(output, ",".join(estimator or ()) or None, learner),
+        estimators=",".join(estimator or ()) or None,
         rounds=rounds,
         options=named_options(option or ()),
         folds=folds,

@@ -74,7 +74,7 @@ class Admission:
             message = parse(join_pb2.Admission, signed.payload)
             envelope = Envelope.from_proto(message.roster)
             roster = open_roster(envelope, file.federation_key)
-            signed.open(Kind.ADMISSION, roster.federation, file.federation_key, older=True)
+            signed.open(Kind.ADMISSION, roster.federation, file.federation_key)
         except WireError as error:
             raise _FILE.error(path, f"is no answer of an operator, or was changed ({error.public_sentence})") from error
         split_address(message.coordinator_address)

@@ -81,7 +81,7 @@ class JoinRequest:
         try:
             envelope = Envelope.from_bytes(content)
             message = parse(join_pb2.JoinRequest, envelope.payload)
-            envelope.open(Kind.JOIN_REQUEST, message.federation, message.signing_key, older=True)
+            envelope.open(Kind.JOIN_REQUEST, message.federation, message.signing_key)
         except WireError as error:
             raise _FILE.error(path, f"is no request of a member, or was changed ({error.public_sentence})") from error
         role = ROLE_FROM_PROTO.get(message.role)

@@ -10,7 +10,6 @@ from dpcore.records.schema import Feature, Schema
 from learner.planning import Plan, plan_query
 from learner.requests import Request
 from wire.envelopes import SigningKey
-from wire.features import USUAL_FEATURES
 from wire.query import PaillierKey
 from wire.roster import Member, Role, Roster, certificate_san
 
@@ -43,7 +42,7 @@ class MadeUpFederation:
         self._roster = Roster(_FEDERATION, 1, _NOW_UNIX_S, tuple(members))
 
     def plan(self, request: Request) -> Plan:
-        """The plan of a request, with the features of this version's nodes. Raises what `plan_query` raises."""
+        """The plan of a request. Raises what `plan_query` raises."""
         return plan_query(
             request,
             roster=self._roster,
@@ -51,7 +50,6 @@ class MadeUpFederation:
             learner=_LEARNER,
             certificate=self._certificate,
             now_unix_s=_NOW_UNIX_S,
-            features=USUAL_FEATURES,
             stated_rows=self.party_rows,
         )
 

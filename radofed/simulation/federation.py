@@ -27,7 +27,6 @@ from radofed.simulation.workers import Hosts
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, SigningKey
 from wire.envelopes import Kind as Message
-from wire.features import Feature
 from wire.query import PaillierKey, open_query
 from wire.query_kinds import Kind
 from wire.roster import Member, Role, Roster, certificate_san
@@ -105,7 +104,6 @@ class SimulatedFederation:
             certificate=self._certificate,
             random=seeded(self._seed, fold, LEARNER, "nonce", question),
             now_unix_s=NOW_UNIX_S,
-            features=() if self._secret is None else (Feature.BOUND_TOTALS, Feature.COMMITTED_SEEDS),
             stated_rows={party.name: party.rows_at_least for party in roster.parties if party.rows_at_least},
         )
         envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())

@@ -116,6 +116,7 @@ class Host:
                 share.party,
                 len(share.rows),
                 self._mask_key(query_id, share.party).public_key().public_bytes_raw(),
+                ask.opened.query.roster_version,
             )
             for share in shares
         ]

@@ -5,7 +5,6 @@ queries.
 """
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -94,7 +93,6 @@ def simulate(
     hold_back: Fraction | float | str | None = None,
     evaluation_epsilon: Fraction | float | str | None = None,
     note: Note | None = None,
-    learners: str | Sequence[str] | Mapping[str, Any] | None = None,
 ) -> SimulationResult:
     """Cross-validate estimators on releases of a simulated federation, as `rado simulate` does.
 
@@ -114,15 +112,11 @@ def simulate(
     numbers may be strings, such as "1e-6". hold_back: the share of its rows that each party holds back. Estimators are
     trained on the others, and each that gives theta_ is evaluated on these by a query of its own, with
     `evaluation_epsilon`, by default epsilon, and the same delta. note: progress callback, one sentence a call. Other
-    options: see `SimulationOptions`. learners: the former name of `estimators`, accepted with a DeprecationWarning in
-    this version.
+    options: see `SimulationOptions`.
 
     The same seed gives the same figures for all `workers` and `encrypt`. Raises ConfigurationError, SchemaError,
     DataError or PlanError, each with what would work, and SimulationError if an estimator or a worker fails.
     """
-    if learners is not None:
-        warnings.warn("learners is now estimators; the next version drops it", DeprecationWarning, stacklevel=2)
-        estimators = learners
     shared: dict[str, Any] = {
         "name": design,
         "rados": rados,

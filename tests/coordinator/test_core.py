@@ -474,7 +474,7 @@ async def test_work_comes_once_per_change_and_ends_with_the_query(bench):
 
 @on_bench
 async def test_a_party_that_gave_up_stays_out_after_a_crash(bench):
-    opened = await bench.ask(features=("signed-retries",))
+    opened = await bench.ask()
     await bench.accept(opened, *PARTIES)
     await bench.ready(opened, "ann", "bob")
     refused_after_all = bench.world.refusal(opened.query_id, "ann")
@@ -532,8 +532,9 @@ def test_an_unknown_query_is_unknown(world):
 
 
 @on_bench
-async def test_a_query_with_a_feature_that_is_unknown_here_is_refused(bench):
-    await refusal(Code.FEATURE_MISSING, bench.ask(features=("a-later-feature",)))
+async def test_a_query_of_a_newer_or_an_older_version_is_refused(bench):
+    await refusal(Code.FEATURE_MISSING, bench.ask(features=("a-later-feature", "base-0-3")))
+    await refusal(Code.FEATURE_MISSING, bench.ask(features=("bound-totals", "committed-seeds")))
 
 
 @on_bench

@@ -71,7 +71,7 @@ async def test_a_drained_core_takes_no_query_and_completes_what_runs(bench):
 
 @on_bench
 async def test_a_lost_attempt_is_not_waited_for_and_its_retry_waits_for_the_end_of_the_drain(bench):
-    opened = await bench.ask(features=("signed-retries",))
+    opened = await bench.ask()
     await bench.to_uploading(opened)
     await bench.core.begin_drain()
     await bench.turn(60)

@@ -103,17 +103,20 @@ def test_an_expired_roster_begins_nothing_and_finishes_what_is_paid_for(world, n
     clients["lea"].submit(world.query())
 
 
+def retry(world, clients, opened):
+    signed = Retry(opened.query_id, "lea", 2).sign(world.keys["lea"])
+    lea = clients["lea"]
+    lea.call(lea.learner.RetryQuery, learner_service_pb2.RetryQueryRequest(retry=signed.to_proto()))
+
+
 def test_a_retry_needs_a_roster_that_has_not_expired(world, node, clients):
-    opened = world.open(world.query(features=("signed-retries",), upload_within_s=1))
+    opened = world.open(world.query(upload_within_s=1))
     clients["lea"].submit(opened.envelope)
     clients.to_uploading(opened.query_id)
     clients["lea"].until(opened.query_id, Phase.LOST)
     expire(world, lapsed())
     reload(world, node, clients, 2)
-    retry = Retry(opened.query_id, "lea", 2).sign(world.keys["lea"])
-    request = learner_service_pb2.RetryQueryRequest(retry=retry.to_proto())
-    lea = clients["lea"]
-    refused(Code.ROSTER_EXPIRED, lea.call, lea.learner.RetryQuery, request)
+    refused(Code.ROSTER_EXPIRED, retry, world, clients, opened)
 
 
 def test_a_coordinator_starts_with_an_expired_roster_and_says_so(world, start_node, caplog):
@@ -150,7 +153,7 @@ def test_the_status_and_the_log_tell_when_the_roster_expires(world, start_node, 
 
 def test_a_party_s_claim_of_a_newer_roster_excludes_that_party_alone(world, node, clients):
     """Without this check one member could stop every cohort: each other member would refuse it as stale."""
-    opened = world.open(world.query(features=FRESH))
+    opened = world.open(world.query())
     clients["lea"].submit(opened.envelope)
 
     def stating(version: int):
@@ -193,20 +196,16 @@ def test_a_removed_member_that_is_silent_is_not_waited_for(world, node, clients)
     clients["lea"].until(opened.query_id, Phase.PREPARING)
 
 
-@pytest.mark.parametrize(("features", "phase"), [(("signed-retries",), Phase.LOST), ((), Phase.ANSWERING)])
-def test_an_attempt_with_a_removed_member_is_lost_at_once(world, node, clients, features, phase):
+def test_an_attempt_with_a_removed_member_is_lost_at_once(world, node, clients):
     """And the next attempt does not wait for that member."""
-    opened = world.open(world.query(features=features))
+    opened = world.open(world.query())
     clients["lea"].submit(opened.envelope)
     cohort = clients.to_uploading(opened.query_id)
     clients.contribute(opened, cohort, "dan")
     world.new_roster(2, without=("dan",))
     reload(world, node, clients, 2)
-    clients["lea"].until(opened.query_id, phase)
-    if features:
-        retry = Retry(opened.query_id, "lea", 2).sign(world.keys["lea"])
-        lea = clients["lea"]
-        lea.call(lea.learner.RetryQuery, learner_service_pb2.RetryQueryRequest(retry=retry.to_proto()))
+    clients["lea"].until(opened.query_id, Phase.LOST)
+    retry(world, clients, opened)
     for party in PARTIES[:3]:
         clients[party].accept(world.acceptance(opened.query_id, party, attempt=2))
     clients["lea"].until(opened.query_id, Phase.PREPARING)
@@ -223,7 +222,9 @@ def test_a_member_that_changed_its_key_answers_again_only_in_the_next_attempt(wo
     roster = dataclasses.replace(world.roster, version=2, members=members)
     world.config.roster.write_bytes(roster.sign(world.federation_key).to_bytes())
     reload(world, node, clients, 2)
-    assert clients["lea"].until(opened.query_id, Phase.ANSWERING).attempt == 2
+    clients["lea"].until(opened.query_id, Phase.LOST)
+    retry(world, clients, opened)
+    assert clients["lea"].watch(opened.query_id)[0].attempt == 2
     world.keys["dan"] = fresh
     clients["dan"].accept(world.acceptance(opened.query_id, "dan", attempt=2))
 
@@ -231,7 +232,7 @@ def test_a_member_that_changed_its_key_answers_again_only_in_the_next_attempt(wo
 def test_a_member_that_was_removed_while_the_coordinator_was_down_is_expelled_at_the_start(world, start_node):
     node = start_node(world.config)
     clients = Clients(world, node.address)
-    opened = world.open(world.query(features=("signed-retries",)))
+    opened = world.open(world.query())
     clients["lea"].submit(opened.envelope)
     clients.to_uploading(opened.query_id)
     clients.close()

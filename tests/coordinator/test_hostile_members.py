@@ -47,7 +47,7 @@ def test_a_statement_blown_up_by_repeated_fields_does_not_reach_the_cohort(world
         return key.sign(kind, padding + payload)
 
     rows, digest = ROWS["ann"], b"\1" * 32
-    acceptance = Acceptance(query_id, 1, "ann", rows, secrets.token_bytes(32)).to_bytes()
+    acceptance = Acceptance(query_id, 1, "ann", rows, secrets.token_bytes(32), 1).to_bytes()
     # It says what the short one says: only its size is wrong.
     assert Acceptance.from_bytes(padding + acceptance).rows == rows
     before = state(world, clients, asked)

@@ -122,7 +122,7 @@ def lossy(world, node):
 
 
 def test_every_reply_lost_once_changes_nothing(world, clients, lossy):
-    opened = world.open(world.query(features=("decisions",)))
+    opened = world.open(world.query())
     query_id = opened.query_id
     ann, dan, lea = lossy["ann"], lossy["dan"], lossy["lea"]
     lea.twice(lea.client.submit, opened.envelope)

@@ -279,7 +279,7 @@ def test_a_lost_upload_starts_the_next_attempt_and_the_last_one_names_the_missin
 
 
 def lost_round():
-    round_, _ = play(to_uploading(signed_retries=True)[0], receipt("a"), receipt("b"))
+    round_, _ = play(to_uploading()[0], receipt("a"), receipt("b"))
     return play(round_, Ticked(), now=31.0)
 
 
@@ -298,7 +298,7 @@ def test_a_lost_attempt_waits_for_the_learner_s_retry():
 
 
 def test_a_retry_fits_only_the_attempt_after_a_lost_one():
-    for round_ in (start(signed_retries=True), to_uploading(signed_retries=True)[0]):
+    for round_ in (start(), to_uploading()[0]):
         for attempt in (1, 2):
             refused(Code.PHASE_MISMATCH, step, round_, Retried(attempt), 1.0)
     lost, _ = lost_round()
@@ -312,7 +312,7 @@ def test_a_lost_attempt_without_a_decision_expires_and_the_last_attempt_is_not_w
     lost, _ = lost_round()
     expired, _ = play(lost, Ticked(), now=EXPIRES_AT)
     assert (expired.phase, expired.code) == (Phase.FAILED, Code.QUERY_EXPIRED)
-    only, _ = play(to_uploading(signed_retries=True, max_attempts=1)[0], Ticked(), now=31.0)
+    only, _ = play(to_uploading(max_attempts=1)[0], Ticked(), now=31.0)
     assert (only.phase, only.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
 
 
@@ -361,12 +361,12 @@ def test_a_party_that_gives_up_while_others_answer_makes_room_for_no_one_else():
 
 
 def test_a_member_of_the_cohort_that_gives_up_ends_the_attempt():
-    uploading, _ = to_uploading(signed_retries=True)
+    uploading, _ = to_uploading()
     lost, actions = play(uploading, receipt("a"), refuse("b"))
     assert (lost.phase, actions) == (Phase.LOST, [DropUploads(1)])
     assert lost.detail == "In attempt 1 of 2 this member of the cohort gave up: b (UNAVAILABLE)."
     assert step(lost, refuse("b"), 2.0) == (lost, ())
-    last, _ = play(to_uploading(signed_retries=True, max_attempts=1)[0], refuse("b"))
+    last, _ = play(to_uploading(max_attempts=1)[0], refuse("b"))
     assert (last.phase, last.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
     assert "b (UNAVAILABLE)" in last.detail
 
@@ -506,8 +506,8 @@ courses = st.builds(
 @example(whole_way(1), [0.1], True, None)
 @example([*whole_way(1)[:-2], Ticked(), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, False, 2.0)
 @example([*whole_way(1)[:-2], Ticked(), Retried(2), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, True, None)
-def test_no_list_of_events_breaks_a_round(course, pauses, signed_retries, quorum_wait_s):
-    round_, now = start(signed_retries=signed_retries, quorum_wait_s=quorum_wait_s), 0.0
+def test_no_list_of_events_breaks_a_round(course, pauses, quorum_wait_s):
+    round_, now = start(quorum_wait_s=quorum_wait_s), 0.0
     cohorts: dict[int, tuple[str, ...]] = {}
     finished: list[str] = []
     for number, event in enumerate(course):
@@ -540,7 +540,7 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
     if before.phase.is_terminal:
         assert after is before, "terminal phases never leave"
     assert after.attempt in (before.attempt, before.attempt + 1)
-    if before.rules.signed_retries and after.attempt > before.attempt:
+    if after.attempt > before.attempt:
         assert event == Retried(after.attempt), "only the learner starts another attempt"
     if after.attempt == before.attempt:
         for party, answer in before.answers.items():

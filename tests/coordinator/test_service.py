@@ -83,11 +83,11 @@ def bound_to(world, names) -> dict:
     """The fields of a query that asks these parties."""
     nonce, members = secrets.token_bytes(16), [party for party in world.roster.parties if party.name in names]
     binding = Binding.seal(OpeningSecret(bytes(range(32))), members, nonce)
-    return {"nonce": nonce, "binding": binding, "features": ("bound-totals", "committed-seeds")}
+    return {"nonce": nonce, "binding": binding}
 
 
 def test_a_person_at_a_party_decides_while_the_others_answer(world, clients):
-    opened = world.open(world.query(features=("decisions",)))
+    opened = world.open(world.query())
     query_id = opened.query_id
     clients["lea"].submit(opened.envelope)
     dan = clients["dan"]
@@ -109,7 +109,7 @@ def test_a_person_at_a_party_decides_while_the_others_answer(world, clients):
 
 
 def test_a_sleeping_party_does_not_hold_up_a_query_with_a_quorum_wait(world, clients):
-    opened = world.open(world.query(features=("quorum-wait",), quorum_wait_s=1))
+    opened = world.open(world.query(quorum_wait_s=1))
     query_id, members = opened.query_id, ("ann", "bob", "cat")
     clients["lea"].submit(opened.envelope)
     for party in members:
@@ -122,15 +122,6 @@ def test_a_sleeping_party_does_not_hold_up_a_query_with_a_quorum_wait(world, cli
     for party in members:
         clients.contribute(opened, cohort, party)
     clients.check_total(opened, members)
-
-
-def test_no_party_waits_for_a_person_in_a_query_without_that_feature(world, clients, asked):
-    """Its learner may be older, and does not know the state."""
-    before, _ = clients["lea"].watch(asked.query_id)
-    refused(Code.FEATURE_MISSING, clients["dan"].be_pending, world.pending(asked.query_id, "dan"))
-    assert dataclasses.replace(clients["lea"].watch(asked.query_id)[0], remaining_s=0) == dataclasses.replace(
-        before, remaining_s=0
-    )
 
 
 def test_only_members_are_shown_the_cohort(clients, asked):

@@ -90,7 +90,7 @@ def test_every_role_says_that_its_certificate_ends_and_goes_on(made, caplog):
         running.close()
     checked = rado("party", "check", "--config", str(made.of(Role.PARTY)[0].config), code=1)["data"]["findings"]
     (certificate,) = [each for each in checked if each["name"] == "certificate"]
-    assert (certificate["status"], certificate["mend"]) == ("advice", sentence)
+    assert (certificate["status"], certificate["fix"]) == ("advice", sentence)
     found = rado("certificate", "needs-renewal", "--config", str(learner.config), code=1)["data"]
     assert found["is_due"]
 

@@ -70,7 +70,7 @@ def test_a_restored_directory_answers_nothing_until_it_is_acknowledged(federatio
     check = rado("party", "check", "--config", str(federation.member("a").config), code=1)["data"]
     (found,) = [finding for finding in check["findings"] if finding["name"] == "ledger"]
     assert "showed an entry that this party signed" in found["detail"]
-    assert "acknowledge" in found["mend"]
+    assert "acknowledge" in found["fix"]
     ledger(federation, "verify", "--wait-s", "20", code=1)
     federation.stop("a")
 

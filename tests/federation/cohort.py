@@ -25,7 +25,6 @@ from tests.federation.material import query_of, roster_of
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
-from wire.features import Feature
 from wire.query import OpenedQuery, PaillierKey, open_query
 from wire.status import Total
 from wire.upload import Chunk, upload_digest
@@ -62,17 +61,16 @@ class CohortInMemory:
         obfuscator: Obfuscator,
         fraction_bits: int = FRACTION_BITS,
         *,
-        bound: bool = True,
         max_attempts: int = 1,
         feature_map: FeatureMap | None = None,
         asked: Collection[str] = tuple(ROWS),
     ) -> None:
-        """bound: whether the query has a binding, as those of this version. asked: who gets the tag's seed."""
+        """asked: who gets the tag's seed."""
         self.asked = asked
         self.feature_map, self.d = feature_map, SCHEMA.d if feature_map is None else feature_map.d
         now = int(time.time())
         self.max_attempts = max_attempts
-        self.opening = OpeningSecret(SystemRandom().bytes(32)) if bound else None
+        self.opening = OpeningSecret(SystemRandom().bytes(32))
         self.keys = {name: SigningKey.generate("f") for name in (*ROWS, OUTSIDER, "learner")}
         parties = {name: key for name, key in self.keys.items() if name != "learner"}
         names = ("coordinator", "learner")
@@ -89,7 +87,6 @@ class CohortInMemory:
     def ask(self, kind, now: int) -> OpenedQuery:
         certificate = PaillierKey("learner", self.secret.public_key, now - 1, now + 9999).sign(self.keys["learner"])
         nonce = SystemRandom().bytes(32)
-        bound = self.opening is not None
         largest = max(kind.largest_sum(QueryLimits(1000, 3, self.d), self.fraction_bits), 1000)
         query = query_of(
             now,
@@ -101,11 +98,7 @@ class CohortInMemory:
             encoding=plan_encoding(largest_sum=largest, max_parties=3, fraction_bits=self.fraction_bits),
             paillier_key=certificate,
             max_attempts=self.max_attempts,
-            features=(Feature.BOUND_TOTALS.value, Feature.COMMITTED_SEEDS.value) * bound
-            + (Feature.FEATURE_MAPS.value,) * (self.feature_map is not None),
-            binding=Binding.seal(self.opening, [m for m in self.roster.parties if m.name in self.asked], nonce)
-            if bound
-            else None,
+            binding=Binding.seal(self.opening, [m for m in self.roster.parties if m.name in self.asked], nonce),
             feature_map=self.feature_map,
         )
         envelope = self.keys["learner"].sign(Kind.QUERY, query.to_bytes())
@@ -116,7 +109,9 @@ class CohortInMemory:
         self.attempt = attempt
         self.mask_keys = {name: X25519PrivateKey.generate() for name in ROWS}
         self.acceptances = [
-            Acceptance(self.opened.query_id, attempt, name, rows, self.mask_keys[name].public_key().public_bytes_raw())
+            Acceptance(
+                self.opened.query_id, attempt, name, rows, self.mask_keys[name].public_key().public_bytes_raw(), 1
+            )
             for name, rows in ROWS.items()
         ]
         signed = tuple(sign(acceptance, self.keys[acceptance.party]) for acceptance in self.acceptances)
@@ -127,7 +122,7 @@ class CohortInMemory:
         }
         self.chunks = {name: self.masked(name, self.cohort.digest) for name in ROWS}
 
-    def coefficient(self, name: str) -> int | None:
+    def coefficient(self, name: str) -> int:
         """The coefficient of the tag, as this party derives it."""
         return tag_coefficient(self.opened, self.attempt, name, self.keys[name])
 

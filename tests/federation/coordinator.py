@@ -44,6 +44,7 @@ from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import query_of
 from tests.federation.processes import Forked, serve_debugging
 from tests.waiting import HANG_S
+from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, sign
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, WireError
@@ -55,6 +56,7 @@ from wire.transport import Caller, open_channel
 from wire.upload import Chunk, chunk_ranges, upload_digest
 
 FEDERATION = "test"
+OPENING = OpeningSecret(bytes(range(32)))
 PARTIES = ("ann", "bob", "cat", "dan")
 LEARNERS = ("lea", "lou")
 ROWS = {"ann": 10, "bob": 20, "cat": 30, "dan": 40}
@@ -117,16 +119,18 @@ class World:
 
     def query(self, *, rados: int = 4, learner: str = "lea", now: float | None = None, **changes) -> Envelope:
         created = int(time.time() if now is None else now)
+        nonce = changes.pop("nonce", None) or secrets.token_bytes(16)
         key = PaillierKey(learner, self.secret_key.public_key, created - 1000, created + 10**6)
         fields = {
             "federation": FEDERATION,
             "learner": learner,
-            "nonce": secrets.token_bytes(16),
+            "nonce": nonce,
             "schema": SCHEMA,
             "kind": RadosQuery(rados, PlainDesign()),
             "encoding": plan_encoding(largest_sum=1000 << 16, max_parties=4, fraction_bits=16),
             "paillier_key": key.sign(self.keys[learner]),
             "max_parties": 4,
+            "binding": Binding.seal(OPENING, self.roster.parties, nonce),
         }
         return self.keys[learner].sign(Kind.QUERY, query_of(created, **fields | changes).to_bytes())
 
@@ -135,7 +139,7 @@ class World:
 
     def acceptance(self, query_id: bytes, party: str, *, attempt: int = 1, rows: int | None = None) -> Envelope:
         rows = ROWS[party] if rows is None else rows
-        return sign(Acceptance(query_id, attempt, party, rows, secrets.token_bytes(32)), self.keys[party])
+        return sign(Acceptance(query_id, attempt, party, rows, secrets.token_bytes(32), 1), self.keys[party])
 
     def refusal(self, query_id: bytes, party: str, code: Code = Code.UNAVAILABLE, *, attempt: int = 1) -> Envelope:
         return sign(Refusal(query_id, attempt, party, code), self.keys[party])
@@ -153,7 +157,8 @@ class World:
     def chunks(self, opened: OpenedQuery, party: str) -> list[Chunk]:
         key, query = opened.public_key, opened.query
         plaintexts = pack(self.values(opened, party), ROWS[party], query.encoding, key.bits)
-        ciphertexts = [key.raw_encrypt(plaintext, mpz(1)) for plaintext in plaintexts]
+        # The last one is in the tag's place.
+        ciphertexts = [key.raw_encrypt(plaintext, mpz(1)) for plaintext in [*plaintexts, mpz(7)]]
         return [
             Chunk.of(index, key.to_wire([ciphertexts[i] for i in places]))
             for index, places in enumerate(chunk_ranges(opened.ciphertexts, opened.ciphertexts_per_chunk))
@@ -183,8 +188,9 @@ class World:
         assert all(c % n == 1 for c in ciphertexts)
         plaintexts = [int((c - 1) // n) for c in ciphertexts]
         assert self.secret_key.decrypt_many(ciphertexts[:3]) == plaintexts[:3]
+        assert plaintexts[-1] == 7 * len(members)
         values = open_total(
-            plaintexts,
+            plaintexts[:-1],
             query.length,
             len(members),
             query.encoding,

@@ -24,9 +24,10 @@ from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
 from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import roster_of
+from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope, Kind, SigningKey, sha256
-from wire.features import OWN_FEATURES, Feature, Features
+from wire.features import OWN_FEATURES, Features
 from wire.query import OpenedQuery, Query, open_query, setting_of
 from wire.roster import Roster
 from wire.status import Total
@@ -53,6 +54,8 @@ class World:
     # The roster version that acceptances state; None for the roster's own.
     stated_version: int | None = None
     mask_keys: dict[tuple[bytes, int, str], X25519PrivateKey] = field(default_factory=dict)
+    # Of every query that was planned, by its id.
+    openings: dict[bytes, OpeningSecret] = field(default_factory=dict)
 
     def __post_init__(self):
         for name in self.rows:
@@ -71,20 +74,21 @@ class World:
         return self.roster.sign(self.federation_key)
 
     def features(self, party: str, features=OWN_FEATURES) -> Envelope:
-        return Features(FEDERATION, party, tuple(features), "0.2.0", 1_700_000_000).sign(self.party_keys[party])
+        return Features(FEDERATION, party, tuple(features), "0.3.0", 1_700_000_000).sign(self.party_keys[party])
 
-    def plan(self, request: Request = REQUEST, features=(), *, asked=None, stated_rows=None) -> Plan:
+    def plan(self, request: Request = REQUEST, *, asked=None, stated_rows=None) -> Plan:
         """asked: names; None for all parties of the roster."""
         certificate = self.key.certify("learner", self.learner_key)
-        return plan_query(
+        plan = plan_query(
             request,
             roster=self.roster,
             asked=[party for party in self.roster.parties if asked is None or party.name in asked],
             learner="learner",
             certificate=certificate,
-            features=features,
             stated_rows=stated_rows,
         )
+        self.openings[plan.query_id] = plan.opening
+        return plan
 
     def ask(self, request: Request = REQUEST) -> OpenedQuery:
         envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())
@@ -94,8 +98,7 @@ class World:
         mask_key = self.mask_keys[opened.query_id, attempt, party] = X25519PrivateKey.generate()
         public = mask_key.public_key().public_bytes_raw()
         version = self.stated_version or self.roster.version
-        stated = version if Feature.FRESH_ROSTERS in opened.query.features else 0
-        said = Acceptance(opened.query_id, attempt, party, rows, public, stated)
+        said = Acceptance(opened.query_id, attempt, party, rows, public, version)
         return sign(said, key or self.party_keys[party])
 
     def receipt(self, opened: OpenedQuery, cohort: Cohort, party: str, key=None, **changes):
@@ -117,11 +120,9 @@ class World:
         receipts = tuple(self.receipt(opened, cohort, name) for name in rows)
         return Total(cohort, receipts, opened.chunks, opened.ciphertexts)
 
-    def tag(self, opened: OpenedQuery, cohort: Cohort, values) -> int | None:
-        """The tag of an honest total over these values, None without a binding."""
+    def tag(self, opened: OpenedQuery, cohort: Cohort, values) -> int:
+        """The tag of an honest total over these values."""
         binding = opened.query.binding
-        if binding is None:
-            return None
         members = [Acceptance.from_bytes(envelope.payload).party for envelope in cohort.acceptances]
         seed = binding.unseal(members[0], self.party_keys[members[0]], opened.query.nonce)
         alpha = coefficient(seed, query_id=opened.query_id, attempt=cohort.attempt)
@@ -138,8 +139,8 @@ def obfuscator(opened: OpenedQuery) -> Obfuscator:
     return Obfuscator(opened.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
 
 
-def encrypt(opened: OpenedQuery, contributions, tag: int | None = None) -> list[int]:
-    """The products of the ciphertexts of (values, rows) pairs, and the ciphertext of the tag if there is one."""
+def encrypt(opened: OpenedQuery, contributions, tag: int = 0) -> list[int]:
+    """The products of the ciphertexts of (values, rows) pairs, and the ciphertext of the tag."""
     source = obfuscator(opened)
     key, query = opened.public_key, opened.query
     products = None
@@ -150,9 +151,7 @@ def encrypt(opened: OpenedQuery, contributions, tag: int | None = None) -> list[
             products = list(ciphertexts)
         else:
             key.add_many(products, ciphertexts)
-    if tag is not None:
-        products += key.encrypt_many([mpz(tag)], source)
-    return products
+    return products + key.encrypt_many([mpz(tag)], source)
 
 
 def to_chunks(opened: OpenedQuery, ciphertexts) -> list[bytes]:

@@ -41,7 +41,6 @@ from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
-from wire.features import USUAL_FEATURES, Feature
 from wire.query import OpenedQuery, PaillierKey, Query, Retry, open_query
 from wire.roster import Roster
 from wire.status import PartyState, Phase, Work
@@ -120,10 +119,7 @@ class World:
             "max_attempts": 3,
         }
         fields |= changes
-        # What every query has, and what a test names. A lacking feature is given as `lacks`.
-        fields["features"] = tuple(sorted({*USUAL_FEATURES, *fields.get("features", ())} - {*fields.pop("lacks", ())}))
-        if Feature.BOUND_TOTALS in fields["features"]:
-            fields.setdefault("binding", Binding.seal(OPENING, self.roster.parties, fields["nonce"]))
+        fields.setdefault("binding", Binding.seal(OPENING, self.roster.parties, fields["nonce"]))
         return query_of(now, **fields)
 
     def plain_query(self, rados: int = 20, **changes) -> Query:

@@ -130,10 +130,9 @@ class ProcessFederation:
         self.address = f"127.0.0.1:{free_port()}"
         self.made: Provisioned = provision(
             root / "federation",
-            federation="test",
             coordinator_address=self.address,
             parties=list(parties),
-            **provisioning,
+            **({"federation": "test"} | provisioning),
         )
         self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         self.lines: list[Line] = []

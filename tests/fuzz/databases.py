@@ -63,7 +63,7 @@ def make_ledger(path: Path) -> None:
 def make_store(path: Path) -> None:
     """A store with one query, an acceptance, a roster, features and a ledger head."""
     store = Store(path, world.FEDERATION)
-    rules = Rules(world.PARTIES, 2, 4, 1000, 60, 60, 60, 2, signed_retries=True)
+    rules = Rules(world.PARTIES, 2, 4, 1000, 60, 60, 60, 2)
     data = begin(rules, now=0.0, expires_at=3600.0).to_dict(0.0)
     opened = world.opened()
     store.add_query(

@@ -70,8 +70,7 @@ def read_query(payload: bytes) -> None:
     assert query.kind.words()
     assert kind_bytes(query.kind)
     query.kind.amounts  # noqa: B018 - a property that computes
-    if query.binding is not None:
-        query.binding.unseal("ann", world.KEYS["ann"], query.nonce)
+    query.binding.unseal("ann", world.KEYS["ann"], query.nonce)
 
 
 def read_cost(payload: bytes) -> None:

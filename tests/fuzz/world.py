@@ -26,7 +26,7 @@ from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, Features
+from wire.features import OWN_FEATURES, Features
 from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Role
@@ -82,6 +82,7 @@ def _query(kind, **changes) -> Query:
         "paillier_key": paillier_key().sign(KEYS["lea"]),
         "max_parties": 4,
         "cohort_min": 2,
+        "binding": Binding.seal(OPENING, [MEMBERS[name] for name in PARTIES], octets("nonce")[:16]),
     }
     return query_of(NOW - 10, **fields | {"not_after_unix_s": NOW + 3600} | changes)
 
@@ -102,26 +103,15 @@ FEATURE_MAP = FeatureMap(
 @cache
 def queries() -> tuple[Query, ...]:
     """The query of the corpus, one that uses every feature, and one of every kind and design that its slots hold."""
-    parties = [MEMBERS[name] for name in PARTIES]
-    binding = Binding.seal(OPENING, parties, octets("nonce")[:16])
-    rows = {"held_back": HeldBack(Fraction(1, 5), Part.HELD_BACK), "features": (Feature.HELD_BACK.value,)}
-    about_part = _query(next(kind for kind in KINDS if kind.takes_parts and _fits(kind)), **rows)
-    mapped = _query(
-        MomentsQuery(Clip(Fraction(2), bias=True), 77, 1000),
-        feature_map=FEATURE_MAP,
-        features=(Feature.FEATURE_MAPS.value,),
-    )
+    part = HeldBack(Fraction(1, 5), Part.HELD_BACK)
+    about_part = _query(next(kind for kind in KINDS if kind.takes_parts and _fits(kind)), held_back=part)
+    mapped = _query(MomentsQuery(Clip(Fraction(2), bias=True), 77, 1000), feature_map=FEATURE_MAP)
     form = Affine((("1: age~50", 4), ("5: age~50*smoker", -3)), 2)
     about_map = (NonNegative(form) & LabelIs(positive=True), Clipped(form, 5), Flag("smoker"))
-    counted = _query(
-        StatisticQuery(about_map, SCHEMA, GaussianShares(1000), FEATURE_MAP),
-        feature_map=FEATURE_MAP,
-        features=(Feature.FEATURE_MAPS.value,),
-    )
-    most = tuple(name for name in OWN_FEATURES if name not in (Feature.HELD_BACK, Feature.FEATURE_MAPS))
-    uses = ({"features": USUAL_FEATURES}, {"features": most, "quorum_wait_s": 5, "purpose": "Study 17"})
-    bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
-    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
+    counted = _query(StatisticQuery(about_map, SCHEMA, GaussianShares(1000), FEATURE_MAP), feature_map=FEATURE_MAP)
+    more = {"features": OWN_FEATURES, "quorum_wait_s": 5, "purpose": "Study 17"}
+    plain = (_query(RadosQuery(2, PlainDesign()), **fields) for fields in ({}, more))
+    return (*plain, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
 
 
 def _fits(kind) -> bool:
@@ -181,7 +171,7 @@ def statements() -> dict[Kind, list[bytes]]:
         Kind.PENDING: [Pending(opened(1).query_id, 1, "ann").to_bytes()],
         Kind.READY: [Ready(query_id, 1, "ann").to_bytes()],
         Kind.RECEIPT: [receipt("ann").to_bytes()],
-        Kind.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.2.0", NOW).to_bytes()],
+        Kind.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.3.0", NOW).to_bytes()],
         Kind.CHALLENGE: [Challenge(FEDERATION, "ann", octets("challenge"), NOW).to_bytes()],
         Kind.WITNESS: [witness.to_bytes()],
         Kind.RETRY: [retry],

@@ -26,6 +26,7 @@ from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation
 from tests.hostile.stalling import Holding, process_status
 from tests.waiting import HANG_S, wait_until
+from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError
 from wire.query import CLOCK_SKEW_S
@@ -199,7 +200,7 @@ def test_a_learner_that_is_shown_a_phase_beyond_the_querys_end_gives_up(federati
     roster = Envelope.from_bytes((federation.directory("coordinator") / "roster.signed").read_bytes())
     state = LearnerState(config.state_directory, load_public_key(federation.learner.directory / "federation.pub"))
     asked_query = AskedQuery(query, roster)
-    state.remember(asked_query)
+    state.remember(asked_query, OpeningSecret(bytes(32)))
     status = QueryStatus(asked_query.query_id, 1, Phase.UPLOADING, (), "", "", 60, 0, int(time.time()))
     with (
         Holding(federation, status),

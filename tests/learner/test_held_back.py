@@ -22,8 +22,6 @@ from learner.model import Model, _digest
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import held_back_from, model_of_answers
 from tests.federation.learner import SCHEMA, Memory, World, patients
-from wire.errors import Code, WireError
-from wire.features import USUAL_FEATURES, Feature
 
 ROWS = {"a": 4000, "b": 3000, "c": 5000, "d": 2000}
 ALL = sum(ROWS.values())
@@ -260,30 +258,6 @@ def test_descent_on_the_training_part_learns_what_it_learns_on_all_rows(memory, 
     moments = [federation.within(*budget).moments() for federation in (Federation(memory, SCHEMA), parts[0])]
     thetas = [MomentsDiscriminant().fit_moments(found).theta_ for found in moments]
     assert np.abs(thetas[0] - thetas[1]).max() < 0.1 * np.abs(thetas[0]).max()
-
-
-# Features.
-
-
-def test_a_session_uses_the_feature_where_a_part_is_asked_about(setting):
-    request = MomentsRequest(SCHEMA, epsilon=Fraction(1), held_back=HeldBack(FIFTH, Part.TRAINING))
-    with setting.session() as session:
-        assert session.plan(request).query.features == tuple(sorted((*USUAL_FEATURES, Feature.HELD_BACK)))
-        assert session.plan(replace(request, held_back=None)).query.features == USUAL_FEATURES
-        setting.stub.features = [setting.world.features(name, USUAL_FEATURES) for name in ("ada", "bo")]
-        with pytest.raises(WireError, match="ada lacks held-back; bo lacks held-back") as caught:
-            session.plan(request)
-        assert caught.value.code is Code.FEATURE_MISSING
-        session.plan(replace(request, held_back=None))
-
-
-def test_an_older_coordinator_is_asked_what_it_understands(setting):
-    request = MomentsRequest(SCHEMA, epsilon=Fraction(1), held_back=HeldBack(FIFTH, Part.TRAINING))
-    setting.stub.own_features = USUAL_FEATURES
-    with setting.session() as session:
-        with pytest.raises(WireError, match="The coordinator lacks: held-back"):
-            session.plan(request)
-        assert Feature.HELD_BACK not in session.plan(replace(request, held_back=None)).query.features
 
 
 def test_numbers_of_the_memory_are_those_of_a_party(memory):

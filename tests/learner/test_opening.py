@@ -17,7 +17,6 @@ from tests.federation.learner import REQUEST, World, encrypt, random_values, to_
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.features import USUAL_FEATURES
 from wire.query import open_query
 
 ROWS = {"ada": 100, "bo": 200, "cy": 300}
@@ -36,9 +35,17 @@ class Opening:
         self.progress = None
 
     def open(self):
-        ciphertexts = encrypt(self.opened, self.contributions) if self.ciphertexts is None else self.ciphertexts
-        chunks = to_chunks(self.opened, ciphertexts)
-        return open_total(self.total, chunks, self.opened, self.world.roster, self.secret, self.progress)
+        ciphertexts = self.ciphertexts
+        if ciphertexts is None:
+            tag = self.world.tag(self.opened, self.total.cohort, sum(values for values, _ in self.contributions))
+            ciphertexts = encrypt(self.opened, self.contributions, tag)
+        return self.open_chunks(to_chunks(self.opened, ciphertexts))
+
+    def open_chunks(self, chunks):
+        secret = self.world.openings[self.opened.query_id]
+        return open_total(
+            self.total, chunks, self.opened, self.world.roster, self.secret, self.progress, opening=secret
+        )
 
     def refuse(self, error):
         """Open the total, expecting a refusal before any chunk is read."""
@@ -48,7 +55,7 @@ class Opening:
             yield b""
 
         with pytest.raises(error) as caught:
-            open_total(self.total, chunks(), self.opened, self.world.roster, self.secret)
+            self.open_chunks(chunks())
         return caught.value
 
 
@@ -81,9 +88,12 @@ def test_any_sums_come_back_exactly(learner_key, data, parties):
     )
     rows = {name: data.draw(st.integers(1, 2000)) for name in world.rows}
     contributions = [(data.draw(vector), m) for m in rows.values()]
-    chunks = to_chunks(opened, encrypt(opened, contributions))
-    result = open_total(world.total(opened, rows), chunks, opened, world.roster, learner_key.secret)
-    assert result.values.tolist() == [sum(column) for column in zip(*(v for v, _ in contributions), strict=True)]
+    total = world.total(opened, rows)
+    sums = np.array([sum(column) for column in zip(*(v for v, _ in contributions), strict=True)])
+    chunks = to_chunks(opened, encrypt(opened, contributions, world.tag(opened, total.cohort, sums)))
+    secret = world.openings[opened.query_id]
+    result = open_total(total, chunks, opened, world.roster, learner_key.secret, opening=secret)
+    assert result.values.tolist() == sums.tolist()
 
 
 def test_a_total_of_a_part_of_the_cohort(opening):
@@ -102,7 +112,7 @@ def test_a_contribution_that_counts_twice(opening):
 
 def test_a_single_ciphertext_that_counts_twice_is_named(opening):
     once, alone = encrypt(opening.opened, opening.contributions), encrypt(opening.opened, opening.contributions[:1])
-    last = opening.opened.ciphertexts - 1
+    last = opening.opened.value_ciphertexts - 1
     assert last > 0
     once[last] = once[last] * alone[last] % opening.opened.public_key.n_squared
     opening.ciphertexts = once
@@ -250,9 +260,9 @@ def test_chunks_of_the_wrong_length(opening):
     chunks = to_chunks(opening.opened, encrypt(opening.opened, opening.contributions))
     for spoilt in ([chunks[0][:-1], *chunks[1:]], [chunks[0], chunks[1] + chunks[0]], [*chunks, chunks[0]]):
         with pytest.raises(TotalError, match="fetch it again"):
-            open_total(opening.total, spoilt, opening.opened, opening.world.roster, opening.secret)
+            opening.open_chunks(spoilt)
     with pytest.raises(TotalError, match="fetch them all"):
-        open_total(opening.total, chunks[:-1], opening.opened, opening.world.roster, opening.secret)
+        opening.open_chunks(chunks[:-1])
 
 
 def test_a_random_ciphertext_is_not_a_total(opening):
@@ -271,7 +281,7 @@ def test_full_strength(world):
 
 
 def test_a_total_with_another_tag_is_not_opened(world, small_chunks):
-    plan = world.plan(features=USUAL_FEATURES)
+    plan = world.plan()
     opened = open_query(world.learner_key.sign(Kind.QUERY, plan.query.to_bytes()), world.roster, now_unix_s=time.time())
     total = world.total(opened, ROWS)
     contributions = [(random_values(opened, seed), m) for seed, m in enumerate(ROWS.values())]

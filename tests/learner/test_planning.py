@@ -20,7 +20,6 @@ from radofed.cli.entry_point import run
 from radofed.planning import PlanRequest, plan_cost
 from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import Kind
-from wire.features import USUAL_FEATURES
 from wire.query import PaillierKey, Query, open_query, setting_of
 
 PLAIN = RadosRequest(schema=SCHEMA, rados=40)
@@ -107,7 +106,7 @@ def test_a_session_chooses_the_bits_that_rado_plan_names(learner_key, rows, rado
     """Fewer than 16 bits if that saves ciphertexts, else 16, or the requested number."""
     request = replace(PLAIN, rados=rados, fraction_bits=bits)
     world = World(learner_key, named(4, rows))
-    plan = world.plan(request, USUAL_FEATURES, stated_rows=world.rows)
+    plan = world.plan(request, stated_rows=world.rows)
     encoding = plan.query.encoding
     sizes = plan_cost(
         PlanRequest(
@@ -123,7 +122,7 @@ def test_a_session_chooses_the_bits_that_rado_plan_names(learner_key, rows, rado
     assert sizes.ciphertexts == plan.ciphertexts
     words = f"slots of {encoding.slot_bits} bits, values with {encoding.fraction_bits} fraction bits"
     assert words in plan.sentences()[1]
-    usual = world.plan(replace(request, fraction_bits=16), USUAL_FEATURES, stated_rows=world.rows)
+    usual = world.plan(replace(request, fraction_bits=16), stated_rows=world.rows)
     assert encoding.fraction_bits == bits if bits else (encoding.fraction_bits < 16) is fewer
     assert (plan.ciphertexts < usual.ciphertexts) is fewer
 
@@ -326,11 +325,10 @@ def test_a_schema_too_long_to_send(world):
 
 def test_a_plan_says_what_a_second_attempt_costs(learner_key):
     large = World(learner_key, named(3, 20_000))
-    plan = large.plan(REQUEST, features=("signed-retries",))
+    plan = large.plan(REQUEST)
     said = plan.sentences()[-1]
     assert "is made only if you ask for it" in said
     twice = float(said.split("epsilon becomes ")[1].split()[0])
     assert 1.2 * plan.cost.epsilon_if_others_collude < twice < 2 * plan.cost.epsilon_if_others_collude
-    assert "may be made by the coordinator alone" in large.plan(REQUEST).sentences()[-1]
     once = large.plan(replace(REQUEST, attempts=1))
     assert not any("Another attempt" in sentence for sentence in once.sentences())

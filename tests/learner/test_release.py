@@ -26,7 +26,6 @@ from learner.requests import MomentsRequest
 from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.features import Feature
 from wire.query import open_query, setting_of
 
 NOW = 1_800_000_000
@@ -326,10 +325,10 @@ def test_a_copy_is_the_same_release(saved, tmp_path):
     assert Release.load(tmp_path / "copy").digest == Release.load(saved).digest
 
 
-def later(world, attempt, *, features=(Feature.SIGNED_RETRIES.value,), **changes) -> Release:
+def later(world, attempt, **changes) -> Release:
     """A release of moments whose total is of this attempt."""
     request = MomentsRequest(schema=SCHEMA, epsilon=Fraction(1), max_rows=10_000)
-    envelope = world.learner_key.sign(Kind.QUERY, world.plan(request, features=features).query.to_bytes())
+    envelope = world.learner_key.sign(Kind.QUERY, world.plan(request).query.to_bytes())
     opened = open_query(envelope, world.roster, now_unix_s=time.time())
     total = world.total(opened, ROWS, attempt=attempt)
     query = opened.query
@@ -367,21 +366,12 @@ def test_releases_of_later_attempts_count_every_attempt_under_collusion(world):
     assert "the release is all that the learner opened" in sentences(once, [first], "one record")[3]
 
 
-def test_without_signed_retries_every_attempt_that_the_query_allows_counts(world):
-    """The coordinator alone could have started them."""
-    release = later(world, 1, features=())
-    assert release.attempts == release.query.max_attempts == 3
-    mu = gaussian_mu(Fraction(1), DELTA) * math.sqrt(3)
-    cost = composed_privacy([release], DELTA)
-    assert cost.epsilon_if_others_collude == pytest.approx(gaussian_epsilon(mu, DELTA).upper, rel=1e-3)
-
-
 def test_attempts_that_were_signed_are_saved(world, tmp_path):
     release = later(world, 1, attempts_signed=2)
     release.save(tmp_path / "two")
     assert Release.load(tmp_path / "two").attempts == 2
     plain = later(world, 2, attempts_signed=2)
-    # As in releases of older versions: only where it says more than the attempt.
+    # Only where it says more than the attempt.
     assert "attempts_signed" not in plain.to_json()
     for wrong in (0, "2", 2.5, None):
         with pytest.raises(ReleaseError):

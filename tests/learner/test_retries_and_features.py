@@ -1,4 +1,4 @@
-"""What a learner decides: another attempt after a lost one, and which features of the protocol a query uses."""
+"""What a learner decides: another attempt after a lost one, and which versions of nodes it asks."""
 
 import re
 from dataclasses import replace
@@ -7,12 +7,11 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.session import AttemptLostError
-from rado.v1 import query_pb2
 from tests.federation.learner import REQUEST
 from tests.federation.setting import ROWS
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
+from wire.features import Feature
 from wire.query import open_query, open_retry
 from wire.status import PartyProgress, PartyState, Phase
 
@@ -134,47 +133,24 @@ def test_a_process_that_ended_between_saving_and_erasing_erases_at_the_next_fetc
     assert not opening_file(setting, query_id).exists()
 
 
-# Features.
+# Versions.
 
 
-def test_a_query_uses_all_features(session):
-    assert session.plan(REQUEST).query.features == USUAL_FEATURES
+OLD = ("bound-totals", "committed-seeds", "decisions", "fresh-rosters", "ledger-heads", "signed-retries")
 
 
-def test_a_quorum_wait_is_named_as_a_feature_exactly_where_it_is_asked_for(setting, session):
-    """Nodes without the feature refuse the query: the field may not reach them."""
-    query = session.plan(replace(REQUEST, quorum_wait_s=30)).query
-    assert (query.features, query.quorum_wait_s) == (tuple(sorted((*USUAL_FEATURES, Feature.QUORUM_WAIT))), 30)
-    assert session.plan(REQUEST).query.quorum_wait_s == 0
-    setting.stub.features = [setting.world.features(name, USUAL_FEATURES) for name in ROWS]
-    with pytest.raises(WireError, match="quorum-wait") as caught:
-        session.plan(replace(REQUEST, quorum_wait_s=30))
-    assert caught.value.code is Code.FEATURE_MISSING
-
-
-def test_a_purpose_is_named_as_a_feature_exactly_where_one_is_stated(setting, session):
-    """A query without one has the bytes that it had before there were purposes, which older nodes read."""
-    query = session.plan(replace(REQUEST, purpose="Study 17")).query
-    assert (query.features, query.purpose) == (tuple(sorted((*USUAL_FEATURES, Feature.PURPOSE))), "Study 17")
-    without = query_pb2.Query.FromString(session.plan(REQUEST).query.to_bytes())
-    assert "purpose" not in [field.name for field, _ in without.ListFields()]
-    assert Feature.PURPOSE not in without.features
-    setting.stub.features = [setting.world.features(name, USUAL_FEATURES) for name in ROWS]
-    with pytest.raises(WireError, match="purpose") as caught:
-        session.plan(replace(REQUEST, purpose="Study 17"))
-    assert caught.value.code is Code.FEATURE_MISSING
-
-
-def test_parties_that_state_nothing_are_asked_with_all_features(setting, session):
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_query_has_the_base_whatever_parties_state(setting, session, stated):
     """A coordinator that withholds statements must not weaken a query."""
-    setting.stub.features = []
-    assert session.plan(REQUEST).query.features == USUAL_FEATURES
+    if not stated:
+        setting.stub.features = []
+    assert session.plan(replace(REQUEST, quorum_wait_s=30, purpose="Study 17")).query.features == (Feature.BASE,)
 
 
-def test_too_few_parties_with_a_feature_are_refused_by_name(setting, session):
-    some = tuple(name for name in OWN_FEATURES if name != Feature.BOUND_TOTALS)
-    setting.stub.features = [setting.world.features(name, some) for name in ("ada", "bo")]
-    with pytest.raises(WireError, match="ada lacks bound-totals; bo lacks bound-totals") as caught:
+@pytest.mark.parametrize("features", [OLD, ()])
+def test_too_few_parties_of_this_version_are_refused_by_name(setting, session, features):
+    setting.stub.features = [setting.world.features(name, features) for name in ("ada", "bo")]
+    with pytest.raises(WireError, match="ada lacks base-0-3; bo lacks base-0-3: upgrade their nodes") as caught:
         session.plan(REQUEST)
     assert caught.value.code is Code.FEATURE_MISSING
 
@@ -185,17 +161,17 @@ def test_statements_that_are_not_the_party_s_own_count_for_nothing(setting, sess
         forged.__class__(forged.payload, forged.key_id, bytes(64)),
         setting.world.party_keys["bo"].sign(Kind.FEATURES, forged.payload),
     ]
-    assert session.plan(REQUEST).query.features == USUAL_FEATURES
+    assert session.plan(REQUEST).query.features == (Feature.BASE,)
 
 
-@pytest.mark.parametrize("older", ["no call", "no feature"])
-def test_an_older_coordinator_is_refused_with_a_sentence(setting, session, older):
-    if older == "no call":
-        setting.stub.fail["FetchFeatures"] = Code.ROLE_FORBIDDEN
-    else:
-        setting.stub.own_features = ()
-    with pytest.raises(WireError, match="coordinator") as caught:
-        session.plan(REQUEST)
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [(OLD, "The coordinator is older than 0.3.0: upgrade it"), ((Feature.BASE,), "The coordinator lacks: question")],
+)
+def test_a_coordinator_that_is_too_old_is_refused_with_a_sentence(setting, session, features, said):
+    setting.stub.own_features = features
+    with pytest.raises(WireError, match=said) as caught:
+        session.would_accept(REQUEST)
     assert caught.value.code is Code.FEATURE_MISSING
     assert setting.stub.submitted == []
 

@@ -47,12 +47,16 @@ class Asked:
         self.world, self.opened = world, world.ask()
         self.total = world.total(self.opened, ROWS)
         self.contributions = [(random_values(self.opened, seed), m) for seed, m in enumerate(ROWS.values())]
-        self.chunks = to_chunks(self.opened, encrypt(self.opened, self.contributions))
+        tag = world.tag(self.opened, self.total.cohort, self.values)
+        self.chunks = to_chunks(self.opened, encrypt(self.opened, self.contributions, tag))
         self.secret = secret or world.key.secret
 
     def open(self, random=None, chunks=None):
         chunks = self.chunks if chunks is None else chunks
-        return open_total(self.total, chunks, self.opened, self.world.roster, self.secret, random=random)
+        opening = self.world.openings[self.opened.query_id]
+        return open_total(
+            self.total, chunks, self.opened, self.world.roster, self.secret, opening=opening, random=random
+        )
 
     @property
     def values(self):

@@ -432,8 +432,9 @@ def test_state_survives_and_damage_is_named(setting, tmp_path):
     state = LearnerState(tmp_path / "state", public)
     assert state.newest_roster() is None
     asked = AskedQuery(setting.world.ask().envelope, setting.stub.roster)
-    state.remember(asked)
-    state.remember(asked)
+    opening = setting.world.openings[asked.query_id]
+    state.remember(asked, opening)
+    state.remember(asked, opening)
     assert LearnerState(tmp_path / "state", public).find(asked.query_id) == asked
     assert state.query_ids() == (asked.query_id,)
     path = tmp_path / "state" / "queries" / asked.query_id.hex() / "query.signed"

@@ -92,14 +92,6 @@ def test_an_answer_to_another_question_is_refused(setting):
     assert refused.value.code is Code.SENDER_MISMATCH
 
 
-def test_a_coordinator_that_lacks_questions_is_named(setting):
-    setting.stub.own_features = tuple(name for name in setting.stub.own_features if name != Feature.QUESTION)
-    with setting.session() as session, pytest.raises(WireError, match="The coordinator lacks: question") as refused:
-        ask(session)
-    assert refused.value.code is Code.FEATURE_MISSING
-    assert setting.stub.submitted == []
-
-
 def test_a_status_travels_with_its_acceptance(setting):
     with setting.session() as session:
         ask(session)
@@ -159,11 +151,9 @@ def test_a_schema_that_too_few_have_is_not_sent(refusing):
     assert open_query(envelope, refusing.world.roster, now_unix_s=world_now()).query.is_question
 
 
-def test_parties_are_not_asked_first_about_a_schema_with_answers_or_by_an_older_coordinator(refusing):
+def test_parties_are_not_asked_first_about_a_schema_with_answers(refusing):
     with refusing.session() as session:
         session.check_accepted(REQUEST, session.plan(REQUEST))
-        refusing.stub.own_features = tuple(name for name in OWN_FEATURES if name != Feature.QUESTION)
-        session.check_accepted(OTHER, session.plan(OTHER))
     assert refusing.stub.submitted == []
 
 

@@ -195,7 +195,7 @@ def test_each_rule_refuses_with_its_code(world, changes, code):
 
 def test_a_required_purpose_is_any_purpose(world):
     """What it says is for people."""
-    check(world, world.policy(purpose_required=True), world.query(features=("purpose",), purpose="x"))
+    check(world, world.policy(purpose_required=True), world.query(purpose="x"))
 
 
 def test_limits_admit_their_own_value(world):
@@ -284,7 +284,7 @@ def test_a_feature_map_has_no_more_terms_than_the_policy_allows(world):
     feature_map = FeatureMap((Term(Column(0)), Term(Hat(0, None, 0, ONE))), SCHEMA.bias)
     kind = MomentsQuery(Clip(Fraction(2), SCHEMA.bias), 1, 1 << 20)
     encoding = plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=10)
-    query = world.query(kind=kind, encoding=encoding, features=("feature-maps",), feature_map=feature_map)
+    query = world.query(kind=kind, encoding=encoding, feature_map=feature_map)
     for limits in ({}, {"map_terms_per_query": 2}):
         check(world, world.policy(designs=["moments"], limits=limits), query)
     with pytest.raises(WireError, match="terms of the feature map is 2 and the limit is 1") as caught:

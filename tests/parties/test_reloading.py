@@ -135,7 +135,7 @@ def test_rows_that_lost_their_meaning_wait_for_a_person(federation):
     wait_until(lambda: federation.log("ada").count('"started"') == 2, what="the node")
     checked = {each["name"]: each for each in rado("party", "check", *at, code=1)["data"]["findings"]}
     assert checked["row-limits"]["status"] == checked["node"]["status"] == "failed"
-    assert "accept-rows" in checked["row-limits"]["mend"]
+    assert "accept-rows" in checked["row-limits"]["fix"]
     assert "not 3" in rado("party", "accept-rows", "--usable", "3", *at, code=4)["error"]["message"]
     assert "ROWS_UNUSABLE" in rado("party", "status", *at)["data"]["not_ready"]
     made, reasons = (

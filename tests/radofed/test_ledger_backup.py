@@ -50,7 +50,7 @@ def make_party(root: Path) -> Path:
     ledger = opened(directory / "state" / "ledger.sqlite")
     attempts, signing_key = Attempts(ledger), SigningKey.generate("clinics")
     for number, key in enumerate(KEYS[:7]):
-        acceptance = Acceptance(number.to_bytes(32, "big"), 1, "ada", 3, os.urandom(32))
+        acceptance = Acceptance(number.to_bytes(32, "big"), 1, "ada", 3, os.urandom(32), 1)
         held = attempts.accept(
             acceptance, lambda said: sign(said, signing_key), ONE, mask_key=key, not_after_unix_s=10**10, now_unix_s=0
         )

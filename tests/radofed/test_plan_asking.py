@@ -21,7 +21,6 @@ from radofed.planning.made_up import made_up_schema
 from radofed.planning.signal import measured
 from radofed.simulation.source import SimulatedSource
 from tests.federation.learner import World
-from wire.features import USUAL_FEATURES
 
 PATIENTS = schema()
 ROWS = (2000,) * 4
@@ -267,7 +266,7 @@ def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):
     design = {"joint": "dp-feat"}.get(name.partition(",")[0], name.partition(",")[0])
     world = World(learner_key, {f"party-{place}": rows for place, rows in enumerate(ROWS)})
     asked = release_request(shared, design, DESIGNS[name])
-    real = world.plan(asked, USUAL_FEATURES, stated_rows=world.rows)
+    real = world.plan(asked, stated_rows=world.rows)
     cost = plan_cost(PlanRequest.over(shared, design=design, party_rows=ROWS, key_bits=2048, **DESIGNS[name]))
     assert cost.feasible
     assert (cost.sizes.ciphertexts, cost.sizes.slot_bits) == (real.ciphertexts, real.query.encoding.slot_bits)

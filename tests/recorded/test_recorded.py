@@ -1,9 +1,8 @@
 """Files that nodes of earlier versions wrote, read by this one. README.md says how they were made."""
 
-import csv
 import gzip
-import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -15,22 +14,21 @@ import numpy as np
 import pytest
 
 from coordinator.config import CoordinatorConfig
-from coordinator.live import LiveQuery, restore
-from coordinator.store import Store, read_queries, read_roster, read_seen
-from dpcore.errors import TotalError
-from dpcore.paillier.secret import SecretKey
+from coordinator.live import restore
+from coordinator.store import Store, read_queries, read_roster
+from coordinator.witnesses import WitnessExchange
+from dpcore.errors import ConfigurationError, TotalError
 from learner.config import LearnerConfig
 from learner.journal import query_ids_of
 from learner.keys import load_key
 from learner.model import Model, predict
 from learner.opening import open_total
-from learner.release import Release
+from learner.release import Release, ReleaseError
 from learner.state import LearnerState
 from parties.config import PartyConfig
 from parties.database import LedgerBusyError, LedgerDamagedError, LedgerOwner, LedgerSetBackError, PartyDatabase
 from parties.history.history import Page
 from parties.history.reading import HistoryReader
-from parties.history.seeds import seeds_of
 from parties.ledger.anchor import head_path
 from parties.ledger.charges import ScopeKind, marginal
 from parties.ledger.format import CHAINED_VERSION, FORMAT_VERSION
@@ -38,30 +36,43 @@ from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from radobase.files.databases import kept_file
 from radobase.files.schemas import load_schema
+from radobase.version import program_version
 from radofed.node_config import role_of
 from tests.federation.faults import fill
 from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Receipt, open_statement
-from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
+from wire.envelopes import Envelope, Kind, load_public_key
+from wire.errors import Code, WireError
+from wire.features import check_known
 from wire.query import open_query
 from wire.roster import Role, open_roster
 from wire.status import Phase
 from wire.upload import CHUNK_BYTES
 
 HERE = Path(__file__).parent
-VERSIONS = ("0.1", "0.2", "0.2.0", "0.2.1")
-CURVES = HERE / "0.2.0"
-"""Of a run of `additive`: its queries have feature maps."""
-# Formats of the ledger, with the file of each.
-LEDGERS = {1: "0.1/ledger.sqlite.gz", 2: "0.2/ledger.format-2.sqlite.gz", 3: "0.2/ledger.sqlite.gz"}
+OLDER = HERE / "older"
+VERSIONS = ("0.3.0",)
+# Ledgers, each with its format, how many charges it has, and how many reservations.
+LEDGERS = {"0.1": (1, 1, 1), "0.2-format-2": (2, 4, 1), "0.2": (3, 4, 1), "0.2.0": (3, 9, 0), "0.2.1": (4, 11, 0)}
 OWNER = LedgerOwner("clinics", "ada", "data.csv")
 
 
-def unpacked(name: str, to: Path) -> Path:
+def unpacked(file: Path, to: Path) -> Path:
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_bytes(gzip.decompress((HERE / name).read_bytes()))
+    to.write_bytes(gzip.decompress(file.read_bytes()))
     to.chmod(0o600)
     return to
+
+
+def signed(name: str) -> Envelope:
+    return Envelope.from_bytes((OLDER / name).read_bytes())
+
+
+def test_there_is_little_of_it():
+    assert sum(file.stat().st_size for file in HERE.rglob("*") if "__pycache__" not in file.parts) < 700_000
+
+
+# From 0.3.0 on, a later version reads what an earlier one wrote.
 
 
 @pytest.fixture(params=VERSIONS)
@@ -71,11 +82,16 @@ def recorded(request, tmp_path) -> Path:
     shutil.copytree(HERE / request.param, copy)
     for key in [*copy.rglob("*.jwk"), *copy.rglob("opening.key")]:
         key.chmod(0o600)
+    unpacked(copy / "coordinator.sqlite.gz", copy / "coordinator.sqlite")
+    for name in ("ledger.sqlite", "history.sqlite"):
+        unpacked(copy / f"{name}.gz", copy / "state" / name)
+    shutil.copy(copy / "ledger.sqlite.head", head_path(copy / "state/ledger.sqlite"))
     return copy
 
 
-def test_there_is_little_of_it():
-    assert sum(file.stat().st_size for file in HERE.rglob("*") if "__pycache__" not in file.parts) < 700_000
+def test_every_version_that_promises_to_be_read_is_recorded():
+    assert {path.name for path in HERE.iterdir() if re.fullmatch(r"[0-9.]+", path.name)} == set(VERSIONS)
+    assert program_version() in VERSIONS
 
 
 def test_configurations_are_read(recorded):
@@ -86,7 +102,7 @@ def test_configurations_are_read(recorded):
     assert [role_of(recorded / f"{role.value}.toml") for role in Role] == list(Role)
     policy = Policy.load(recorded / "policy.toml")
     assert "plain" in policy.designs
-    assert policy.limits.of_ledger.lifetime.epsilon == (400 if recorded.name == "0.2.0" else 100)
+    assert policy.limits.of_ledger.lifetime.epsilon == 100
     assert [feature.name for feature in load_schema(recorded / "schema.toml").features] == ["age", "smoker"]
 
 
@@ -96,23 +112,19 @@ def test_messages_are_verified(recorded):
     )
     assert [member.name for member in roster.parties] == ["ada", "bo", "cy"]
     seen = set()
-    unpacked_store(recorded).close()
     with closing(sqlite3.connect(recorded / "coordinator.sqlite")) as file:
         for kind, content in file.execute("SELECT kind, envelope FROM statements"):
             seen.add(kind)
             if kind == Kind.ACCEPTANCE.value:
-                open_statement(Acceptance, Envelope.from_bytes(content), roster, older=True)
+                open_statement(Acceptance, Envelope.from_bytes(content), roster)
             elif kind == Kind.RECEIPT.value:
-                open_statement(Receipt, Envelope.from_bytes(content), roster, older=True)
+                open_statement(Receipt, Envelope.from_bytes(content), roster)
     assert {Kind.ACCEPTANCE.value, Kind.RECEIPT.value} <= seen
     for path in recorded.glob("queries/*/query.signed"):
         envelope = Envelope.from_bytes(path.read_bytes())
         opened = open_query(envelope, roster, now_unix_s=roster.issued_at_unix_s + 60)
+        check_known(opened.query.features)
         assert opened.query_id.hex() == path.parent.name
-
-
-def unpacked_store(recorded: Path) -> Store:
-    return Store(unpacked(f"{recorded.name}/coordinator.sqlite.gz", recorded / "coordinator.sqlite"), "clinics")
 
 
 def test_a_learners_state_and_releases_are_read(recorded):
@@ -120,146 +132,82 @@ def test_a_learners_state_and_releases_are_read(recorded):
     state = LearnerState(recorded, key)
     assert state.newest_version() == 1
     ids = state.query_ids()
-    assert len(ids) >= 2
+    assert len(ids) == 5
     for query_id in ids:
         assert state.find(query_id).query_id == query_id
         assert state.is_sent(query_id)
-    releases = [Release.load(directory) for directory in sorted((recorded / "releases").iterdir())]
-    for release in releases:
+    releases = {each.query.kind.array: each for each in map(Release.load, (recorded / "releases").iterdir())}
+    for release in releases.values():
         release.verify(key)
         assert release.party_rows == {"ada": 60, "bo": 70, "cy": 80}
         assert release.query_id in ids
-    rados = [release for release in releases if release.query.kind.array == "rados"]
-    assert [release.rados.shape for release in rados[:1]] == ([] if recorded.name == "0.2.0" else [(40, 3)])
+    assert set(releases) == {"rados", "moments", "gradient"}
+    assert releases["rados"].rados.shape == (40, 3)
 
 
-@pytest.mark.parametrize("version", ["0.1", "0.2", "0.2.1"])
-def test_models_predict(version):
-    for name in ("mean-variance", "radoboost"):
-        model = Model.load(HERE / version / f"{name}.json")
-        found = predict(model, HERE / version / "data.csv")
+def test_models_predict(recorded):
+    for name in ("radoboost", "newton"):
+        model = Model.load(recorded / f"{name}.json")
+        found = predict(model, recorded / "data.csv")
         assert 0 < np.mean(np.array(found.labels) > 0) < 1
         assert model.learner == name
+    assert len(query_ids_of(recorded / "newton.json.journal")) == 2
 
 
-def test_a_model_of_curves_predicts_as_it_did():
-    found = predict(Model.load(CURVES / "curves.json"), CURVES / "data.csv")
-    with (CURVES / "predicted.csv").open(newline="") as file:
-        recorded = list(csv.DictReader(file))
-    assert found.labels.tolist() == [int(row["label"]) for row in recorded]
-    assert found.scores == pytest.approx([float(row["score"]) for row in recorded], rel=1e-12)
-
-
-def test_a_model_of_curves_is_exported_as_it_was():
-    recorded = json.loads((CURVES / "exported.json").read_text())
-    exported = Model.load(CURVES / "curves.json").to_original_units()
-    # The rest is in words, which may improve, or was added.
-    for part in ("format", "format_version", "schema_digest", "intercept", "features", "terms", "privacy"):
-        assert exported[part] == recorded[part], part
-    assert recorded["label"].items() <= exported["label"].items()
-
-
-def test_queries_with_maps_are_read_and_their_answers_too():
-    roster = open_roster(
-        Envelope.from_bytes((CURVES / "roster.signed").read_bytes()), load_public_key(CURVES / "federation.pub")
-    )
-    ids = query_ids_of(CURVES / "curves.json.journal")
-    queries = []
-    for query_id in ids:
-        envelope = Envelope.from_bytes((CURVES / "queries" / query_id.hex() / "query.signed").read_bytes())
-        queries.append(open_query(envelope, roster, now_unix_s=roster.issued_at_unix_s + 60).query)
-    assert [query.kind.name for query in queries] == ["statistic", "moments", *["gradient"] * 6]
-    assert [query.feature_map is not None for query in queries] == [False, *[True] * 7]
-    releases = {release.query_id: release for release in map(Release.load, (CURVES / "releases").iterdir())}
-    assert sorted(releases[query_id].query.kind.name for query_id in releases.keys() & set(ids)) == [
-        "gradient", "moments", "statistic",
-    ]  # fmt: skip
-
-
-def test_the_journal_of_a_run_names_its_queries():
-    assert [query_id.hex()[:16] for query_id in query_ids_of(HERE / "0.2/newton.json.journal")] == [
-        "c27da41d9750885c", "a115162441112274",
-    ]  # fmt: skip
-
-
-def live_total(version: str, to: Path) -> tuple[LiveQuery, list[bytes], SecretKey]:
-    """The query of a recorded total, the total's chunks, and the learner's key."""
-    shutil.copy(HERE / version / "paillier.jwk", to)
-    (to / "paillier.jwk").chmod(0o600)
-    store = Store(unpacked(f"{version}/coordinator.sqlite.gz", to / "coordinator.sqlite"), "clinics")
+def test_a_total_opens_with_its_opening_secret(recorded):
+    store = Store(recorded / "coordinator.sqlite", "clinics")
     lives = {each.query_id: restore(each, now=0, now_unix_s=each.submitted_at_unix_s) for each in store.load()}
     store.close()
-    ((query_id, content),) = ((path.name, path.read_bytes()) for path in (HERE / version / "totals").iterdir())
+    ((query_id, content),) = ((path.name, path.read_bytes()) for path in (recorded / "totals").iterdir())
     assert len(content) <= CHUNK_BYTES
-    return lives[bytes.fromhex(query_id)], [content], load_key(to / "paillier.jwk").secret
-
-
-def test_a_total_of_version_0_1_opens_with_its_key(tmp_path):
-    """The learner's key, the query, the statements of the cohort and the ciphertexts, all of version 0.1."""
-    recorded = HERE / "0.1"
-    live, chunks, secret = live_total("0.1", tmp_path)
-    release = Release.load(recorded / "releases" / live.query_id.hex()[:16])
-    roster = open_roster(release.roster_envelope, load_public_key(recorded / "federation.pub"))
-    opened = open_total(live.total, chunks, live.opened, roster, secret)
-    assert np.array_equal(opened.values.reshape(release.integers.shape), release.integers)
-
-
-def test_a_total_with_a_commitment_opens_with_its_opening_secret(tmp_path):
-    """Version 0.2.1: the query commits to the seed of the tag, and the learner had not fetched this total."""
-    recorded = HERE / "0.2.1"
-    live, chunks, secret = live_total("0.2.1", tmp_path)
-    (directory,) = recorded.glob(f"queries/{live.query_id.hex()}")
+    live, secret = lives[bytes.fromhex(query_id)], load_key(recorded / "paillier.jwk").secret
+    directory = recorded / "queries" / query_id
     roster = open_roster(
         Envelope.from_bytes((directory / "roster.signed").read_bytes()), load_public_key(recorded / "federation.pub")
     )
     opening = OpeningSecret((directory / "opening.key").read_bytes())
-    assert live.opened.query.binding.commitment
-    opened = open_total(live.total, chunks, live.opened, roster, secret, opening=opening)
+    opened = open_total(live.total, [content], live.opened, roster, secret, opening=opening)
     assert sum(each.rows for each in opened.acceptances) == 210
-    chunks = [bytes(reversed(chunks[0]))]
     with pytest.raises(TotalError):
-        open_total(live.total, chunks, live.opened, roster, secret, opening=opening)
+        open_total(live.total, [bytes(reversed(content))], live.opened, roster, secret, opening=opening)
 
 
 def test_a_coordinator_continues_from_its_store(recorded):
-    version = recorded.name
-    store = unpacked_store(recorded)
+    path = recorded / "coordinator.sqlite"
+    store = Store(path, "clinics")
     queries = [restore(each, now=0, now_unix_s=each.submitted_at_unix_s) for each in store.load()]
     store.close()
-    path = recorded / "coordinator.sqlite"
-    assert (
-        sum(live.round.phase is Phase.COMPLETE for live in queries)
-        == {"0.1": 1, "0.2": 4, "0.2.0": 9, "0.2.1": 11}[version]
-    )
-    assert sum(live.is_open for live in queries) == (version != "0.2.0")
+    assert sum(live.round.phase is Phase.COMPLETE for live in queries) == 4
+    assert sum(live.is_open for live in queries) == 1
     assert len(read_queries(path)) == len(queries)
     assert read_roster(path) is not None
-    assert (set(read_seen(path)) == set()) is (version == "0.1")
-    kept = kept_file(path, 1)
-    if version in ("0.2.0", "0.2.1"):
-        assert not kept.exists()
-        return
-    # Tables were added to the older files, and the copy has none of them.
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    before = kept.read_bytes()
-    with closing(sqlite3.connect(kept)) as file:
-        names = {name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        assert names.isdisjoint({"asked"} | ({"features", "heads", "seen"} if version == "0.1" else set()))
-        (count,) = file.execute("SELECT count(*) FROM queries").fetchone()
-    assert count == len(queries)
-    Store(path, "clinics").close()
-    assert kept.read_bytes() == before
 
 
-def test_a_store_of_another_federation_is_left_alone(tmp_path):
-    path = unpacked("0.1/coordinator.sqlite.gz", tmp_path / "coordinator.sqlite")
-    with pytest.raises(Exception, match="belongs to federation 'clinics'"):
-        Store(path, "other")
-    assert not kept_file(path, 1).exists()
+def test_a_ledger_and_a_history_are_read(recorded):
+    config = PartyConfig.load(recorded / "party.toml")
+    with HistoryReader(config) as reader:
+        found = list(reader.page(Page()))
+        asked = [reader.find(each.shown.query_id.hex()).asked for each in found]
+    assert sorted(each.shown.kind for each in found) == ["gradient", "moments", "moments", "moments", "plain"]
+    assert sum(attempt.is_charged for each in found for attempt in each.attempts) == 4
+    ledger = ledger_of(recorded / "state/ledger.sqlite")
+    assert (ledger.state(now_unix_s=0).charged, ledger.state(now_unix_s=0).reserved, ledger.verify()) == (4, 1, [])
+    ledger.database.close()
+    assert None not in asked
+
+
+# A ledger of any version opens.
+
+
+def older_ledger(version: str, to: Path) -> Path:
+    path = unpacked(OLDER / f"ledger-{version}.sqlite.gz", to / "ledger.sqlite")
+    if LEDGERS[version][0] >= CHAINED_VERSION:
+        shutil.copy(OLDER / f"ledger-{version}.sqlite.head", head_path(path))
+    return path
 
 
 def ledger_of(path: Path, *, create: bool = True) -> Ledger:
-    return Ledger.open(path, OWNER, Policy.load(HERE / "0.2/policy.toml").limits.of_ledger, create=create)
+    return Ledger.open(path, OWNER, Policy.load(HERE / "0.3.0/policy.toml").limits.of_ledger, create=create)
 
 
 def mask_keys(path: Path) -> list[bytes]:
@@ -276,42 +224,39 @@ def rows_of_events(path: Path) -> list[tuple]:
 
 @pytest.mark.parametrize("version", LEDGERS)
 def test_a_ledger_keeps_every_charge_and_its_copy_is_kept_once(tmp_path, version):
-    path = unpacked(LEDGERS[version], tmp_path / "ledger.sqlite")
-    if version >= CHAINED_VERSION:
-        shutil.copy(HERE / "0.2/ledger.sqlite.head", head_path(path))
+    format_version, charged, reserved = LEDGERS[version]
+    path = older_ledger(version, tmp_path)
     keys, events = mask_keys(path), rows_of_events(path)
-    assert len(keys) == 1
+    assert len(keys) == reserved
     ledger = ledger_of(path)
-    charged = {1: 1, 2: 4, 3: 4}[version]
     state = ledger.state(now_unix_s=0)
-    assert (state.charged, state.reserved, ledger.verify()) == (charged, 1, [])
+    assert (state.charged, state.reserved, ledger.verify()) == (charged, reserved, [])
     ledger.database.close()
     assert rows_of_events(path) == events
     # The attempt that was accepted goes on.
     assert mask_keys(path) == keys
-    kept = kept_file(path, version)
-    assert [file.name for file in tmp_path.glob("*.format-*")] == ([kept.name] if version < FORMAT_VERSION else [])
-    if version == FORMAT_VERSION:
-        return
+    kept = kept_file(path, format_version)
+    assert format_version < FORMAT_VERSION
+    assert [file.name for file in tmp_path.glob("*.format-*")] == [kept.name]
     copy = kept.read_bytes()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert keys[0] not in copy
+    assert not any(key in copy for key in keys)
     assert rows_of_events(kept) == events
     with closing(sqlite3.connect(kept)) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (version,)
+        assert file.execute("PRAGMA user_version").fetchone() == (format_version,)
     # Once: neither another start nor a reader makes another.
     ledger_of(path).database.close()
     ledger_of(path, create=False).database.close()
     assert kept.read_bytes() == copy
 
 
-@pytest.mark.parametrize(("version", "cause"), [(1, "newer format"), (2, "newer format"), (3, "it is a copy")])
+@pytest.mark.parametrize(
+    ("version", "cause"), [("0.1", "newer format"), ("0.2-format-2", "newer format"), ("0.2.1", "it is a copy")]
+)
 def test_a_kept_copy_in_the_ledgers_place_is_noticed(tmp_path, version, cause):
-    path = unpacked(LEDGERS[version], tmp_path / "ledger.sqlite")
-    if version >= CHAINED_VERSION:
-        shutil.copy(HERE / "0.2/ledger.sqlite.head", head_path(path))
+    path = older_ledger(version, tmp_path)
     ledger_of(path).database.close()
-    kept_file(path, version).replace(path)
+    kept_file(path, LEDGERS[version][0]).replace(path)
     with pytest.raises(LedgerSetBackError, match=cause):
         ledger_of(path)
     # Also if its head is lost.
@@ -321,7 +266,7 @@ def test_a_kept_copy_in_the_ledgers_place_is_noticed(tmp_path, version, cause):
 
 
 def test_the_figure_of_version_0_1_is_counted(tmp_path):
-    path = unpacked(LEDGERS[1], tmp_path / "ledger.sqlite")
+    path = older_ledger("0.1", tmp_path)
     with closing(sqlite3.connect(path)) as file:
         ((epsilon,),) = file.execute("SELECT epsilon FROM events WHERE state = 'charged'")
     ledger = ledger_of(path)
@@ -331,7 +276,7 @@ def test_the_figure_of_version_0_1_is_counted(tmp_path):
 
 
 def test_reading_an_older_ledger_keeps_no_copy(tmp_path):
-    path = unpacked(LEDGERS[1], tmp_path / "ledger.sqlite")
+    path = older_ledger("0.1", tmp_path)
     before = path.read_bytes()
     ledger = ledger_of(path, create=False)
     assert ledger.state(now_unix_s=0).charged == 1
@@ -341,7 +286,7 @@ def test_reading_an_older_ledger_keeps_no_copy(tmp_path):
 
 
 def test_a_ledger_is_not_updated_if_no_copy_can_be_kept(small_disk):
-    path = unpacked(LEDGERS[2], small_disk / "ledger.sqlite")
+    path = older_ledger("0.2-format-2", small_disk)
     fill(small_disk)
     # SQLite needs a page or two to open the file.
     filling = small_disk / "filling-65536"
@@ -357,42 +302,91 @@ def test_a_ledger_is_not_updated_if_no_copy_can_be_kept(small_disk):
 
 
 def test_a_damaged_ledger_is_not_kept(tmp_path):
-    path = unpacked(LEDGERS[1], tmp_path / "ledger.sqlite")
+    path = older_ledger("0.1", tmp_path)
     path.write_bytes(path.read_bytes()[:20480])
     with pytest.raises(LedgerDamagedError):
         PartyDatabase(path, OWNER)
     assert not kept_file(path, 1).exists()
 
 
-@pytest.mark.parametrize(
-    ("version", "kinds", "charged"),
-    [
-        ("0.2", ["dp-feat", "gradient", "moments", "moments", "plain", "statistic"], 4),
-        ("0.2.0", [*["gradient"] * 6, "moments", "statistic", "statistic"], 9),
-        ("0.2.1", ["gaussian", *["gradient"] * 7, *["moments"] * 3, "statistic"], 11),
-    ],
-)
-def test_a_history_is_read(tmp_path, version, kinds, charged):
-    shutil.copytree(HERE / version, tmp_path / version)
-    state = tmp_path / version / "state"
-    unpacked(f"{version}/ledger.sqlite.gz", state / "ledger.sqlite")
-    unpacked(f"{version}/history.sqlite.gz", state / "history.sqlite")
-    with HistoryReader(PartyConfig.load(tmp_path / version / "party.toml")) as reader:
+# What else versions before 0.3.0 wrote opens, or is refused with a sentence.
+
+
+def test_older_configurations_open():
+    party = PartyConfig.load(OLDER / "party-0.2.0.toml")
+    assert (party.federation, party.name, party.source) == ("clinics", "ada", "data.csv")
+    assert CoordinatorConfig.load(OLDER / "coordinator-0.2.0.toml").federation == "clinics"
+    assert LearnerConfig.load(OLDER / "learner-0.2.0.toml").name == "lab"
+    assert Policy.load(OLDER / "policy-0.2.0.toml").limits.of_ledger.lifetime.epsilon == 400
+
+
+def test_an_older_history_opens_and_says_what_was_asked(tmp_path):
+    for name in ("party", "policy"):
+        shutil.copy(OLDER / f"{name}-0.2.0.toml", tmp_path / f"{name}.toml")
+    unpacked(OLDER / "ledger-0.2.0.sqlite.gz", tmp_path / "state/ledger.sqlite")
+    unpacked(OLDER / "history-0.2.0.sqlite.gz", tmp_path / "state/history.sqlite")
+    with HistoryReader(PartyConfig.load(tmp_path / "party.toml")) as reader:
         found = reader.page(Page())
-    assert sorted(each.shown.kind for each in found) == kinds
-    assert sum(attempt.is_charged for each in found for attempt in each.attempts) == charged
+        one = reader.find(found[0].shown.query_id.hex())
+    assert sorted(each.shown.kind for each in found) == [*["gradient"] * 6, "moments", "statistic", "statistic"]
+    assert sum(attempt.is_charged for each in found for attempt in each.attempts) == 9
+    # The signed query is of a version that this one does not read. What it said in words is kept.
+    assert one.asked is None
+    assert one.words
+    assert one.signed == ()
 
 
-@pytest.mark.parametrize(("version", "charged", "checked"), [("0.2", 4, 0), ("0.2.0", 9, 0), ("0.2.1", 0, 11)])
-def test_seeds_of_past_queries_are_shown(tmp_path, version, charged, checked):
-    """Their digits are those of another key here: the recorded party's own is not kept."""
-    shutil.copytree(HERE / version, tmp_path / version)
-    place = tmp_path / version
-    unpacked(f"{version}/ledger.sqlite.gz", place / "state/ledger.sqlite")
-    unpacked(f"{version}/history.sqlite.gz", place / "state/history.sqlite")
-    config = PartyConfig.load(place / "party.toml")
-    SigningKey.generate("clinics").save(config.signing_key)
-    found = seeds_of(config)
-    assert (len(found.unchecked), found.checked) == (charged, checked)
-    assert all(len(each.digits) == 35 for each in found.unchecked)
-    assert len({each.digits for each in found.unchecked}) == charged
+def test_an_older_model_opens():
+    model = Model.load(OLDER / "model-0.2.json")
+    assert 0 < np.mean(np.array(predict(model, OLDER / "data-0.2.csv").labels) > 0) < 1
+
+
+def test_a_release_of_0_2_1_opens():
+    release = Release.load(OLDER / "release-0.2.1")
+    release.verify(load_public_key(OLDER / "federation-0.2.1.pub"))
+    assert release.party_rows == {"ada": 60, "bo": 70, "cy": 80}
+
+
+def test_a_release_of_an_older_version_is_refused_with_a_sentence():
+    with pytest.raises(ReleaseError, match=r"A version before 0\.2\.1 made it"):
+        Release.load(OLDER / "release-0.2")
+
+
+def test_an_older_roster_is_refused_with_a_sentence():
+    with pytest.raises(WireError, match=r"before version 0\.2\.1") as refused:
+        open_roster(signed("roster-0.2.0.signed"), load_public_key(OLDER / "federation-0.2.0.pub"))
+    assert refused.value.code is Code.SIGNATURE_INVALID
+
+
+def test_an_older_store_is_refused_with_a_sentence(tmp_path):
+    path = unpacked(OLDER / "coordinator-0.2.1.sqlite.gz", tmp_path / "coordinator.sqlite")
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match=r"another version of radofed wrote it .* move the file away"):
+        Store(path, "clinics")
+    assert path.read_bytes() == before
+
+
+# Messages of 0.2.1, as its nodes signed them.
+
+
+def test_an_older_query_is_refused_with_a_sentence():
+    roster = open_roster(signed("roster-0.2.1.signed"), load_public_key(OLDER / "federation-0.2.1.pub"))
+    opened = open_query(signed("query-0.2.1.signed"), roster, now_unix_s=roster.issued_at_unix_s + 60)
+    with pytest.raises(WireError, match=r"The learner's node is older than 0\.3\.0: upgrade it to 0\.3\.0") as refused:
+        check_known(opened.query.features)
+    assert refused.value.code is Code.FEATURE_MISSING
+
+
+def test_an_older_party_is_refused_with_a_sentence(tmp_path):
+    """Its statement is kept, so that learners see why they cannot ask it."""
+    roster = open_roster(signed("roster-0.2.1.signed"), load_public_key(OLDER / "federation-0.2.1.pub"))
+    path = unpacked(OLDER / "coordinator-0.2.1.sqlite.gz", tmp_path / "older.sqlite")
+    with closing(sqlite3.connect(path)) as file:
+        ((content,),) = file.execute("SELECT envelope FROM features WHERE party = 'ada'")
+    store = Store(tmp_path / "coordinator.sqlite", "clinics")
+    exchange = WitnessExchange(store, lambda: roster, lambda: 0.0)
+    with pytest.raises(WireError, match=r"ada's node has version 0\.2\.1: upgrade it to 0\.3\.0") as refused:
+        exchange.state_features(Envelope.from_bytes(content), roster.find("ada", Role.PARTY))
+    assert refused.value.code is Code.FEATURE_MISSING
+    assert len(exchange.features()) == 1
+    store.close()

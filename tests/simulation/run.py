@@ -244,10 +244,10 @@ def _verified_once(real: Callable[..., bytes]) -> Callable[..., bytes]:
     """Signatures that were valid once are not computed again: every node verifies the same ones."""
     valid: set[tuple[Envelope, Kind, str, bytes, bool]] = set()
 
-    def opened(envelope: Envelope, kind: Kind, federation: str, public_key: bytes, *, older: bool = False) -> bytes:
-        key = (envelope, kind, federation, public_key, older)
+    def opened(envelope: Envelope, kind: Kind, federation: str, public_key: bytes) -> bytes:
+        key = (envelope, kind, federation, public_key)
         if key not in valid:
-            real(envelope, kind, federation, public_key, older=older)
+            real(envelope, kind, federation, public_key)
             valid.add(key)
         return envelope.payload
 

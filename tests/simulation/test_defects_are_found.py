@@ -75,15 +75,15 @@ def test_seeds_that_nobody_compares_are_found(monkeypatch):
     assert find("one coefficient for all", first_seed=16)
 
 
-def members(cohort: Cohort, roster: Roster, *, older: bool = False) -> list[Acceptance]:
+def members(cohort: Cohort, roster: Roster) -> list[Acceptance]:
     """The acceptances of a cohort, each signed by a party of the roster, and no more than that."""
-    signed = [open_statement(Acceptance, envelope, roster, older=older) for envelope in cohort.acceptances]
+    signed = [open_statement(Acceptance, envelope, roster) for envelope in cohort.acceptances]
     return [acceptance for acceptance, _ in signed]
 
 
 def test_an_acceptance_of_another_attempt_in_a_cohort_is_found(monkeypatch):
-    def opened(cohort: Cohort, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
-        found = members(cohort, roster, older=older)
+    def opened(cohort: Cohort, roster: Roster) -> tuple[Acceptance, ...]:
+        found = members(cohort, roster)
         if len({said.party for said in found}) != len(found):
             raise WireError(Code.MESSAGE_MALFORMED)
         return tuple(found)
@@ -95,8 +95,8 @@ def test_an_acceptance_of_another_attempt_in_a_cohort_is_found(monkeypatch):
 def test_a_member_that_counts_twice_in_a_cohort_is_found(monkeypatch):
     """A party that is alone with the member that deviates, twice, sends its own values to the coalition."""
 
-    def opened(cohort: Cohort, roster: Roster, *, older: bool = False) -> tuple[Acceptance, ...]:
-        found = members(cohort, roster, older=older)
+    def opened(cohort: Cohort, roster: Roster) -> tuple[Acceptance, ...]:
+        found = members(cohort, roster)
         if any((said.query_id, said.attempt) != (cohort.query_id, cohort.attempt) for said in found):
             raise WireError(Code.ATTEMPT_MISMATCH)
         return tuple(found)

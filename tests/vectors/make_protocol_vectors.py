@@ -33,15 +33,6 @@ ROLES = {
     "Cancel": "learner",
     "Retry": "learner",
 }
-USUAL = (
-    "bound-totals",
-    "committed-seeds",
-    "decisions",
-    "fresh-rosters",
-    "ledger-heads",
-    "signed-retries",
-    "witnessed-attempts",
-)
 SCHEMA = (
     b'{"bias":true,"features":[{"column":"c","impute":null,"missing":"refuse","name":"big","threshold":"4020000000000000"'
     b',"type":"threshold"}],"label":{"column":"y","missing":"refuse","negative":["0"],"positive":["1"]},"name":"vector",'
@@ -186,12 +177,12 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = sorted([*USUAL, "feature-maps", "held-back", "quorum-wait"])
+    features = ["base-0-3", "question"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
             "a",
-            roster_pb2.Features(**stated, features=features, version="0.2.1", signed_at_unix_s=NOW),
+            roster_pb2.Features(**stated, features=features, version="0.3.0", signed_at_unix_s=NOW),
         ),
         "Challenge": ("a", cohort_pb2.Challenge(**stated, nonce=sha(b"nonce"), signed_at_unix_s=NOW)),
         "Witness": (
@@ -292,9 +283,7 @@ def query(**changes):
         "max_attempts": 3,
         "binding": binding(bytes(range(32))),
     }
-    # What every query has, and what is given.
-    features = sorted({*USUAL, *changes.pop("features", ())})
-    return query_pb2.Query(**fields | changes, features=features)
+    return query_pb2.Query(**{"features": ["base-0-3"]} | fields | changes)
 
 
 def rational(numerator, denominator=1):
@@ -341,20 +330,17 @@ KINDS = {
     "moments, of the training part": {
         "moments": query_pb2.MomentsQuery(norm_bound=NORM_BOUND, edge_multiplier=640, share_sigma=900),
         "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
-        "features": ["held-back"],
         "held_back": query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING),
     },
     "moments, mapped": {
         "moments": query_pb2.MomentsQuery(norm_bound=NORM_BOUND, edge_multiplier=640, share_sigma=900),
         "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
-        "features": ["feature-maps"],
         "feature_map": query_pb2.FeatureMap(terms=[query_pb2.MapTerm(column=0, halvings=1)]),
     },
     "gaussian, of the held-back part": {
         "rados": query_pb2.RadosQuery(
             rados=10, gaussian=query_pb2.GaussianDesign(norm_bound=NORM_BOUND, share_sigma=7000)
         ),
-        "features": ["held-back"],
         "held_back": query_pb2.HeldBack(share=rational(2, 3), part=query_pb2.PART_HELD_BACK),
     },
     "statistic": {
@@ -387,7 +373,6 @@ KINDS = {
     "statistic, mapped": {
         "statistic": query_pb2.StatisticQuery(nodes=mapped_nodes(), predicates=[2, 3], share_sigma=40),
         "encoding": query_pb2.Encoding(fraction_bits=0, value_bits=38, slot_bits=40),
-        "features": ["feature-maps"],
         "feature_map": query_pb2.FeatureMap(terms=[query_pb2.MapTerm(column=0, halvings=1)]),
     },
     "gradient": {
@@ -408,12 +393,10 @@ KINDS = {
     },
     "plain, with a quorum wait": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
-        "features": ["quorum-wait"],
         "plain fields": {"quorum_wait_s": 30},
     },
     "plain, with a purpose": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
-        "features": ["purpose"],
         "plain fields": {"purpose": PURPOSE},
     },
 }
@@ -421,7 +404,7 @@ KINDS = {
 
 def other_query(name):
     changes = dict(KINDS[name])
-    fields = query(**changes.pop("plain fields", {}), features=changes.pop("features", ()))
+    fields = query(**changes.pop("plain fields", {}))
     if "rados" not in changes:
         fields.ClearField("rados")
     for field, value in changes.items():
@@ -632,10 +615,6 @@ def bad_queries():
     rado = query_pb2.RadosQuery
     short = paillier_key().modulus[128:]
     yield ask("a field that nobody knows", "FIELD_UNKNOWN", suffix=b"\x98\x06\x01")
-    yield ask("a quorum wait without its feature", "QUERY_INVALID", quorum_wait_s=30)
-    yield ask("the feature of a quorum wait without one", "QUERY_INVALID", features=["quorum-wait"])
-    yield ask("a purpose without its feature", "QUERY_INVALID", purpose=PURPOSE)
-    yield ask("the feature of a purpose without one", "QUERY_INVALID", features=["purpose"])
     for name, text in (
         ("a purpose of 201 characters", "x" * 201),
         ("a purpose of two lines", "study 17\nstudy 18"),
@@ -643,7 +622,7 @@ def bad_queries():
         ("a purpose that ends with a space", "study 17 "),
         ("a purpose of another space", "study\u00a017"),
     ):
-        yield ask(name, "QUERY_INVALID", features=["purpose"], purpose=text)
+        yield ask(name, "QUERY_INVALID", purpose=text)
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
     yield ask("signed as a roster", "SIGNATURE_INVALID", domain={"domain_kind": "Roster"})
     yield ask("signed in another role", "SIGNATURE_INVALID", domain={"role": "party"})
@@ -684,11 +663,9 @@ def bad_queries():
     yield ask("no commitment to the seed", "QUERY_INVALID", binding=uncommitted)
     yield ask("no binding", "QUERY_INVALID", binding=None)
     part = query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING)
-    both = {"features": ["held-back"], "held_back": part}
+    both = {"held_back": part}
     yield ask("a part of the rows of dp-feat", "QUERY_INVALID", **both)
     noisy = rado(rados=10, gaussian=query_pb2.GaussianDesign(norm_bound=NORM_BOUND, share_sigma=7000))
-    yield ask("a part of the rows without the feature", "QUERY_INVALID", rados=noisy, held_back=part)
-    yield ask("the feature of parts without a part", "QUERY_INVALID", rados=noisy, features=["held-back"])
     for name, odd in (
         ("no part", query_pb2.HeldBack(share=rational(1, 5))),
         ("no share that is held back", query_pb2.HeldBack(part=query_pb2.PART_TRAINING)),

@@ -23,7 +23,6 @@ from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
-from wire.features import Feature
 from wire.query import Query
 
 SCHEMA = Schema.from_toml("""
@@ -172,13 +171,6 @@ def step_and_needle(world: World) -> tuple[Query, Query]:
 
 
 def _query(world: World, kind: object, **changes) -> Query:
-    needs = {
-        Feature.HELD_BACK: "held_back" in changes,
-        Feature.FEATURE_MAPS: "feature_map" in changes,
-        Feature.QUORUM_WAIT: "quorum_wait_s" in changes,
-        Feature.PURPOSE: "purpose" in changes,
-        Feature.BOUND_TOTALS: True,
-    }
     nonce = bytes(range(16))
     secret = OpeningSecret(X25519PrivateKey.generate().private_bytes_raw())
     bits = 8 if isinstance(kind, MomentsQuery | GradientQuery) else 10
@@ -187,7 +179,6 @@ def _query(world: World, kind: object, **changes) -> Query:
         kind=kind,
         encoding=plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=bits),
         binding=Binding.seal(secret, world.roster.parties, nonce),
-        features=tuple(sorted(name for name, needed in needs.items() if needed)),
         nonce=nonce,
         **changes,
     )

@@ -60,23 +60,13 @@ def test_domains_separate_types_and_roles():
 
 
 @pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("older", [False, True])
-def test_a_signature_is_for_one_federation(kind, older):
+def test_a_signature_is_for_one_federation(kind):
     """Also if a member has one key in two federations."""
     file = KEY._private_key
     elsewhere = SigningKey(file, "banks").sign(kind, b"payload")
-    assert elsewhere.open(kind, "banks", KEY.public_bytes, older=older) == b"payload"
-    refused = code_of(lambda: elsewhere.open(kind, FEDERATION, KEY.public_bytes, older=older))
+    assert elsewhere.open(kind, "banks", KEY.public_bytes) == b"payload"
+    refused = code_of(lambda: elsewhere.open(kind, FEDERATION, KEY.public_bytes))
     assert refused is Code.SIGNATURE_INVALID
-
-
-def test_what_was_signed_before_0_2_1_opens_only_where_that_is_allowed():
-    signature = KEY._private_key.sign(signed_bytes(None, Kind.ROSTER, b"payload"))
-    assert signed_bytes(None, Kind.ROSTER, b"payload") == b"rado.v1\0Roster\0federation\0payload"
-    older = Envelope(b"payload", key_id(KEY.public_bytes), signature)
-    assert older.open(Kind.ROSTER, FEDERATION, KEY.public_bytes, older=True) == b"payload"
-    assert code_of(lambda: older.open(Kind.ROSTER, FEDERATION, KEY.public_bytes)) is Code.SIGNATURE_INVALID
-    assert code_of(lambda: older.open(Kind.QUERY, FEDERATION, KEY.public_bytes, older=True)) is Code.SIGNATURE_INVALID
 
 
 def test_every_signable_kind_is_a_message():

@@ -21,7 +21,6 @@ from tests.federation.learner import SCHEMA, World
 from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.feature_map import feature_map_from_proto, feature_map_to_proto
-from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
 from wire.query import Query
 
 MAP = FeatureMap(
@@ -57,33 +56,12 @@ def world(learner_key):
 def test_a_map_survives_a_round_trip_and_is_signed(world, request_):
     query = world.plan(request_).query
     assert query.feature_map == MAP
-    assert query.features == (Feature.FEATURE_MAPS.value,)
     assert (query.d, query.length) == (MAP.d, query.kind.length(MAP.d))
     assert Query.from_bytes(query.to_bytes()) == query
     other = FeatureMap((*MAP.terms[:-1], replace(MAP.terms[-1], halvings=3)), SCHEMA.bias)
     kind = replace(query.kind, feature_map=other) if isinstance(query.kind, StatisticQuery) else query.kind
     assert replace(query, feature_map=other, kind=kind).to_bytes() != query.to_bytes()
     assert "of records mapped to 2 coordinates, 3 hats, 1 point mass, 1 product (features age, smoker): " in query.words
-
-
-def test_a_map_and_its_feature_come_together(world):
-    mapped, plain = world.plan(REQUESTS[0]).query, world.plan(replace(REQUESTS[0], feature_map=None)).query
-    for make in (
-        lambda: replace(mapped, feature_map=None),
-        lambda: replace(mapped, features=()),
-        lambda: replace(plain, feature_map=MAP),
-        lambda: replace(plain, features=(Feature.FEATURE_MAPS.value,)),
-    ):
-        with pytest.raises(WireError, match="feature map exactly if") as caught:
-            make()
-        assert caught.value.code is Code.QUERY_INVALID
-
-
-def test_a_query_without_a_map_does_not_name_the_feature(world):
-    """So a node without the feature still answers it."""
-    query = world.plan(replace(REQUESTS[0], feature_map=None), features=USUAL_FEATURES).query
-    assert Feature.FEATURE_MAPS in {*OWN_FEATURES} - {*USUAL_FEATURES, *query.features}
-    assert b"feature-maps" not in query.to_bytes()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +77,7 @@ def test_a_query_without_a_map_does_not_name_the_feature(world):
 def test_kinds_that_do_not_protect_records_take_none(world, kind):
     query = world.plan(RadosRequest(SCHEMA, 5)).query
     with pytest.raises(WireError, match="its kind takes a feature map") as caught:
-        replace(query, kind=kind, features=(Feature.FEATURE_MAPS.value,), feature_map=MAP)
+        replace(query, kind=kind, feature_map=MAP)
     assert caught.value.code is Code.QUERY_INVALID
 
 
@@ -124,8 +102,8 @@ def test_predicates_are_about_the_map_of_their_query(world):
     plain = world.plan(StatisticRequest(SCHEMA, (parse("y == 1"),), epsilon=Fraction(1))).query
     for changed, fields in (
         (query, {"feature_map": other}),
-        (query, {"feature_map": None, "features": ()}),
-        (plain, {"feature_map": MAP, "features": (Feature.FEATURE_MAPS.value,)}),
+        (query, {"feature_map": None}),
+        (plain, {"feature_map": MAP}),
     ):
         with pytest.raises(WireError, match="its predicates are about its feature map") as caught:
             replace(changed, **fields)

@@ -16,9 +16,8 @@ from rado.v1 import query_pb2
 from tests.federation.learner import SCHEMA, World
 from wire.asked import Asked
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
 from wire.held_back import held_back_from_proto
-from wire.query import Query, check_features_known
+from wire.query import Query
 
 PART = HeldBack(Fraction(1, 5), Part.HELD_BACK)
 BUDGET = {"epsilon": Fraction(1), "held_back": PART}
@@ -42,40 +41,9 @@ def test_a_part_survives_a_round_trip_and_is_signed(world, request_, part):
     asked = replace(request_, held_back=HeldBack(Fraction(1, 5), part))
     query = world.plan(asked).query
     assert query.held_back == asked.held_back
-    assert query.features == (Feature.HELD_BACK.value,)
     assert Query.from_bytes(query.to_bytes()) == query
     other = {HeldBack(Fraction(1, 5), one) for one in Part} - {asked.held_back}
     assert replace(query, held_back=other.pop()).to_bytes() != query.to_bytes()
-
-
-def test_a_part_and_its_feature_come_together(world):
-    about_part, about_all = world.plan(REQUESTS[0]).query, world.plan(replace(REQUESTS[0], held_back=None)).query
-    for make in (
-        lambda: replace(about_part, held_back=None),
-        lambda: replace(about_part, features=()),
-        lambda: replace(about_all, held_back=PART),
-        lambda: replace(about_all, features=(Feature.HELD_BACK.value,)),
-    ):
-        with pytest.raises(WireError, match="feature of parts") as caught:
-            make()
-        assert caught.value.code is Code.QUERY_INVALID
-
-
-def test_a_query_about_all_rows_does_not_name_the_feature(world):
-    """So a node without the feature still answers it."""
-    query = world.plan(replace(REQUESTS[0], held_back=None), features=USUAL_FEATURES).query
-    assert Feature.HELD_BACK not in query.features
-    assert Feature.HELD_BACK in {*OWN_FEATURES} - {*USUAL_FEATURES}
-    assert b"held-back" not in query.to_bytes()
-
-
-def test_a_node_without_the_feature_refuses_with_a_sentence(world, monkeypatch):
-    query = world.plan(REQUESTS[0], features=USUAL_FEATURES).query
-    check_features_known(query)
-    monkeypatch.setattr("wire.query.OWN_FEATURES", USUAL_FEATURES)
-    with pytest.raises(WireError, match="Missing here: held-back") as caught:
-        check_features_known(query)
-    assert caught.value.code is Code.FEATURE_MISSING
 
 
 @pytest.mark.parametrize(

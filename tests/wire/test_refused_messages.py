@@ -17,7 +17,7 @@ from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
-from wire.features import MAX_FEATURES, USUAL_FEATURES, Feature, Features, check_features, open_features
+from wire.features import MAX_FEATURES, Features, check_features, check_known, open_features
 from wire.ledger_head import MAX_ENTRIES, MAX_SEALED_BYTES, LedgerHead
 from wire.purpose import MAX_PURPOSE
 from wire.query import (
@@ -30,7 +30,6 @@ from wire.query import (
     Query,
     Retry,
     _parsed,
-    check_features_known,
     check_time,
     open_query,
     open_retry,
@@ -65,8 +64,7 @@ def opened(world):
 
 @pytest.fixture(scope="module")
 def bound(world):
-    """A query with a binding and all features."""
-    return world.plan(features=USUAL_FEATURES).query
+    return world.plan().query
 
 
 # Bindings.
@@ -78,12 +76,12 @@ def test_an_opening_secret_of_another_length_is_refused():
 
 @pytest.mark.parametrize("key", [KEY + b"k", LOW_ORDER], ids=["length", "order"])
 def test_an_opening_key_of_wrong_length_or_low_order_is_refused(key):
-    refused(lambda: Binding(key, (("ada", KEY),)), Code.QUERY_INVALID)
+    refused(lambda: Binding(key, (("ada", KEY),), KEY), Code.QUERY_INVALID)
 
 
 @pytest.mark.parametrize("seeds", [(("ada", KEY[:-1]),), (("bo", KEY), ("ada", KEY)), (("ada", KEY), ("ada", KEY))])
 def test_sealed_seeds_of_another_length_or_order_are_refused(seeds):
-    refused(lambda: Binding(KEY, seeds), Code.QUERY_INVALID)
+    refused(lambda: Binding(KEY, seeds, KEY), Code.QUERY_INVALID)
 
 
 def test_a_party_without_a_seed_learns_so(world, bound):
@@ -98,7 +96,7 @@ def test_a_signing_key_of_low_order_seals_nothing():
 # Statements about an attempt.
 
 STATEMENTS = {
-    "acceptance": Acceptance(ID, 1, "ada", 5, KEY),
+    "acceptance": Acceptance(ID, 1, "ada", 5, KEY, 1),
     "refusal": Refusal(ID, 1, "ada", Code.POLICY_DESIGN),
     "pending": Pending(ID, 1, "ada"),
     "ready": Ready(ID, 1, "ada"),
@@ -384,26 +382,20 @@ def test_what_is_wrong_with_a_part_of_a_query_is_said(opened, monkeypatch):
     refused(lambda: replace(query), Code.QUERY_INVALID, "there is no such plan")
 
 
-def test_a_query_has_a_binding_exactly_if_it_says_so(opened, bound):
-    uncommitted, feature = replace(bound.binding, commitment=b""), (Feature.BOUND_TOTALS.value,)
-    assert replace(opened.query, binding=uncommitted, features=feature).binding == uncommitted
-    refused(lambda: replace(opened.query, binding=uncommitted), Code.QUERY_INVALID)
-    refused(lambda: replace(opened.query, features=feature), Code.QUERY_INVALID)
+@pytest.mark.parametrize("cleared", ["binding", "commitment"])
+def test_a_query_without_a_committed_seed_is_refused_with_a_sentence(opened, cleared):
+    message = query_pb2.Query.FromString(opened.query.to_bytes())
+    (message if cleared == "binding" else message.binding).ClearField(cleared)
+    payload = message.SerializeToString(deterministic=True)
+    refused(lambda: Query.from_bytes(payload), Code.QUERY_INVALID, "version before 0.2.1")
 
 
-def test_a_query_has_a_quorum_wait_exactly_if_it_says_so(opened):
-    query, feature = opened.query, (Feature.QUORUM_WAIT.value,)
-    assert replace(query, features=feature, quorum_wait_s=MAX_PHASE_S).quorum_wait_s == MAX_PHASE_S
-    refused(lambda: replace(query, quorum_wait_s=1), Code.QUERY_INVALID)
-    refused(lambda: replace(query, features=feature), Code.QUERY_INVALID)
-    refused(lambda: replace(query, features=feature, quorum_wait_s=MAX_PHASE_S + 1), Code.QUERY_INVALID)
-
-
-def test_a_query_has_a_purpose_exactly_if_it_says_so(opened):
-    query, feature = opened.query, (Feature.PURPOSE.value,)
-    assert replace(query, features=feature, purpose="\u7814" * MAX_PURPOSE).purpose == "\u7814" * MAX_PURPOSE
-    refused(lambda: replace(query, purpose="Study 17"), Code.QUERY_INVALID)
-    refused(lambda: replace(query, features=feature), Code.QUERY_INVALID)
+def test_a_quorum_wait_and_a_purpose_have_a_longest(opened):
+    query = opened.query
+    assert replace(query, quorum_wait_s=MAX_PHASE_S).quorum_wait_s == MAX_PHASE_S
+    assert replace(query, purpose="\u7814" * MAX_PURPOSE).purpose == "\u7814" * MAX_PURPOSE
+    for wait_s in (-1, MAX_PHASE_S + 1):
+        refused(lambda wait_s=wait_s: replace(query, quorum_wait_s=wait_s), Code.QUERY_INVALID)
 
 
 @pytest.mark.parametrize(
@@ -426,8 +418,9 @@ def test_a_query_has_a_purpose_exactly_if_it_says_so(opened):
     ],
 )
 def test_a_purpose_is_one_line_of_what_people_can_see(opened, text):
-    fields = {"features": (Feature.PURPOSE.value,), "purpose": text}
-    refused(lambda: replace(opened.query, **fields), Code.QUERY_INVALID, "a purpose has 1 to 200 printable characters")
+    refused(
+        lambda: replace(opened.query, purpose=text), Code.QUERY_INVALID, "a purpose has 1 to 200 printable characters"
+    )
     with pytest.raises(ConfigurationError, match="a purpose has 1 to 200 printable characters"):
         MomentsRequest(opened.query.schema, epsilon=Fraction(1), purpose=text)
 
@@ -437,7 +430,10 @@ def test_a_query_s_features_are_well_formed(opened):
 
 
 def test_a_query_with_a_feature_that_is_unknown_here_is_refused(opened):
-    refused(lambda: check_features_known(replace(opened.query, features=("a-new-feature",))), Code.FEATURE_MISSING)
+    check_known(opened.query.features)
+    refused(lambda: check_known(("a-new-feature", "base-0-3")), Code.FEATURE_MISSING, "Missing here: a-new-feature")
+    older = "learner's node is older than 0.3.0: upgrade it to 0.3.0"
+    refused(lambda: check_known(("bound-totals", "committed-seeds")), Code.FEATURE_MISSING, older)
 
 
 def test_a_query_that_is_too_long_is_not_parsed():

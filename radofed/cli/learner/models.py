@@ -16,13 +16,11 @@ from radofed.cli.arguments import (
     ExpiresAfterS,
     HoldBack,
     MaxRows,
-    OldEstimator,
     Purpose,
     QuorumWait,
     Reuse,
     Timeout,
     WouldAccept,
-    estimator_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import (
@@ -76,7 +74,6 @@ def train(
         typer.Argument(help="The directory of a release; none for an estimator that queries.", show_default=False),
     ] = None,
     estimator: Annotated[str | None, typer.Option(help=ESTIMATOR_HELP, show_default=DEFAULT_ESTIMATOR)] = None,
-    learner: OldEstimator = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable."),
@@ -135,7 +132,7 @@ def train(
     from dpcore.records.features import nearest
     from learner.estimators import BY_QUERIES, FROM_RELEASES
 
-    name = estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR
+    name = estimator or DEFAULT_ESTIMATOR
     check_new(to)
     check_directory(to)
     if name not in (*BY_QUERIES, *FROM_RELEASES):

@@ -122,9 +122,8 @@ NUMBERS = RowNumbers(RowKey(bytes(32), "clinics", "ada", "data.csv"))
 
 def about(world, held_back):
     kind = StatisticQuery((Constant(True), parse("y == 1")), SCHEMA, GaussianShares(3))
-    features = () if held_back is None else ("held-back",)
     encoding = plan_encoding(largest_sum=1 << 20, max_parties=3, fraction_bits=0)
-    query = world.query(kind=kind, encoding=encoding, held_back=held_back, features=features)
+    query = world.query(kind=kind, encoding=encoding, held_back=held_back)
     return world.open(world.ask(query))
 
 

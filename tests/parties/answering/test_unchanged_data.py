@@ -70,7 +70,7 @@ def test_a_table_under_another_map_is_another_table(ada):
     edge = FeatureMap((Term(Hat(0, None, 0, ONE)),), SCHEMA.bias)
     maps = [None, edge, FeatureMap((*edge.terms, Term(Column(1))), SCHEMA.bias)]
     for feature_map in maps:
-        mapped = {} if feature_map is None else {"feature_map": feature_map, "features": ("feature-maps",)}
+        mapped = {} if feature_map is None else {"feature_map": feature_map}
         assert accepted(ada, kind=TABLE, **mapped)
     charges = [event.charge for event in ada.ledger.events()]
     assert len({charge.epoch for charge in charges}) == len(charges) == 3

@@ -14,7 +14,6 @@ from parties.approval.reasons import largest_epsilon, reasons
 from parties.ledger.charges import RECORD, Charge, marginal
 from parties.policy import ApprovalRules
 from tests.federation.party import SCHEMA
-from wire.features import Feature
 
 SMOKES, POSITIVE = 'x["smoker"]', "y == 1"
 COST = Charge(((RECORD, Loss.of_epsilon(Fraction(1, 2), Fraction(1, 10**6))),), "lea")
@@ -92,7 +91,7 @@ def test_the_list_admits_no_predicate_over_a_feature_map(world):
     """A coordinate of the schema could have the name that a function of the map has."""
     half = FeatureMap((Term(Column(0), 0, 1),), SCHEMA.bias)
     kind = StatisticQuery((parse(SMOKES),), SCHEMA, GaussianShares(10), half)
-    query = world.query(kind=kind, feature_map=half, features=(Feature.FEATURE_MAPS.value,))
+    query = world.query(kind=kind, feature_map=half)
     (found,) = reasons(ApprovalRules(admitted_predicates=(SMOKES,)), query, COST)
     assert found.startswith("not on the list")
 

@@ -108,7 +108,7 @@ def test_a_history_of_before_there_were_purposes_gets_them(tmp_path, history, op
         connection.execute("DROP TABLE purposes")
     database = HistoryDatabase(history.database.path, federation="clinics", party="ada", create=False)
     later = History(database)
-    query = opened(features=("purpose",), purpose="Study 17")
+    query = opened(purpose="Study 17")
     later.shown(query, rows=1, charge=None, now_unix_s=1.0)
     assert [each.purpose for each in later.page(Page())] == ["Study 17"]
     database.close()

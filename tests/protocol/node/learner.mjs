@@ -102,9 +102,6 @@ const binding = {
   seeds,
   commitment: hkdf(seed, nonce, ["rado.v1/tag-seed-commitment\0"], 32),
 };
-const FEATURES = [
-  "bound-totals", "committed-seeds", "decisions", "fresh-rosters", "ledger-heads", "signed-retries", "witnessed-attempts",
-];
 
 // Section 5: the query.
 const schema = fs.readFileSync(schemaFile);
@@ -113,7 +110,7 @@ const now = Math.floor(Date.now() / 1000);
 const encoding = { fractionBits: 16, valueBits: 38, slotBits: 40 };
 const key = encode("PaillierKey", { learner: name, modulus: toBuffer(n), notBeforeUnixS: now - 60, notAfterUnixS: now + 7200 });
 const fields = {
-  federation, learner: name, nonce, rosterVersion: roster.version, features: FEATURES, binding,
+  federation, learner: name, nonce, rosterVersion: roster.version, features: ["base-0-3"], binding,
   schema, schemaDigest: sha256("rado.v1/schema\0", schema),
   rados: { rados: Number(rados), plain: {} },
   encoding, paillierKey: sign("PaillierKey", key), delta: { numerator: 1, denominator: 1000000 },

@@ -1,4 +1,4 @@
-"""Directories of a party, a coordinator, a learner and an operator, with what nodes of 0.2 wrote into them."""
+"""Directories of a party, a coordinator, a learner and an operator, with what recorded nodes wrote into them."""
 
 import gzip
 import shutil
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from radofed.provision import provision
 
-RECORDED = Path(__file__).resolve().parents[2] / "recorded/0.2"
+RECORDED = Path(__file__).resolve().parents[2] / "recorded/0.3.0"
 
 
 def make_federation(root: Path) -> Path:

@@ -215,7 +215,7 @@ def test_a_history_of_another_party_is_refused(recorded, tmp_path, statement, ma
     ("statement", "match"),
     [
         ("UPDATE facts SET value = 'other' WHERE name = 'federation'", "is the store of another federation"),
-        ("PRAGMA user_version = 2", "has version 2 of a store"),
+        ("PRAGMA user_version = 3", "has version 3 of a store"),
         ("DROP TABLE facts", "no readable database"),
     ],
 )
@@ -230,7 +230,7 @@ def test_a_store_of_another_federation_is_refused(tmp_path, statement, match):
 def test_a_ledger_of_an_older_format_is_restored_and_noticed(recorded, tmp_path):
     """As in a backup that an older version made."""
     older = tmp_path / "ledger.sqlite"
-    older.write_bytes(gzip.decompress((RECORDED / "ledger.format-2.sqlite.gz").read_bytes()))
+    older.write_bytes(gzip.decompress((RECORDED.parent / "older/ledger-0.2-format-2.sqlite.gz").read_bytes()))
     owner = LedgerOwner("clinics", "ada", "data.csv")
     PartyDatabase(older, owner).close()
     copy = kept_file(older, 2).read_bytes()
