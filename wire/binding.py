@@ -17,6 +17,7 @@ secure: Thormarker, "On using the same key pair for Ed25519 and an X25519 based 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Annotated
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -25,6 +26,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from dpcore.paillier.masks import agreed
 from dpcore.paillier.tag import COMMITMENT_BYTES, SEED_BYTES, is_low_order, seed_commitment
 from rado.v1 import query_pb2
+from wire.codec import Travels, Wire
 from wire.envelopes import KEY_BYTES, SigningKey, spoken
 from wire.errors import Code, WireError
 from wire.roster import Member
@@ -59,7 +61,7 @@ class OpeningSecret:
 
 
 @dataclass(frozen=True)
-class Binding:
+class Binding(Wire[query_pb2.Binding]):
     """What a query carries. opening_key: 32 bytes. sealed_seeds: (party's name, 32 bytes), ascending by name.
 
     commitment: to the seed, 32 bytes; empty in queries from before 0.2.1, which no party of this version answers.
@@ -67,7 +69,7 @@ class Binding:
     """
 
     opening_key: bytes
-    sealed_seeds: tuple[tuple[str, bytes], ...]
+    sealed_seeds: Annotated[tuple[tuple[str, bytes], ...], Travels("seeds")]
     commitment: bytes = b""
 
     def __post_init__(self) -> None:
@@ -130,17 +132,6 @@ class Binding:
         if sealed is None:
             return None
         return _xored(sealed, _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
-
-    def to_proto(self) -> query_pb2.Binding:
-        """The message that travels."""
-        seeds = [query_pb2.SealedSeed(party=party, seed=seed) for party, seed in self.sealed_seeds]
-        return query_pb2.Binding(opening_key=self.opening_key, seeds=seeds, commitment=self.commitment)
-
-    @classmethod
-    def from_proto(cls, message: query_pb2.Binding) -> "Binding":
-        """Raises WireError."""
-        seeds = tuple((sealed.party, sealed.seed) for sealed in message.seeds)
-        return cls(message.opening_key, seeds, message.commitment)
 
 
 @lru_cache(maxsize=1024)

@@ -29,14 +29,13 @@ from tests.fuzz.mutation import messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, written
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, montgomery_key
+from wire.codec import parse, rational_from_proto, rational_to_proto
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, open_statement
-from wire.envelopes import Envelope, Kind, parse
+from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
-from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.features import Features, open_features
 from wire.query import Cancel, PaillierKey, Query, Retry, open_query, open_retry, setting_of
-from wire.query_kinds import kind_bytes, read_kind, write_kind
-from wire.rationals import rational_from_proto, rational_to_proto
+from wire.query_kinds import feature_map_from_proto, feature_map_to_proto, kind_bytes, read_kind, write_kind
 from wire.roster import Roster, open_from, open_roster
 from wire.status import QueryStatus, Total, Work
 from wire.transport import MAX_MESSAGE_BYTES, MAX_RESPONSE_BYTES, translate
@@ -181,8 +180,8 @@ READERS = {
 }
 LEA = world.MEMBERS["lea"]
 COVERED = {
-    Kind.ROSTER: ("wire.roster.Roster.from_bytes",),
-    Kind.QUERY: ("wire.query.Query.from_bytes", "wire.envelopes.Envelope.from_proto"),
+    Kind.ROSTER: ("wire.roster.Roster.from_bytes", "wire.roster.Member.from_proto"),
+    Kind.QUERY: ("wire.query.Query.from_bytes", "wire.query.Query.from_proto", "wire.envelopes.Envelope.from_proto"),
     Kind.PAILLIER_KEY: ("wire.query.PaillierKey.from_bytes",),
     Kind.CANCEL: ("wire.query.Cancel.from_bytes",),
     Kind.ACCEPTANCE: ("wire.cohort.Acceptance.from_bytes", "wire.ledger_head.LedgerHead.from_proto"),
@@ -194,7 +193,7 @@ COVERED = {
     Kind.CHALLENGE: ("wire.witness.Challenge.from_bytes",),
     Kind.WITNESS: ("wire.witness.Witness.from_bytes",),
     Kind.RETRY: ("wire.query.Retry.from_bytes",),
-    Kind.JOIN_REQUEST: ("radofed.joining.requests._FILE",),
+    Kind.JOIN_REQUEST: ("radofed.joining.requests._FILE", "radofed.joining.requests.JoinRequest.from_proto"),
     Kind.ADMISSION: ("radofed.joining.installing._FILE", "coordinator.admissions._FILE"),
 }
 
@@ -424,7 +423,7 @@ def targets() -> list[Target]:
             read_feature_map,
             messages_near([feature_map_to_proto(world.FEATURE_MAP)]),
             512 * 1024,
-            ("wire.feature_map.feature_map_from_proto",),
+            ("wire.query_kinds.feature_map_from_proto",),
         ),
         Target(
             "binding",
@@ -438,7 +437,7 @@ def targets() -> list[Target]:
             read_rational,
             messages_near([query_pb2.Rational(numerator=1, denominator=3)]),
             64,
-            ("wire.rationals.rational_from_proto",),
+            ("wire.codec.rational_from_proto",),
         ),
         Target(
             "failed-call",

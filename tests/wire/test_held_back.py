@@ -17,7 +17,6 @@ from tests.learner.totals import SCHEMA, World
 from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
-from wire.held_back import held_back_from_proto
 from wire.query import Query, check_features_known
 
 PART = HeldBack(Fraction(1, 5), Part.HELD_BACK)
@@ -115,9 +114,11 @@ def rational(numerator: int, denominator: int) -> query_pb2.Rational:
     ],
     ids=lambda message: str(message).replace("\n", " "),
 )
-def test_other_messages_are_refused(message):
+def test_other_messages_are_refused(world, message):
+    query = world.plan(replace(REQUESTS[0], held_back=PART)).query.to_proto()
+    query.held_back.CopyFrom(message)
     with pytest.raises(WireError) as caught:
-        held_back_from_proto(message)
+        Query.from_proto(query)
     assert caught.value.code is Code.QUERY_INVALID
 
 
