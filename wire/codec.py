@@ -38,18 +38,14 @@ M = TypeVar("M", bound=Message)
 
 _Convert = Callable[[Any], Any]
 
-_PROTO_TYPES: dict[type, frozenset[int]] = {
-    bool: frozenset({FieldDescriptor.TYPE_BOOL}),
-    bytes: frozenset({FieldDescriptor.TYPE_BYTES}),
-    str: frozenset({FieldDescriptor.TYPE_STRING}),
-    int: frozenset(
-        {
-            FieldDescriptor.TYPE_INT64,
-            FieldDescriptor.TYPE_SINT64,
-            FieldDescriptor.TYPE_UINT32,
-            FieldDescriptor.TYPE_UINT64,
-        }
-    ),
+_SCALARS: dict[int, type] = {
+    FieldDescriptor.TYPE_BOOL: bool,
+    FieldDescriptor.TYPE_BYTES: bytes,
+    FieldDescriptor.TYPE_STRING: str,
+    FieldDescriptor.TYPE_INT64: int,
+    FieldDescriptor.TYPE_SINT64: int,
+    FieldDescriptor.TYPE_UINT32: int,
+    FieldDescriptor.TYPE_UINT64: int,
 }
 
 
@@ -177,7 +173,7 @@ class _Cases:
 
     def __init__(self, hint: Any, message: type[Message], oneof: str, travels: Travels) -> None:
         described = {each.name: each for each in _descriptor(message).oneofs_by_name[oneof].fields}
-        classes = {re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls for cls in get_args(hint)}
+        classes = {_snake(cls.__name__): cls for cls in get_args(hint)}
         if set(classes) != set(described):
             raise TypeError(f"the cases of {oneof} are {sorted(described)}, the classes {sorted(classes)}")
         self.names, self._oneof, self._travels = tuple(classes), oneof, travels
@@ -256,6 +252,8 @@ def _one(hint: Any, described: FieldDescriptor, travels: Travels) -> tuple[_Conv
         return _enum(hint, described, travels)
     if isinstance(hint, type) and issubclass(hint, Wire):
         inner = codec(hint)
+        if described.message_type is None or inner.message.DESCRIPTOR.full_name != described.message_type.full_name:
+            raise TypeError(f"{described.full_name} is not the message of a {hint.__name__}")
         # What a class has of its own comes before the codec.
         write = inner.write if hint.to_proto is Wire.to_proto else hint.to_proto
         is_derived = cast("Any", hint.from_proto).__func__ is cast("Any", Wire.from_proto).__func__
@@ -263,7 +261,7 @@ def _one(hint: Any, described: FieldDescriptor, travels: Travels) -> tuple[_Conv
     if is_dataclass(hint) and described.message_type is not None:
         inner = Codec(cast("type", hint), _class_of(described), travels)
         return inner.write, inner.read
-    if hint in _PROTO_TYPES and described.type in _PROTO_TYPES[hint]:
+    if _SCALARS.get(described.type) is hint:
         return None, None
     raise TypeError(f"{described.full_name} does not hold a value of type {hint}")
 
@@ -284,7 +282,7 @@ def _enum(hint: type[Enum], described: FieldDescriptor, travels: Travels) -> tup
     if described.enum_type is None:
         numbers = {each: each.value for each in hint}
     else:
-        prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", described.enum_type.name).upper()
+        prefix = _snake(described.enum_type.name).upper()
         named = {each.name: each.number for each in described.enum_type.values if each.number}
         if set(named) != {f"{prefix}_{each.name}" for each in hint}:
             raise TypeError(f"{hint.__name__} has not the names of {described.enum_type.name}")
@@ -298,6 +296,10 @@ def _enum(hint: type[Enum], described: FieldDescriptor, travels: Travels) -> tup
         return found
 
     return numbers.__getitem__, read
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _descriptor(message: type[Message]) -> Descriptor:

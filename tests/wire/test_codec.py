@@ -11,9 +11,11 @@ from typing import Annotated
 import pytest
 
 import wire
+from dpcore.records.held_back import Part
 from rado.v1 import cohort_pb2, query_pb2, roster_pb2
 from wire.codec import Codec, Travels, Wire, codec
 from wire.errors import Code, WireError
+from wire.ledger_head import LedgerHead
 from wire.roster import Role
 
 
@@ -54,6 +56,9 @@ def fields_of_ready(**changes):
     return {"query_id": bytes, "attempt": int, "party": str} | changes
 
 
+NOT_HELD_BACK = Travels(by_hand=tuple(each.name for each in query_pb2.Query.DESCRIPTOR.fields if each.number != 27))
+
+
 @pytest.mark.parametrize(
     ("message", "types"),
     [
@@ -61,13 +66,16 @@ def fields_of_ready(**changes):
         (cohort_pb2.Ready, fields_of_ready(more=int)),
         (cohort_pb2.Ready, fields_of_ready(query_id=str)),
         (cohort_pb2.Ready, fields_of_ready(attempt=bool)),
+        (cohort_pb2.Ready, fields_of_ready(party=LedgerHead)),
         (cohort_pb2.Ready, fields_of_ready(attempt=int | None)),
         (cohort_pb2.Ready, fields_of_ready(attempt=tuple[int, ...])),
-        (cohort_pb2.Ready, fields_of_ready(attempt=Annotated[int, Travels("party")])),
+        (cohort_pb2.Ready, fields_of_ready(again=Annotated[str, Travels("party")])),
         (query_pb2.Operands, {"places": int}),
+        (cohort_pb2.Cohort, {"query_id": bytes, "attempt": int, "acceptances": tuple[LedgerHead, ...]}),
         (query_pb2.Binding, {"opening_key": bytes, "seeds": tuple[tuple[str, int], ...], "commitment": bytes}),
         (query_pb2.Binding, {"opening_key": bytes, "seeds": tuple[tuple[str], ...], "commitment": bytes}),
         (query_pb2.LaplaceShare, {"scale": float, "shares": int}),
+        (query_pb2.Query, {"held_back": tuple[Fraction, Part] | None, "rest": Annotated[int, NOT_HELD_BACK]}),
         (
             roster_pb2.Member,
             {
