@@ -10,8 +10,6 @@ from pathlib import Path
 from dpcore.errors import ConfigurationError
 from radobase.printing import json_text, local_time
 from wire.envelopes import sha256
-from wire.feature_map import feature_map_to_proto
-from wire.held_back import held_back_to_proto
 from wire.query import Query
 from wire.query_kinds import kind_bytes
 
@@ -64,11 +62,9 @@ class NotAskedBeforeError(ConfigurationError):
 
 def question_digest(query: Query) -> str:
     """Identifies a query independently of its time and parties: a hash of schema, kind, part of the rows and map."""
-    part = b"" if query.held_back is None else held_back_to_proto(query.held_back).SerializeToString(deterministic=True)
-    mapped = b""
-    if query.feature_map is not None:
-        mapped = feature_map_to_proto(query.feature_map).SerializeToString(deterministic=True)
-    return sha256(query.schema.digest + kind_bytes(query.kind) + part + mapped).hex()
+    message = query.to_proto()
+    parts = (part.SerializeToString(deterministic=True) for part in (message.held_back, message.feature_map))
+    return sha256(query.schema.digest, kind_bytes(query.kind), *parts).hex()
 
 
 def asks_the_same(query: Query, payload: bytes) -> bool:

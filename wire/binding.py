@@ -17,6 +17,7 @@ secure: Thormarker, "On using the same key pair for Ed25519 and an X25519 based 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Annotated
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -25,6 +26,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from dpcore.paillier.masks import agreed
 from dpcore.paillier.tag import COMMITMENT_BYTES, SEED_BYTES, is_low_order, seed_commitment
 from rado.v1 import query_pb2
+from wire.codec import Travels, Wire
 from wire.envelopes import KEY_BYTES, SigningKey
 from wire.errors import Code, WireError
 from wire.roster import Member
@@ -59,14 +61,14 @@ class OpeningSecret:
 
 
 @dataclass(frozen=True)
-class Binding:
+class Binding(Wire[query_pb2.Binding]):
     """What a query carries. opening_key: 32 bytes. sealed_seeds: (party's name, 32 bytes), ascending by name.
 
     commitment: to the seed, 32 bytes. Parties without a sealed seed are not asked.
     """
 
     opening_key: bytes
-    sealed_seeds: tuple[tuple[str, bytes], ...]
+    sealed_seeds: Annotated[tuple[tuple[str, bytes], ...], Travels("seeds")]
     commitment: bytes
 
     def __post_init__(self) -> None:
@@ -116,17 +118,6 @@ class Binding:
         if seed_commitment(seed, nonce=nonce) != self.commitment:
             raise WireError(Code.SEED_MISMATCH, f"The seed for {party!r} is another than the query commits to.")
         return seed
-
-    def to_proto(self) -> query_pb2.Binding:
-        """The message that travels."""
-        seeds = [query_pb2.SealedSeed(party=party, seed=seed) for party, seed in self.sealed_seeds]
-        return query_pb2.Binding(opening_key=self.opening_key, seeds=seeds, commitment=self.commitment)
-
-    @classmethod
-    def from_proto(cls, message: query_pb2.Binding) -> "Binding":
-        """Raises WireError."""
-        seeds = tuple((sealed.party, sealed.seed) for sealed in message.seeds)
-        return cls(message.opening_key, seeds, message.commitment)
 
 
 @lru_cache(maxsize=1024)

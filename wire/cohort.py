@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from dpcore.paillier.tag import is_low_order
 from rado.v1 import cohort_pb2
-from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
+from wire.codec import M, Travels, Wire
+from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, SigningKey, sha256
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
@@ -20,134 +21,65 @@ def _check_attempt(query_id: bytes, attempt: int) -> None:
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class _OnAttempt(Signable[M]):
+    """A party's statement about one attempt of a query, counted from 1."""
+
+    query_id: bytes
+    attempt: int
+    party: str
+
+    def __post_init__(self) -> None:
+        _check_attempt(self.query_id, self.attempt)
+
+
+@dataclass(frozen=True)
+class Acceptance(_OnAttempt[cohort_pb2.Acceptance]):
     """A party will contribute `rows` rows. `mask_key`: an ephemeral X25519 public key.
 
     roster_version: the newest that the party has. ledger_head: with this reservation, None in answer to a question.
     """
 
     KIND: ClassVar[Kind] = Kind.ACCEPTANCE
-    query_id: bytes
-    attempt: int
-    party: str
     rows: int
     mask_key: bytes
     roster_version: int
     ledger_head: LedgerHead | None = None
 
     def __post_init__(self) -> None:
-        _check_attempt(self.query_id, self.attempt)
+        super().__post_init__()
         if self.rows < 1 or len(self.mask_key) != KEY_BYTES or is_low_order(self.mask_key):
             raise WireError(
                 Code.MESSAGE_MALFORMED, "An acceptance must have at least one row and a 32-byte key of high order."
             )
 
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return cohort_pb2.Acceptance(
-            query_id=self.query_id,
-            attempt=self.attempt,
-            party=self.party,
-            rows=self.rows,
-            mask_key=self.mask_key,
-            roster_version=self.roster_version,
-            ledger_head=None if self.ledger_head is None else self.ledger_head.to_proto(),
-        ).SerializeToString(deterministic=True)
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Acceptance":
-        """Raises WireError."""
-        m = parse(cohort_pb2.Acceptance, payload)
-        head = LedgerHead.from_proto(m.ledger_head) if m.HasField("ledger_head") else None
-        return cls(m.query_id, m.attempt, m.party, m.rows, m.mask_key, m.roster_version, head)
-
 
 @dataclass(frozen=True)
-class Refusal:
+class Refusal(_OnAttempt[cohort_pb2.Refusal]):
     """A party will not contribute. The reason is a code of the catalogue."""
 
     KIND: ClassVar[Kind] = Kind.REFUSAL
-    query_id: bytes
-    attempt: int
-    party: str
-    code: Code
-
-    def __post_init__(self) -> None:
-        _check_attempt(self.query_id, self.attempt)
-
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return cohort_pb2.Refusal(
-            query_id=self.query_id, attempt=self.attempt, party=self.party, code=self.code.value
-        ).SerializeToString(deterministic=True)
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Refusal":
-        """Raises WireError."""
-        m = parse(cohort_pb2.Refusal, payload)
-        if m.code not in set(Code):
-            raise WireError(Code.MESSAGE_MALFORMED, "The refusal's code is not in the catalogue.")
-        return cls(m.query_id, m.attempt, m.party, Code(m.code))
+    code: Annotated[Code, Travels(unknown="The refusal's code is not in the catalogue.")]
 
 
 @dataclass(frozen=True)
-class Pending:
+class Pending(_OnAttempt[cohort_pb2.Pending]):
     """A person at this party has to decide first. Not an answer: the party may still accept or refuse."""
 
     KIND: ClassVar[Kind] = Kind.PENDING
-    query_id: bytes
-    attempt: int
-    party: str
-
-    def __post_init__(self) -> None:
-        _check_attempt(self.query_id, self.attempt)
-
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return cohort_pb2.Pending(query_id=self.query_id, attempt=self.attempt, party=self.party).SerializeToString(
-            deterministic=True
-        )
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Pending":
-        """Raises WireError."""
-        m = parse(cohort_pb2.Pending, payload)
-        return cls(m.query_id, m.attempt, m.party)
 
 
 @dataclass(frozen=True)
-class Ready:
+class Ready(_OnAttempt[cohort_pb2.Ready]):
     """A party has spooled its contribution."""
 
     KIND: ClassVar[Kind] = Kind.READY
-    query_id: bytes
-    attempt: int
-    party: str
-
-    def __post_init__(self) -> None:
-        _check_attempt(self.query_id, self.attempt)
-
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return cohort_pb2.Ready(query_id=self.query_id, attempt=self.attempt, party=self.party).SerializeToString(
-            deterministic=True
-        )
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Ready":
-        """Raises WireError."""
-        m = parse(cohort_pb2.Ready, payload)
-        return cls(m.query_id, m.attempt, m.party)
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Receipt(_OnAttempt[cohort_pb2.Receipt]):
     """A party's statement of what it uploaded and for which cohort. ledger_head: with this charge."""
 
     KIND: ClassVar[Kind] = Kind.RECEIPT
-    query_id: bytes
-    attempt: int
-    party: str
     cohort_digest: bytes
     upload_digest: bytes
     chunks: int
@@ -155,29 +87,9 @@ class Receipt:
     ledger_head: LedgerHead | None = None
 
     def __post_init__(self) -> None:
-        _check_attempt(self.query_id, self.attempt)
+        super().__post_init__()
         if len(self.cohort_digest) != HASH_BYTES or len(self.upload_digest) != HASH_BYTES:
             raise WireError(Code.MESSAGE_MALFORMED, "A digest must have 32 bytes.")
-
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return cohort_pb2.Receipt(
-            query_id=self.query_id,
-            attempt=self.attempt,
-            party=self.party,
-            cohort_digest=self.cohort_digest,
-            upload_digest=self.upload_digest,
-            chunks=self.chunks,
-            ciphertexts=self.ciphertexts,
-            ledger_head=None if self.ledger_head is None else self.ledger_head.to_proto(),
-        ).SerializeToString(deterministic=True)
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Receipt":
-        """Raises WireError."""
-        m = parse(cohort_pb2.Receipt, payload)
-        head = LedgerHead.from_proto(m.ledger_head) if m.HasField("ledger_head") else None
-        return cls(m.query_id, m.attempt, m.party, m.cohort_digest, m.upload_digest, m.chunks, m.ciphertexts, head)
 
 
 Statement = Acceptance | Refusal | Pending | Ready | Receipt
@@ -198,7 +110,7 @@ def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) 
 
 
 @dataclass(frozen=True)
-class Cohort:
+class Cohort(Wire[cohort_pb2.Cohort]):
     """The parties of one attempt: their signed acceptances, in order."""
 
     query_id: bytes
@@ -218,17 +130,6 @@ class Cohort:
             len(self.acceptances).to_bytes(4, "big"),
             *(acceptance.payload_hash for acceptance in self.acceptances),
         )
-
-    def to_proto(self) -> cohort_pb2.Cohort:
-        """The message that travels."""
-        return cohort_pb2.Cohort(
-            query_id=self.query_id, attempt=self.attempt, acceptances=[a.to_proto() for a in self.acceptances]
-        )
-
-    @classmethod
-    def from_proto(cls, message: cohort_pb2.Cohort) -> "Cohort":
-        """Raises WireError."""
-        return cls(message.query_id, message.attempt, tuple(Envelope.from_proto(a) for a in message.acceptances))
 
     def open(self, roster: Roster) -> tuple[Acceptance, ...]:
         """Every member's acceptance, each verified against the roster.

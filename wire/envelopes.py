@@ -10,23 +10,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import envelope_pb2
 from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radobase.files.writing import create_durably
+from wire.codec import M, Wire
 from wire.errors import Code, WireError
 from wire.private_keys import load_private_key
-
-M = TypeVar("M", bound=Message)
 
 VERSION = b"rado.v1"
 KEY_BYTES = 32
@@ -125,7 +123,7 @@ def signed_bytes(federation: str, kind: Kind, payload: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Envelope:
+class Envelope(Wire[envelope_pb2.Signed]):
     """A signed payload, as it travels."""
 
     payload: bytes
@@ -137,10 +135,6 @@ class Envelope:
         """SHA-256 of the payload; of a query, its id."""
         return sha256(self.payload)
 
-    def to_proto(self) -> envelope_pb2.Signed:
-        """The message that travels."""
-        return envelope_pb2.Signed(payload=self.payload, key_id=self.key_id, signature=self.signature)
-
     @classmethod
     def from_proto(cls, message: envelope_pb2.Signed) -> "Envelope":
         """Raises WireError(MESSAGE_MALFORMED) if a part is missing or of the wrong length."""
@@ -151,16 +145,7 @@ class Envelope:
             or len(UnknownFieldSet(message))
         ):
             raise WireError(Code.MESSAGE_MALFORMED, "A signed envelope is incomplete.")
-        return cls(message.payload, message.key_id, message.signature)
-
-    def to_bytes(self) -> bytes:
-        """The envelope as bytes, for files and databases."""
-        return self.to_proto().SerializeToString()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Envelope":
-        """The inverse of to_bytes. Raises the same errors as from_proto."""
-        return cls.from_proto(parse(envelope_pb2.Signed, data))
+        return super().from_proto(message)
 
     def open(self, kind: Kind, federation: str, public_key: bytes) -> bytes:
         """The payload, after verifying the signature for this kind, federation and key.
@@ -219,6 +204,16 @@ class SigningKey:
         return Envelope(payload, key_id(self.public_bytes), signature)
 
 
+class Signable(Wire[M]):
+    """A message that its sender signs, as one kind."""
+
+    KIND: ClassVar[Kind]
+
+    def sign(self, signing_key: SigningKey) -> Envelope:
+        """The envelope that travels."""
+        return signing_key.sign(self.KIND, self.to_bytes())
+
+
 def public_key_of(path: Path) -> bytes:
     """The raw public half of the signing key in a PKCS #8 PEM file. Raises ConfigurationError, as SigningKey.load."""
     return _private_key(path).public_key().public_bytes_raw()
@@ -229,30 +224,6 @@ def _private_key(path: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigurationError(f"{path}: not an Ed25519 key; make one with `rado provision`")
     return key
-
-
-def parse(message_type: type[M], data: bytes) -> M:
-    """Parse bytes strictly. Raises WireError(MESSAGE_MALFORMED or FIELD_UNKNOWN)."""
-    try:
-        message = message_type.FromString(data)
-    except (DecodeError, ValueError, RuntimeError) as error:
-        raise WireError(Code.MESSAGE_MALFORMED, f"It does not parse as {message_type.DESCRIPTOR.name}.") from error
-    refuse_unknown_fields(message)
-    return message
-
-
-def refuse_unknown_fields(message: Message) -> None:
-    """Raise WireError(FIELD_UNKNOWN) if the message, or one inside it, has a field that this version does not know.
-
-    An old node must not understand only part of a new query.
-    """
-    if len(UnknownFieldSet(message)):
-        raise WireError(Code.FIELD_UNKNOWN, f"The field is in {message.DESCRIPTOR.name}.")
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        for part in value if field.is_repeated else (value,):
-            refuse_unknown_fields(part)
 
 
 def load_public_key(path: Path) -> bytes:

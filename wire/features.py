@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from rado.v1 import roster_pb2
-from wire.envelopes import Envelope, Kind, SigningKey, parse
+from wire.envelopes import Envelope, Kind, Signable
 from wire.errors import Code, WireError
 from wire.roster import Member, Roster, open_from_party
 
@@ -44,7 +44,7 @@ def check_features(names: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Features:
+class Features(Signable[roster_pb2.Features]):
     """What a party's node can do. version: of its program, for people."""
 
     KIND: ClassVar[Kind] = Kind.FEATURES
@@ -58,26 +58,6 @@ class Features:
         check_features(self.features)
         if len(self.version) > 64 or not self.version.isprintable():
             raise WireError(Code.MESSAGE_MALFORMED, "A version has at most 64 printable characters.")
-
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return roster_pb2.Features(
-            federation=self.federation,
-            party=self.party,
-            features=self.features,
-            version=self.version,
-            signed_at_unix_s=self.signed_at_unix_s,
-        ).SerializeToString(deterministic=True)
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Features":
-        """Raises WireError."""
-        m = parse(roster_pb2.Features, payload)
-        return cls(m.federation, m.party, tuple(m.features), m.version, m.signed_at_unix_s)
-
-    def sign(self, signing_key: SigningKey) -> Envelope:
-        """The envelope that travels."""
-        return signing_key.sign(self.KIND, self.to_bytes())
 
 
 def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]:

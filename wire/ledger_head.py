@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rado.v1 import cohort_pb2
+from wire.codec import Wire
 from wire.envelopes import KEY_BYTES
 from wire.errors import Code, WireError
 
@@ -12,7 +13,7 @@ MAX_ENTRIES = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class LedgerHead:
+class LedgerHead(Wire[cohort_pb2.LedgerHead]):
     """A ledger's chain after `entries` entries. digest: 32 bytes. sealed_sums: readable to the party alone."""
 
     entries: int
@@ -26,12 +27,3 @@ class LedgerHead:
             or len(self.sealed_sums) > MAX_SEALED_BYTES
         ):
             raise WireError(Code.MESSAGE_MALFORMED, "A ledger head is not well formed.")
-
-    def to_proto(self) -> cohort_pb2.LedgerHead:
-        """The message that travels."""
-        return cohort_pb2.LedgerHead(entries=self.entries, digest=self.digest, sealed_sums=self.sealed_sums)
-
-    @classmethod
-    def from_proto(cls, message: cohort_pb2.LedgerHead) -> "LedgerHead":
-        """Raises WireError."""
-        return cls(message.entries, message.digest, message.sealed_sums)

@@ -25,8 +25,8 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.predicates.forms import FormCoordinates
 from rado.v1 import query_pb2
+from wire.codec import rational_from_proto, rational_to_proto
 from wire.errors import Code, WireError
-from wire.rationals import rational_from_proto, rational_to_proto
 
 
 def write_predicates(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Annotated, ClassVar, cast
 
 from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError, RadofedError, SlotOverflowError
@@ -16,15 +17,13 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.binding import Binding
-from wire.envelopes import Envelope, Kind, SigningKey, parse
+from wire.codec import Travels, Wire, codec, parse
+from wire.envelopes import Envelope, Kind, Signable
 from wire.errors import Code, WireError
-from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.features import Feature, check_features
-from wire.held_back import held_back_from_proto, held_back_to_proto
 from wire.purpose import PURPOSE_RULE, is_purpose
+from wire.query_kinds import KIND_FIELDS, feature_map_from_proto, feature_map_to_proto, read_kind, write_kind
 from wire.query_kinds import Kind as QueryKind
-from wire.query_kinds import read_kind, write_kind
-from wire.rationals import rational_from_proto, rational_to_proto
 from wire.roster import Role, Roster, open_from
 from wire.upload import ciphertexts_per_chunk
 
@@ -35,40 +34,36 @@ MAX_PHASE_S = 7 * 24 * 3600
 MAX_ATTEMPTS = 100
 
 
+_HELD_BACK = Travels(unknown="This version does not know the part of the rows.", code=Code.QUERY_INVALID)
+
+
+def _modulus(key: PublicKey) -> bytes:
+    return int(key.n).to_bytes((key.bits + 7) // 8, "big")
+
+
+def _public_key(modulus: bytes) -> PublicKey:
+    """Raises WireError(KEY_INVALID) if the modulus is malformed or of the wrong length."""
+    if modulus[:1] == b"\0":
+        raise WireError(Code.KEY_INVALID, "The modulus has leading zeros.")
+    try:
+        return PublicKey(int.from_bytes(modulus, "big"))
+    except (RadofedError, ValueError) as error:
+        raise WireError(Code.KEY_INVALID, str(error)) from error
+
+
 @dataclass(frozen=True)
-class PaillierKey:
+class PaillierKey(Signable[query_pb2.PaillierKey]):
     """A Paillier public key, certified by the learner's signing key, so that keys can rotate."""
 
+    KIND: ClassVar[Kind] = Kind.PAILLIER_KEY
     learner: str
-    public_key: PublicKey
+    public_key: Annotated[PublicKey, Travels("modulus", _modulus, _public_key)]
     not_before_unix_s: int
     not_after_unix_s: int
 
-    def sign(self, signing_key: SigningKey) -> Envelope:
-        """The certificate that travels in every query."""
-        message = query_pb2.PaillierKey(
-            learner=self.learner,
-            modulus=int(self.public_key.n).to_bytes((self.public_key.bits + 7) // 8, "big"),
-            not_before_unix_s=self.not_before_unix_s,
-            not_after_unix_s=self.not_after_unix_s,
-        )
-        return signing_key.sign(Kind.PAILLIER_KEY, message.SerializeToString(deterministic=True))
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "PaillierKey":
-        """Raises WireError(KEY_INVALID) if the modulus is malformed or of the wrong length."""
-        message = parse(query_pb2.PaillierKey, payload)
-        if message.modulus[:1] == b"\0":
-            raise WireError(Code.KEY_INVALID, "The modulus has leading zeros.")
-        try:
-            public_key = PublicKey(int.from_bytes(message.modulus, "big"))
-        except (RadofedError, ValueError) as error:
-            raise WireError(Code.KEY_INVALID, str(error)) from error
-        return cls(message.learner, public_key, message.not_before_unix_s, message.not_after_unix_s)
-
 
 @dataclass(frozen=True)
-class Query:
+class Query(Wire[query_pb2.Query]):
     """A learner's query. Valid from construction: raises WireError(QUERY_INVALID or ENCODING_OVERFLOW) otherwise.
 
     Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
@@ -83,8 +78,8 @@ class Query:
     learner: str
     nonce: bytes
     roster_version: int
-    schema: Schema
-    kind: QueryKind
+    schema: Annotated[Schema, Travels(by_hand=("schema", "schema_digest"))]
+    kind: Annotated[QueryKind, Travels(by_hand=KIND_FIELDS)]
     encoding: Encoding
     paillier_key: Envelope
     delta: Fraction
@@ -101,8 +96,8 @@ class Query:
     binding: Binding
     features: tuple[str, ...] = (Feature.BASE.value,)
     quorum_wait_s: int = 0
-    held_back: HeldBack | None = None
-    feature_map: FeatureMap | None = None
+    held_back: Annotated[HeldBack | None, _HELD_BACK] = None
+    feature_map: Annotated[FeatureMap | None, Travels(by_hand=("feature_map",))] = None
     purpose: str = ""
 
     def __post_init__(self) -> None:
@@ -177,55 +172,26 @@ class Query:
         part = "" if self.held_back is None else f", about {self.held_back.words()}"
         return f"{self.kind.words()}{mapped}{part}"
 
-    def to_bytes(self) -> bytes:
-        """The payload to be signed. Its SHA-256 is the query's id."""
-        message = query_pb2.Query(
-            federation=self.federation,
-            learner=self.learner,
-            nonce=self.nonce,
-            roster_version=self.roster_version,
-            schema=self.schema.canonical_bytes(),
-            schema_digest=self.schema.digest,
-            encoding=query_pb2.Encoding(
-                fraction_bits=self.encoding.fraction_bits,
-                value_bits=self.encoding.value_bits,
-                slot_bits=self.encoding.slot_bits,
-            ),
-            paillier_key=self.paillier_key.to_proto(),
-            delta=rational_to_proto(self.delta),
-            max_rows=self.max_rows,
-            max_parties=self.max_parties,
-            cohort_min=self.cohort_min,
-            honest_parties=self.honest_parties,
-            created_at_unix_s=self.created_at_unix_s,
-            not_after_unix_s=self.not_after_unix_s,
-            answer_within_s=self.answer_within_s,
-            prepare_within_s=self.prepare_within_s,
-            upload_within_s=self.upload_within_s,
-            max_attempts=self.max_attempts,
-            features=self.features,
-            binding=self.binding.to_proto(),
-            quorum_wait_s=self.quorum_wait_s,
-            held_back=None if self.held_back is None else held_back_to_proto(self.held_back),
-            feature_map=None if self.feature_map is None else feature_map_to_proto(self.feature_map),
-            purpose=self.purpose,
-        )
+    def to_proto(self) -> query_pb2.Query:
+        """The message whose bytes are signed. Their SHA-256 is the query's id."""
+        message = super().to_proto()
+        message.schema, message.schema_digest = self.schema.canonical_bytes(), self.schema.digest
+        if self.feature_map is not None:
+            message.feature_map.CopyFrom(feature_map_to_proto(self.feature_map))
         write_kind(self.kind, message)
-        return message.SerializeToString(deterministic=True)
+        return message
 
     @classmethod
-    def from_bytes(cls, payload: bytes) -> "Query":
-        """Raises WireError if the payload is not a query that this version understands completely."""
-        message = _parsed(payload)
+    def from_proto(cls, message: query_pb2.Query) -> "Query":
+        """Raises WireError if the message is not a query that this version understands completely."""
         if not message.binding.commitment:
             sentence = "A version before 0.2.1 made it: read it with that version, and begin a new state directory."
             raise WireError(Code.QUERY_INVALID, sentence)
+        feature_map = None
         try:
             schema = Schema.from_canonical(message.schema)
-            encoding = Encoding(message.encoding.fraction_bits, message.encoding.value_bits, message.encoding.slot_bits)
             if schema.digest != message.schema_digest:
                 raise WireError(Code.QUERY_INVALID, "The schema's digest does not match the schema.")
-            feature_map = None
             if message.HasField("feature_map"):
                 feature_map = feature_map_from_proto(message.feature_map, schema)
             kind = read_kind(message, schema, feature_map)
@@ -233,33 +199,12 @@ class Query:
             raise
         except (RadofedError, ValueError) as error:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
-        return cls(
-            federation=message.federation,
-            learner=message.learner,
-            nonce=message.nonce,
-            roster_version=message.roster_version,
-            schema=schema,
-            kind=kind,
-            encoding=encoding,
-            paillier_key=Envelope.from_proto(message.paillier_key),
-            delta=rational_from_proto(message.delta),
-            max_rows=message.max_rows,
-            max_parties=message.max_parties,
-            cohort_min=message.cohort_min,
-            honest_parties=message.honest_parties,
-            created_at_unix_s=message.created_at_unix_s,
-            not_after_unix_s=message.not_after_unix_s,
-            answer_within_s=message.answer_within_s,
-            prepare_within_s=message.prepare_within_s,
-            upload_within_s=message.upload_within_s,
-            max_attempts=message.max_attempts,
-            features=tuple(message.features),
-            binding=Binding.from_proto(message.binding),
-            quorum_wait_s=message.quorum_wait_s,
-            held_back=held_back_from_proto(message.held_back) if message.HasField("held_back") else None,
-            feature_map=feature_map,
-            purpose=message.purpose,
-        )
+        return cast("Query", codec(cls).read(message, schema=schema, kind=kind, feature_map=feature_map))
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Query":
+        """The query that was signed. Raises WireError."""
+        return cls.from_proto(_parsed(payload))
 
 
 def _parsed(payload: bytes) -> query_pb2.Query:
@@ -274,42 +219,22 @@ def setting_of(query: Query) -> Setting:
 
 
 @dataclass(frozen=True)
-class Cancel:
+class Cancel(Signable[query_pb2.Cancel]):
     """A learner's request to end a query."""
 
+    KIND: ClassVar[Kind] = Kind.CANCEL
     query_id: bytes
     learner: str
-
-    def sign(self, signing_key: SigningKey) -> Envelope:
-        """The envelope that travels."""
-        message = query_pb2.Cancel(query_id=self.query_id, learner=self.learner)
-        return signing_key.sign(Kind.CANCEL, message.SerializeToString(deterministic=True))
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Cancel":
-        """Raises WireError."""
-        message = parse(query_pb2.Cancel, payload)
-        return cls(message.query_id, message.learner)
 
 
 @dataclass(frozen=True)
-class Retry:
+class Retry(Signable[query_pb2.Retry]):
     """A learner's decision to make another attempt. attempt: the one that it starts, from 2."""
 
+    KIND: ClassVar[Kind] = Kind.RETRY
     query_id: bytes
     learner: str
     attempt: int
-
-    def sign(self, signing_key: SigningKey) -> Envelope:
-        """The envelope that travels."""
-        message = query_pb2.Retry(query_id=self.query_id, learner=self.learner, attempt=self.attempt)
-        return signing_key.sign(Kind.RETRY, message.SerializeToString(deterministic=True))
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Retry":
-        """Raises WireError."""
-        message = parse(query_pb2.Retry, payload)
-        return cls(message.query_id, message.learner, message.attempt)
 
 
 def open_retry(envelope: Envelope, opened: "OpenedQuery", roster: Roster) -> Retry:

@@ -1,9 +1,9 @@
-"""Kinds of queries as messages. Reading a kind checks it against the schema."""
+"""Kinds of queries and feature maps as messages. Reading one checks it against the schema."""
 
 from collections.abc import Sequence
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, PlanError, SchemaError
 from dpcore.predicates.forms import FormCoordinates
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
@@ -20,13 +20,13 @@ from dpcore.rados.designs import (
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
-from dpcore.records.feature_map import FeatureMap
+from dpcore.records.feature_map import FeatureMap, Term
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
+from wire.codec import Codec, Travels, rational_from_proto, rational_to_proto
 from wire.errors import Code, WireError
 from wire.predicates import read_predicates, write_predicates
-from wire.rationals import rational_from_proto, rational_to_proto
 
 _LOSSES: dict[LossName, query_pb2.Loss.ValueType] = {
     "logistic": query_pb2.LOSS_LOGISTIC,
@@ -36,6 +36,28 @@ _LOSSES: dict[LossName, query_pb2.Loss.ValueType] = {
 
 Kind = MomentsQuery | StatisticQuery | GradientQuery | RadosQuery
 """All kinds that travel."""
+KIND_FIELDS = ("rados", "moments", "statistic", "gradient")
+"""The fields of a query that hold its kind, one of them."""
+_TERMS = Codec(
+    Term,
+    query_pb2.MapTerm,
+    Travels(unknown="This version does not know a function of the feature map.", code=Code.QUERY_INVALID),
+)
+
+
+def feature_map_to_proto(feature_map: FeatureMap) -> query_pb2.FeatureMap:
+    """The message that travels in a query."""
+    return query_pb2.FeatureMap(terms=map(_TERMS.write, feature_map.terms))
+
+
+def feature_map_from_proto(message: query_pb2.FeatureMap, schema: Schema) -> FeatureMap:
+    """Raises WireError(QUERY_INVALID) if a term is out of range or does not fit the schema."""
+    try:
+        found = FeatureMap(tuple(map(_TERMS.read, message.terms)), schema.bias)
+        found.check(schema)
+    except (PlanError, SchemaError) as error:
+        raise WireError(Code.QUERY_INVALID, str(error)) from error
+    return found
 
 
 def write_kind(kind: Kind, message: query_pb2.Query) -> None:

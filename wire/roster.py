@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 from rado.v1 import roster_pb2
 from radobase.files.reading import FileKind, read_bytes
 from radobase.printing import amount
-from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse, spoken
+from wire.codec import Travels, Wire
+from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, key_id, spoken
 from wire.errors import Code, WireError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -34,27 +36,19 @@ class Role(Enum):
     LEARNER = "learner"
 
 
-ROLE_TO_PROTO = {
-    Role.PARTY: roster_pb2.ROLE_PARTY,
-    Role.COORDINATOR: roster_pb2.ROLE_COORDINATOR,
-    Role.LEARNER: roster_pb2.ROLE_LEARNER,
-}
-ROLE_FROM_PROTO = {number: role for role, number in ROLE_TO_PROTO.items()}
-
-
 def certificate_san(federation: str, role: Role, name: str) -> str:
     """The URI subject alternative name of a member's TLS certificate."""
     return f"rado://{federation}/{role.value}/{name}"
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(Wire[roster_pb2.Member]):
     """One organisation's node. `signing_key` is empty for a coordinator, which signs nothing.
 
     tls_key_hash: SHA-256 of its TLS key's SubjectPublicKeyInfo; empty if any certificate of its name is admitted.
     """
 
-    role: Role
+    role: Annotated[Role, Travels(unknown="This version does not know a member's role.")]
     name: str
     signing_key: bytes
     certificate_san: str
@@ -76,13 +70,14 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Roster:
+class Roster(Signable[roster_pb2.Roster]):
     """All members, in one version. not_after_unix_s: 0 if it does not expire.
 
     No member works with an expired roster: a coordinator that withholds the next version can keep a removed member in
     the federation only until then.
     """
 
+    KIND: ClassVar[Kind] = Kind.ROSTER
     federation: str
     version: int
     issued_at_unix_s: int
@@ -159,54 +154,6 @@ class Roster:
     def find_certificate(self, san: str) -> Member | None:
         """The member whose certificate carries this name, or None."""
         return next((m for m in self.members if m.certificate_san == san), None)
-
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return roster_pb2.Roster(
-            federation=self.federation,
-            version=self.version,
-            issued_at_unix_s=self.issued_at_unix_s,
-            members=[
-                roster_pb2.Member(
-                    role=ROLE_TO_PROTO[m.role],
-                    name=m.name,
-                    signing_key=m.signing_key,
-                    certificate_san=m.certificate_san,
-                    rows_at_least=m.rows_at_least,
-                    tls_key_hash=m.tls_key_hash,
-                )
-                for m in self.members
-            ],
-            not_after_unix_s=self.not_after_unix_s,
-        ).SerializeToString(deterministic=True)
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Roster":
-        """Raises WireError if the payload is not a valid roster."""
-        message = parse(roster_pb2.Roster, payload)
-        if any(m.role not in ROLE_FROM_PROTO for m in message.members):
-            raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a member's role.")
-        return cls(
-            message.federation,
-            message.version,
-            message.issued_at_unix_s,
-            tuple(
-                Member(
-                    ROLE_FROM_PROTO[m.role],
-                    m.name,
-                    m.signing_key,
-                    m.certificate_san,
-                    m.rows_at_least if m.HasField("rows_at_least") else None,
-                    m.tls_key_hash,
-                )
-                for m in message.members
-            ),
-            message.not_after_unix_s,
-        )
-
-    def sign(self, federation_key: SigningKey) -> Envelope:
-        """The envelope that travels."""
-        return federation_key.sign(Kind.ROSTER, self.to_bytes())
 
 
 def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: int = 0) -> Roster:

@@ -28,7 +28,7 @@ from dpcore.records.margin_weights import WEIGHT_BITS
 from dpcore.records.schema import Schema
 from rado.v1 import envelope_pb2, query_pb2
 from radobase.printing import duration, json_text, local_time
-from wire.envelopes import parse
+from wire.codec import parse
 from wire.predicates import read_nodes
 from wire.query import Query
 

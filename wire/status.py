@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
 
 from dpcore.queries.base import MAX_PARTIES
 from rado.v1 import party_service_pb2, release_pb2
 from radobase.printing import printable
+from wire.codec import Travels, Wire, refuse_unknown_fields
 from wire.cohort import Cohort
-from wire.envelopes import Envelope, refuse_unknown_fields
+from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.roster import NAME
 
@@ -73,40 +75,26 @@ class PartyState(Enum):
         return self.name.lower()
 
 
+_UNKNOWN = Travels(unknown="This version does not know a phase or state.")
+
+
 @dataclass(frozen=True)
-class PartyProgress:
+class PartyProgress(Wire[release_pb2.PartyProgress]):
     """One party's progress: its state, the code of its refusal, the received chunks, the rows of its acceptance.
 
     acceptance: signed, of a question; None of other queries.
     """
 
     party: str
-    state: PartyState
+    state: Annotated[PartyState, _UNKNOWN]
     code: str = ""
     chunks: int = 0
     rows: int = 0
     acceptance: Envelope | None = None
 
-    def to_proto(self) -> release_pb2.PartyProgress:
-        """The message that travels."""
-        return release_pb2.PartyProgress(
-            party=self.party,
-            state=self.state.value,
-            code=self.code,
-            chunks=self.chunks,
-            rows=self.rows,
-            acceptance=None if self.acceptance is None else self.acceptance.to_proto(),
-        )
-
-    @classmethod
-    def from_proto(cls, m: release_pb2.PartyProgress) -> "PartyProgress":
-        """Raises ValueError for an unknown state, WireError for a malformed envelope."""
-        acceptance = Envelope.from_proto(m.acceptance) if m.HasField("acceptance") else None
-        return cls(m.party, PartyState(m.state), m.code, m.chunks, m.rows, acceptance)
-
 
 @dataclass(frozen=True)
-class Work:
+class Work(Wire[party_service_pb2.Work]):
     """A query as one party sees it. A party believes nothing in it before it has checked it.
 
     cohort: from Phase.UPLOADING on, and only for its members. chunks_held: this party's chunks that have arrived.
@@ -115,8 +103,8 @@ class Work:
 
     query: Envelope
     attempt: int
-    phase: Phase
-    state: PartyState
+    phase: Annotated[Phase, Travels(unknown="A phase or a state is not known.")]
+    state: Annotated[PartyState, Travels(unknown="A phase or a state is not known.")]
     cohort: Cohort | None
     chunks_held: frozenset[int]
     retry: Envelope | None = None
@@ -134,39 +122,15 @@ class Work:
         payloads = sum(len(envelope.payload) + _ENVELOPE_BYTES for envelope in envelopes)
         return payloads + len(self.chunks_held) * _INDEX_BYTES
 
-    def to_proto(self) -> party_service_pb2.Work:
-        """The message that travels."""
-        return party_service_pb2.Work(
-            query=self.query.to_proto(),
-            attempt=self.attempt,
-            phase=self.phase.value,
-            state=self.state.value,
-            cohort=None if self.cohort is None else self.cohort.to_proto(),
-            chunks_held=sorted(self.chunks_held),
-            retry=None if self.retry is None else self.retry.to_proto(),
-        )
-
     @classmethod
     def from_proto(cls, m: party_service_pb2.Work) -> "Work":
         """Raises WireError."""
         refuse_unknown_fields(m)
-        try:
-            phase, state = Phase(m.phase), PartyState(m.state)
-        except ValueError as error:
-            raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
-        return cls(
-            Envelope.from_proto(m.query),
-            m.attempt,
-            phase,
-            state,
-            Cohort.from_proto(m.cohort) if m.HasField("cohort") else None,
-            frozenset(m.chunks_held),
-            Envelope.from_proto(m.retry) if m.HasField("retry") else None,
-        )
+        return super().from_proto(m)
 
 
 @dataclass(frozen=True)
-class QueryStatus:
+class QueryStatus(Wire[release_pb2.QueryStatus]):
     """A query's status as its learner sees it.
 
     answering_ended_early: whether parties that have not answered were not waited for.
@@ -174,29 +138,14 @@ class QueryStatus:
 
     query_id: bytes
     attempt: int
-    phase: Phase
+    phase: Annotated[Phase, _UNKNOWN]
     parties: tuple[PartyProgress, ...]
     code: str
-    detail: str
+    detail: Annotated[str, Travels(read=printable)]
     remaining_s: int
     chunks_expected: int
     submitted_at_unix_s: int
     answering_ended_early: bool = False
-
-    def to_proto(self) -> release_pb2.QueryStatus:
-        """The message that travels."""
-        return release_pb2.QueryStatus(
-            query_id=self.query_id,
-            attempt=self.attempt,
-            phase=self.phase.value,
-            parties=[party.to_proto() for party in self.parties],
-            code=self.code,
-            detail=self.detail,
-            remaining_s=self.remaining_s,
-            chunks_expected=self.chunks_expected,
-            submitted_at_unix_s=self.submitted_at_unix_s,
-            answering_ended_early=self.answering_ended_early,
-        )
 
     @classmethod
     def from_proto(cls, m: release_pb2.QueryStatus) -> "QueryStatus":
@@ -211,21 +160,7 @@ class QueryStatus:
             raise WireError(Code.MESSAGE_MALFORMED, "A party's name in the status is not well formed.")
         if not all(map(_CODE.fullmatch, _codes(m))):
             raise WireError(Code.MESSAGE_MALFORMED, "A code in the status is not well formed.")
-        try:
-            return cls(
-                m.query_id,
-                m.attempt,
-                Phase(m.phase),
-                tuple(map(PartyProgress.from_proto, m.parties)),
-                m.code,
-                printable(m.detail),
-                m.remaining_s,
-                m.chunks_expected,
-                m.submitted_at_unix_s,
-                m.answering_ended_early,
-            )
-        except ValueError as error:
-            raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a phase or state.") from error
+        return super().from_proto(m)
 
 
 def _codes(m: release_pb2.QueryStatus) -> list[str]:
@@ -234,26 +169,10 @@ def _codes(m: release_pb2.QueryStatus) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Total:
+class Total(Wire[release_pb2.Total]):
     """A complete total without its ciphertexts."""
 
     cohort: Cohort
     receipts: tuple[Envelope, ...]
     chunks: int
     ciphertexts: int
-
-    def to_proto(self) -> release_pb2.Total:
-        """The message that travels."""
-        return release_pb2.Total(
-            cohort=self.cohort.to_proto(),
-            receipts=[r.to_proto() for r in self.receipts],
-            chunks=self.chunks,
-            ciphertexts=self.ciphertexts,
-        )
-
-    @classmethod
-    def from_proto(cls, m: release_pb2.Total) -> "Total":
-        """Raises WireError."""
-        return cls(
-            Cohort.from_proto(m.cohort), tuple(Envelope.from_proto(r) for r in m.receipts), m.chunks, m.ciphertexts
-        )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rado.v1 import ciphertext_pb2
+from wire.codec import Wire
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
 
@@ -11,7 +12,7 @@ CHUNK_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
-class Chunk:
+class Chunk(Wire[ciphertext_pb2.Chunk]):
     """Consecutive fixed-width ciphertexts with their position. `content_hash` is verified at construction."""
 
     index: int
@@ -28,15 +29,6 @@ class Chunk:
     def of(cls, index: int, ciphertexts: bytes) -> "Chunk":
         """A chunk of these bytes."""
         return cls(index, ciphertexts, sha256(ciphertexts))
-
-    def to_proto(self) -> ciphertext_pb2.Chunk:
-        """The message that travels."""
-        return ciphertext_pb2.Chunk(index=self.index, ciphertexts=self.ciphertexts, content_hash=self.content_hash)
-
-    @classmethod
-    def from_proto(cls, message: ciphertext_pb2.Chunk) -> "Chunk":
-        """Raises WireError(CHUNK_MALFORMED or MESSAGE_TOO_LARGE)."""
-        return cls(message.index, message.ciphertexts, message.content_hash)
 
 
 def ciphertexts_per_chunk(ciphertext_bytes: int) -> int:

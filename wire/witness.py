@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rado.v1 import cohort_pb2
 from wire.cohort import Acceptance, Receipt, open_statement
-from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
+from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, sha256
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
@@ -29,7 +29,7 @@ _NAME_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Challenge:
+class Challenge(Signable[cohort_pb2.Challenge]):
     """A party asks the others for the newest statement of it that they hold, or for one by name (`nonce_about`)."""
 
     KIND: ClassVar[Kind] = Kind.CHALLENGE
@@ -42,25 +42,9 @@ class Challenge:
         if len(self.nonce) != NONCE_BYTES:
             raise WireError(Code.MESSAGE_MALFORMED, "A challenge's nonce must have 32 bytes.")
 
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return cohort_pb2.Challenge(
-            federation=self.federation, party=self.party, nonce=self.nonce, signed_at_unix_s=self.signed_at_unix_s
-        ).SerializeToString(deterministic=True)
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Challenge":
-        """Raises WireError."""
-        m = parse(cohort_pb2.Challenge, payload)
-        return cls(m.federation, m.party, m.nonce, m.signed_at_unix_s)
-
-    def sign(self, signing_key: SigningKey) -> Envelope:
-        """The envelope that travels."""
-        return signing_key.sign(self.KIND, self.to_bytes())
-
 
 @dataclass(frozen=True)
-class Witness:
+class Witness(Signable[cohort_pb2.Witness]):
     """A party's answer.
 
     newest: the subject's signed Acceptance that the challenge asks for, if the party has it, otherwise the one with the
@@ -84,29 +68,6 @@ class Witness:
             raise WireError(Code.MESSAGE_MALFORMED, "The attempts that a witness shows are not well formed.")
         if len(self.in_cohorts) > MOST_IN_COHORTS:
             raise WireError(Code.MESSAGE_TOO_LARGE, f"A witness shows at most {MOST_IN_COHORTS} attempts.")
-
-    def to_bytes(self) -> bytes:
-        """The payload to be signed."""
-        return cohort_pb2.Witness(
-            federation=self.federation,
-            party=self.party,
-            subject=self.subject,
-            nonce=self.nonce,
-            newest=None if self.newest is None else self.newest.to_proto(),
-            in_cohorts=self.in_cohorts,
-            in_cohorts_from=self.in_cohorts_from,
-        ).SerializeToString(deterministic=True)
-
-    @classmethod
-    def from_bytes(cls, payload: bytes) -> "Witness":
-        """Raises WireError."""
-        m = parse(cohort_pb2.Witness, payload)
-        newest = Envelope.from_proto(m.newest) if m.HasField("newest") else None
-        return cls(m.federation, m.party, m.subject, m.nonce, newest, tuple(m.in_cohorts), m.in_cohorts_from)
-
-    def sign(self, signing_key: SigningKey) -> Envelope:
-        """The envelope that travels."""
-        return signing_key.sign(self.KIND, self.to_bytes())
 
 
 def name_of(acceptance: Envelope) -> bytes:

@@ -18,11 +18,11 @@ from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, 
 from radofed.node_config import load_node_config
 from radofed.provision import default_listen, split_address
 from radofed.provision_roster import ROSTER_FILE
+from wire.codec import parse
 from wire.envelopes import (
     Envelope,
     Kind,
     load_public_key,
-    parse,
     public_key_of,
     save_public_key,
     sha256,

@@ -3,6 +3,7 @@
 import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
@@ -10,9 +11,10 @@ from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radobase.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.certificates import make_request, request_key_hash
 from radofed.provision import check_host, check_name, split_address
-from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, spoken
+from wire.codec import parse
+from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, SigningKey, spoken
 from wire.errors import WireError
-from wire.roster import ROLE_FROM_PROTO, ROLE_TO_PROTO, Member, Role, certificate_san
+from wire.roster import Member, Role, certificate_san
 
 SIGNING_KEY, TLS_KEY = "signing.key", "tls.key"
 SUFFIX = ".request"
@@ -20,9 +22,10 @@ _FILE = FileKind(with_remedy("ask the member for the file again"), limit_bytes=6
 
 
 @dataclass(frozen=True)
-class JoinRequest:
+class JoinRequest(Signable[join_pb2.JoinRequest]):
     """What a member asks to be admitted as. address: at which members dial a coordinator, empty for other roles."""
 
+    KIND: ClassVar[Kind] = Kind.JOIN_REQUEST
     federation: str
     role: Role
     name: str
@@ -62,19 +65,6 @@ class JoinRequest:
         """The digits that member and operator read to each other: of all that is asked for, keys included."""
         return spoken(self.to_bytes())
 
-    def to_bytes(self) -> bytes:
-        """The bytes that are signed."""
-        return join_pb2.JoinRequest(
-            federation=self.federation,
-            role=ROLE_TO_PROTO[self.role],
-            name=self.name,
-            signing_key=self.signing_key,
-            certificate_request=self.certificate_request,
-            rows_at_least=self.rows_at_least,
-            address=self.address,
-            made_at_unix_s=self.made_at_unix_s,
-        ).SerializeToString(deterministic=True)
-
     @classmethod
     def read(cls, content: bytes, path: Path) -> "JoinRequest":
         """The request in a file's content. Raises ConfigurationError if it was changed on its way, or is none."""
@@ -84,21 +74,10 @@ class JoinRequest:
             envelope.open(Kind.JOIN_REQUEST, message.federation, message.signing_key)
         except WireError as error:
             raise _FILE.error(path, f"is no request of a member, or was changed ({error.public_sentence})") from error
-        role = ROLE_FROM_PROTO.get(message.role)
-
-        if role is None:
-            raise _FILE.error(path, "asks for a role that this version does not know")
         try:
-            found = cls(
-                message.federation,
-                role,
-                message.name,
-                message.signing_key,
-                message.certificate_request,
-                message.made_at_unix_s,
-                message.rows_at_least if message.HasField("rows_at_least") else None,
-                message.address,
-            )
+            found = cls.from_proto(message)
+        except WireError as error:
+            raise _FILE.error(path, "asks for a role that this version does not know") from error
         except ConfigurationError as error:
             raise _FILE.error(path, str(error)) from error
         if found.to_bytes() != envelope.payload:

@@ -31,14 +31,13 @@ from tests.fuzz.mutation import messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, written
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, montgomery_key
+from wire.codec import parse, rational_from_proto, rational_to_proto
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, open_statement
-from wire.envelopes import Envelope, Kind, parse
+from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
-from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.features import Features, open_features
 from wire.query import Cancel, PaillierKey, Query, Retry, open_query, open_retry, setting_of
-from wire.query_kinds import kind_bytes, read_kind, write_kind
-from wire.rationals import rational_from_proto, rational_to_proto
+from wire.query_kinds import feature_map_from_proto, feature_map_to_proto, kind_bytes, read_kind, write_kind
 from wire.roster import Roster, open_from, open_roster
 from wire.status import QueryStatus, Total, Work
 from wire.transport import MAX_MESSAGE_BYTES, MAX_RESPONSE_BYTES, translate
@@ -141,8 +140,9 @@ def opened_by(kind: Kind, statement_type, open_it):
 
 
 PAYLOADS: dict[Kind, tuple[type[Message], Callable[[bytes], None], tuple[str, ...]]] = {
-    Kind.ROSTER: (roster_pb2.Roster, read_roster, ("wire.roster.Roster.from_bytes",)),
-    Kind.QUERY: (query_pb2.Query, read_query, ("wire.query.Query.from_bytes", "wire.envelopes.Envelope.from_proto")),
+    Kind.ROSTER: (roster_pb2.Roster, read_roster, ("wire.roster.Roster.from_bytes", "wire.roster.Member.from_proto")),
+    Kind.QUERY: (query_pb2.Query, read_query,
+                 ("wire.query.Query.from_bytes", "wire.query.Query.from_proto", "wire.envelopes.Envelope.from_proto")),
     Kind.PAILLIER_KEY: (query_pb2.PaillierKey, read_key, ("wire.query.PaillierKey.from_bytes",)),
     Kind.CANCEL: (query_pb2.Cancel, read_cancel, ("wire.query.Cancel.from_bytes",)),
     Kind.ACCEPTANCE: (cohort_pb2.Acceptance, statement(Acceptance),
@@ -158,7 +158,8 @@ PAYLOADS: dict[Kind, tuple[type[Message], Callable[[bytes], None], tuple[str, ..
     Kind.WITNESS: (cohort_pb2.Witness, opened_by(Kind.WITNESS, Witness, open_witness),
                    ("wire.witness.Witness.from_bytes",)),
     Kind.RETRY: (query_pb2.Retry, read_retry, ("wire.query.Retry.from_bytes",)),
-    Kind.JOIN_REQUEST: (join_pb2.JoinRequest, read_join_request, ("radofed.joining.requests._FILE",)),
+    Kind.JOIN_REQUEST: (join_pb2.JoinRequest, read_join_request,
+                        ("radofed.joining.requests._FILE", "radofed.joining.requests.JoinRequest.from_proto")),
     Kind.ADMISSION: (join_pb2.Admission, read_admission,
                      ("radofed.joining.installing._FILE", "coordinator.admissions._FILE")),
 }  # fmt: skip
@@ -367,11 +368,11 @@ def targets() -> list[Target]:
         Target("predicate-table", read_table, messages_near(statistics), 512 * 1024,
                ("wire.predicates.read_predicates",)),
         Target("feature-map", read_feature_map, messages_near([feature_map_to_proto(world.FEATURE_MAP)]), 512 * 1024,
-               ("wire.feature_map.feature_map_from_proto",)),
+               ("wire.query_kinds.feature_map_from_proto",)),
         Target("binding", read_binding, messages_near([sealed.to_proto()]), 512 * 1024,
                ("wire.binding.Binding.from_proto",)),
         Target("rational", read_rational, messages_near([query_pb2.Rational(numerator=1, denominator=3)]), 64,
-               ("wire.rationals.rational_from_proto",)),
+               ("wire.codec.rational_from_proto",)),
         Target("failed-call", read_failure,
                texts_near(["\1UNAVAILABLE|The party cannot contribute now. x.", "\6ROSTER_STALE|x. y", "\10|"]), 8192,
                ("wire.transport.translate",)),

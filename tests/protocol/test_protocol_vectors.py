@@ -38,10 +38,10 @@ from wire.cohort import (
 )
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.feature_map import feature_map_from_proto
 from wire.features import OWN_FEATURES, open_features
 from wire.predicates import read_predicates
 from wire.query import open_query, open_retry
+from wire.query_kinds import feature_map_from_proto
 from wire.roster import open_roster
 from wire.upload import upload_digest
 from wire.witness import name_of, open_challenge, open_witness, witnessed_head

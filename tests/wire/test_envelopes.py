@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import cohort_pb2, join_pb2, query_pb2, roster_pb2
+from wire.codec import parse
 from wire.envelopes import (
     SIGNER_ROLE,
     Envelope,
@@ -16,7 +17,6 @@ from wire.envelopes import (
     fingerprint,
     key_id,
     load_public_key,
-    parse,
     public_key_of,
     save_public_key,
     signed_bytes,

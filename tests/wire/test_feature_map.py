@@ -20,8 +20,8 @@ from rado.v1 import query_pb2
 from tests.federation.learner import SCHEMA, World
 from wire.asked import Asked
 from wire.errors import Code, WireError
-from wire.feature_map import feature_map_from_proto, feature_map_to_proto
 from wire.query import Query
+from wire.query_kinds import feature_map_from_proto, feature_map_to_proto
 
 MAP = FeatureMap(
     (

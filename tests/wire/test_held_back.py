@@ -16,7 +16,6 @@ from rado.v1 import query_pb2
 from tests.federation.learner import SCHEMA, World
 from wire.asked import Asked
 from wire.errors import Code, WireError
-from wire.held_back import held_back_from_proto
 from wire.query import Query
 
 PART = HeldBack(Fraction(1, 5), Part.HELD_BACK)
@@ -83,9 +82,11 @@ def rational(numerator: int, denominator: int) -> query_pb2.Rational:
     ],
     ids=lambda message: str(message).replace("\n", " "),
 )
-def test_other_messages_are_refused(message):
+def test_other_messages_are_refused(world, message):
+    query = world.plan(replace(REQUESTS[0], held_back=PART)).query.to_proto()
+    query.held_back.CopyFrom(message)
     with pytest.raises(WireError) as caught:
-        held_back_from_proto(message)
+        Query.from_proto(query)
     assert caught.value.code is Code.QUERY_INVALID
 
 

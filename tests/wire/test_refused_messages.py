@@ -14,6 +14,7 @@ from learner.requests import MomentsRequest
 from rado.v1 import cohort_pb2, party_service_pb2, query_pb2
 from tests.federation.learner import FEDERATION, World
 from wire.binding import Binding, OpeningSecret, montgomery_key
+from wire.codec import rational_to_proto
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
@@ -34,7 +35,6 @@ from wire.query import (
     open_query,
     open_retry,
 )
-from wire.rationals import rational_to_proto
 from wire.roster import LARGEST_VERSION, Member, Role, Roster, certificate_san, open_roster
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus, Work
 from wire.witness import MOST_IN_COHORTS, Challenge, Witness, open_challenge, open_witness, witnessed_head
