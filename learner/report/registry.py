@@ -1,12 +1,13 @@
-"""The report in the fields of the registry of deployments (radobase.report.registry), as a learner knows them."""
+"""The report in the fields of the registry of deployments (radobase.presentation.registry), as a learner knows them."""
 
 from typing import Any
 
 from dpcore.numbers.decimals import rounded_up
 from learner.report.gathering import Report
 from learner.report.sentences import assumptions, not_protected
-from radobase.report import registry as shared
-from radobase.report.registry import parameters
+from radobase.presentation import registry as shared
+from radobase.presentation.registry import parameters
+from radobase.printing import amount
 
 _OUTPUT_MEASURE = {True: "Max divergence", False: "Approximate max divergence"}
 
@@ -82,7 +83,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 "release_type_description": (
                     "The answers are not known here."
                     if not count
-                    else f"{count} opened total{'s' * (count != 1)} of whole cohorts."
+                    else f"{amount(count, 'opened total')} of whole cohorts."
                 ),
                 "data_source_type": "Static",
                 "data_source_type_description": "Each party reads its table at start, and when its people tell it to.",

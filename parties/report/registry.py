@@ -1,12 +1,12 @@
-"""The report in the fields of the registry of deployments (radobase.report.registry), as far as a party knows."""
+"""The report in the fields of the registry of deployments (radobase.presentation.registry), as far as a party knows."""
 
 from typing import Any
 
 from parties.report.gathering import Report
 from parties.report.sentences import RECORD, assumptions, not_protected
+from radobase.presentation import registry as shared
+from radobase.presentation.registry import parameters
 from radobase.printing import amount
-from radobase.report import registry as shared
-from radobase.report.registry import parameters
 
 
 def registry_entry(report: Report) -> dict[str, Any]:
