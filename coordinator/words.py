@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from radobase.printing import duration, listed, local_time
+from wire.errors import Code
 
 _UNHEARD = ("silent", "pending")
 _AWAITED = {
@@ -52,4 +53,5 @@ def answer_words(query: dict[str, Any]) -> str:
     if query["phase"] != "answering" and (unheard := [party for party, at in states.items() if at in _UNHEARD]):
         words = "not waited for" if query["answering_ended_early"] else "without an answer"
         parts.append(f"{words}: {listed(unheard)}")
-    return "; ".join([*parts, *([query["code"]] if query["code"] else [])])
+    ended = "asked only" if query["code"] == Code.ONLY_ASKED else query["code"]
+    return "; ".join([*parts, *([ended] if ended else [])])

@@ -182,6 +182,13 @@ def shown_on(display: Display | None, label: str = "") -> Iterator[Callable[[Que
         display.end()
 
 
+def phase_words(status: QueryStatus) -> str:
+    """Where a query stands, and why it ended. A question ends without a total, which is no failure."""
+    if status.code == Code.ONLY_ASKED:
+        return "was asked only"
+    return f"{status.phase.word}: {status.code}" if status.code else status.phase.word
+
+
 def progress_sentence(status: QueryStatus) -> str:
     """The state of a query: how many parties answered, refused and are ready, who is waited for, chunks received."""
     states = [party.state for party in status.parties]

@@ -19,7 +19,7 @@ Every command takes these options:
 
 | option | meaning |
 | --- | --- |
-| `--format text`, `--format json`, `--format yaml` | How results are printed. With `json` and `yaml` standard output gets exactly one object, and everything for people goes to standard error. |
+| `--format text`, `--format json`, `--format yaml` | How results are printed. With `json` and `yaml` standard output gets exactly one object, and notes and errors go to standard error. |
 | `--debug` | Print the traceback of an error. |
 | `--help` | Print the command's help. |
 

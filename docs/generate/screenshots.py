@@ -146,8 +146,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         draw_terminal(PLAN, rado(PLAN, directory), "plan-moments")
-        (PICTURES / "plan.png").unlink(missing_ok=True)
-        rado(f"{PLAN} --picture {PICTURES / 'plan.png'}", directory)
+        (PICTURES / "plan.svg").unlink(missing_ok=True)
+        rado(f"{PLAN} --picture {PICTURES / 'plan.svg'}", directory)
         draw_party_check(directory)
         draw_reports(directory)
         draw_shapes(directory)

@@ -34,10 +34,11 @@ _NOT_BOTH = (
 
 @dataclass(frozen=True)
 class Coefficient:
-    """What a column adds to the score. change: of the column, in words. noise, both: intervals, None if not computed.
+    """What a column adds to the score. change: of the column, in words.
 
-    noise covers the noise alone, both also the choice of the rows (dpcore.evaluation.uncertainty). is_hidden: there are
-    none because the coefficient is not measurable: the answers say too little of what it depends on.
+    noise, both: intervals for the noise alone, and for the choice of the rows, too (dpcore.evaluation.uncertainty).
+    measurable: False if there is no interval because the answers say too little of what the coefficient depends on;
+    None if none was computed, for other reasons.
     """
 
     column: str
@@ -45,14 +46,7 @@ class Coefficient:
     value: float
     noise: tuple[float, float] | None = None
     both: tuple[float, float] | None = None
-    is_hidden: bool = False
-
-    @property
-    def measurable(self) -> bool | None:
-        """Whether there is an interval; None if there could be none, for reasons that are not the coefficient's."""
-        if self.is_hidden:
-            return False
-        return True if self.noise is not None or self.both is not None else None
+    measurable: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ class Coefficients:
     @property
     def is_computed(self) -> bool:
         """Whether intervals were computed, also if the noise hides every coefficient."""
-        return not self.is_stated and any(row.noise is not None or row.is_hidden for row in self.rows)
+        return not self.is_stated and any(row.noise is not None or row.measurable is False for row in self.rows)
 
     @property
     def has_noise(self) -> bool:
@@ -84,7 +78,7 @@ class Coefficients:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return {**asdict(self), "rows": [{**asdict(row), "measurable": row.measurable} for row in self.rows]}
+        return asdict(self)
 
 
 def coefficients(
@@ -113,9 +107,14 @@ def coefficients(
         moments, lambda drawn: _fit(model.learner, options, drawn), combinations, random, confidence=CONFIDENCE
     )
     rows = tuple(
-        replace(row, is_hidden=True)
+        replace(row, measurable=False)
         if lost[place]
-        else replace(row, noise=_ends(made.noise[place]), both=None if made.both is None else _ends(made.both[place]))
+        else replace(
+            row,
+            noise=_ends(made.noise[place]),
+            both=None if made.both is None else _ends(made.both[place]),
+            measurable=True,
+        )
         for place, row in enumerate(bare)
     )
     return Coefficients(rows, CONFIDENCE, "" if made.both is not None else _NOT_BOTH)
@@ -127,7 +126,7 @@ def _stated(
     """With intervals for noise and sampling, as the estimator states them."""
     widths = half_widths(combinations, covariance).tolist()
     return tuple(
-        replace(row, both=(row.value - width, row.value + width)) if is_known else replace(row, is_hidden=True)
+        replace(row, both=(row.value - width, row.value + width) if is_known else None, measurable=bool(is_known))
         for row, width, is_known in zip(rows, widths, measurable(combinations, covariance), strict=True)
     )
 

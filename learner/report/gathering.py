@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpcore.accounting.odds import chance_after, exceptions
+from dpcore.accounting.odds import exceptions
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
 from learner.config import LearnerConfig
@@ -21,6 +21,7 @@ from learner.report.measured import Measured, measure, read_evaluation
 from learner.session import RELEASE_NAME_DIGITS
 from learner.shapes.shapes import Shapes, shapes_of
 from learner.training import digest_of_releases
+from radobase.presentation.words import chances
 from wire.asked import Asked
 from wire.envelopes import fingerprint, load_public_key
 from wire.errors import WireError
@@ -30,7 +31,6 @@ MOST_PREDICATES = 20
 """Predicates of a query that a report shows."""
 MOST_RELEASES = 1000
 MOST_JOURNALS = 200
-_BEFORE = (0.01, 0.1, 0.5)
 _SEED_BYTES = 16
 
 
@@ -340,12 +340,7 @@ def _chances(statement: PrivacyStatement) -> tuple[Chances, ...]:
     if statement.scope != "record" or epsilon is None or colluding is None or delta is None:
         return ()
     return tuple(
-        Chances(
-            f"{round(100 * before)} of 100",
-            chance_after(before, epsilon, delta).of_100(),
-            chance_after(before, colluding, delta).of_100(),
-        )
-        for before in _BEFORE
+        Chances(before, alone, together or "") for before, alone, together in chances(epsilon, colluding, delta)
     )
 
 

@@ -1,64 +1,143 @@
-"""The report as one page of HTML."""
+"""The report as a page, and its plots: epsilon against what was asked, calibration, and ROC."""
 
 import importlib.metadata
 import platform
 import shlex
-from typing import Any
 
 from dpcore.accounting.odds import EXCEPTIONS
+from dpcore.evaluation.evaluation import Evaluation
+from dpcore.numbers.decimals import rounded_up
 from learner.estimators import FROM_RELEASES
-from learner.report import shape_sentences
+from learner.report import sentences
+from learner.report.curves import Curve, Point
 from learner.report.gathering import MOST_PREDICATES, Report
-from learner.report.picture import MOST_RANKED
-from learner.report.plots import calibration_plot, epsilon_plot, roc_plot
+from learner.report.picture import MOST_RANKED, drawing
 from learner.report.registry import registry_entry
-from learner.report.sentences import assumptions, not_protected
-from learner.report.shape_plots import plot_of
-from radobase.pages import environment
-from radobase.report.sentences import GUARANTEE, NO_PURPOSE, explained
+from radobase.presentation.page import Document
+from radobase.presentation.svg import Plot, Scale
+from radobase.presentation.words import GUARANTEE, NO_PURPOSE, explained
 
 MOST_DRAWN = 6
 """Shapes that a report draws; `rado learner picture` draws more."""
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
+_SQUARE = 400
+_SHARE = Scale(0.0, 1.0)
 
 
-def render(report: Report) -> str:
-    """The page. Raises ModuleNotFoundError without the extra `report`."""
-    return (
-        environment("learner.report")
-        .get_template("learner.html")
-        .render(
-            report=report,
-            statement=report.statement,
-            plots=[epsilon_plot(curve) for curve in report.curves],
-            measured=[(each, calibration_plot(each.figures), roc_plot(each.figures)) for each in report.measured],
-            **_shapes(report),
-            sections=_sections(report),
-            explained=explained((*(answer.asked.words for answer in report.answers), *report.statement.sentences())),
-            assumptions=assumptions(report),
-            not_protected=not_protected(report),
-            registry=registry_entry(report),
-            intervals=shape_sentences,
-            guarantee=GUARANTEE,
-            no_purpose=NO_PURPOSE,
-            exceptions_of=EXCEPTIONS,
-            most_predicates=MOST_PREDICATES,
-            versions=_versions(report),
-            commands=_commands(report),
-        )
-    )
-
-
-def _shapes(report: Report) -> dict[str, Any]:
-    """The ranking of shapes and the largest of them; nothing for a model with coefficients."""
-    shapes = report.shapes
-    return {
+def document(report: Report) -> Document:
+    """The page of a report."""
+    shapes, is_model = report.shapes, report.model is not None
+    values = {
+        "report": report,
+        "statement": report.statement,
+        "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
+        "measured": [
+            (each, *(plot(each.figures, each.own) for plot in (calibration_plot, roc_plot))) for each in report.measured
+        ],
         "shapes": shapes,
         "most_shapes": MOST_RANKED,
-        "shape_plots": [] if shapes is None else [plot_of(shape) for shape in shapes.ranked[:MOST_DRAWN]],
-        "shape_sentences": [] if shapes is None else shape_sentences.all_of(shapes),
+        "shape_plots": []
+        if shapes is None
+        else [(each, *drawing(each, f"shape-{place}")) for place, each in enumerate(shapes.ranked[:MOST_DRAWN], 1)],
+        "shape_sentences": [] if shapes is None else sentences.about_shapes(shapes),
+        "chance_rows": [(each.before, each.alone, each.colluding) for each in report.chances],
+        "sections": _sections(report),
+        "explained": explained((*(answer.asked.words for answer in report.answers), *report.statement.sentences())),
+        "assumptions": sentences.assumptions(report),
+        "not_protected": sentences.not_protected(report),
+        "registry": registry_entry(report),
+        "said": sentences,
+        "guarantee": GUARANTEE,
+        "no_purpose": NO_PURPOSE,
+        "exceptions_of": EXCEPTIONS,
+        "most_predicates": MOST_PREDICATES,
+        "versions": _versions(report),
+        "commands": _commands(report),
     }
+    title = f"Report on the {'model' if is_model else 'release'} {report.subject_file}"
+    return Document("learner.report", "learner_report.html", title, values)
+
+
+def epsilon_plot(curve: Curve) -> Plot:
+    """The plot of a curve, this release or model marked."""
+    marked, shown = curve.marked, (*curve.points, curve.marked)
+    x = Scale.over(point.at for point in shown)
+    plot = Plot(
+        f"curve-{curve.id}",
+        curve.title,
+        curve_words(curve),
+        x,
+        Scale(0.0, max(max(point.colluding, point.alone or 0.0) for point in shown) * 1.05 or 1.0),
+        heading="epsilon",
+        label=curve.axis,
+        whole=True,
+    )
+    alone = [(point.at, point.alone) for point in curve.points if point.alone is not None]
+    if marked.alone is not None:
+        plot.line(alone)
+    plot.line(((point.at, point.colluding) for point in curve.points), 1)
+    plot.upright(marked.at)
+    if marked.alone is not None:
+        plot.point(marked.at, marked.alone)
+    plot.point(marked.at, marked.colluding, square=True)
+    plot.legend([*([("line s0", "learner alone")] if marked.alone is not None else []), ("line s1", "under collusion")])
+    return plot
+
+
+def curve_words(curve: Curve) -> str:
+    """What a plot of a curve shows."""
+    first, last = (_said(point, curve.axis) for point in (curve.points[0], curve.points[-1]))
+    return f"{curve.title}. From {first} to {last}. Marked: {_said(curve.marked, curve.axis)}."
+
+
+def _said(point: Point, axis: str) -> str:
+    alone = "" if point.alone is None else f"{rounded_up(point.alone)} against the learner alone, "
+    return f"{alone}{rounded_up(point.colluding)} under collusion ({axis}: {point.at})"
+
+
+def calibration_plot(figures: Evaluation, own: bool) -> tuple[Plot, str]:
+    """The share of positive rows against the predicted probability, in each bin where it is measured."""
+    words = f"Calibration. {figures.calibration_in_words()}"
+    plot = _square("calibration", own, words, "share of positive rows, with its interval", "predicted probability")
+    for part in figures.calibration:
+        if part.is_measured:
+            interval = part.observed.strongest
+            at = (part.predicted.lower + part.predicted.upper) / 2
+            plot.whisker(at, interval.lower, interval.upper)
+            plot.point(at, part.observed.estimate)
+    return plot, words
+
+
+def roc_plot(figures: Evaluation, own: bool) -> tuple[Plot, str]:
+    """The true positive rate against the false positive rate, from high thresholds to low."""
+    words = f"ROC curve. {figures.area_in_words()}"
+    plot = _square(
+        "ROC", own, words, "found, of the positive rows, with its interval", "wrongly positive, of the negative rows"
+    )
+    rates = [(each.false_positive_rate.estimate, each.true_positive_rate) for each in figures.roc]
+    plot.line([(0.0, 0.0), *((x, y.estimate) for x, y in rates), (1.0, 1.0)])
+    for x, y in rates:
+        plot.whisker(x, y.strongest.lower, y.strongest.upper)
+        plot.point(x, y.estimate)
+    return plot, words
+
+
+def _square(name: str, own: bool, words: str, heading: str, label: str) -> Plot:
+    """A plot of one share against another, with the line where both are equal."""
+    id_ = f"{name.lower()}-{'own' if own else 'asked'}"
+    plot = Plot(
+        id_,
+        f"{name} curve" if name == "ROC" else name.capitalize(),
+        words,
+        _SHARE,
+        _SHARE,
+        heading=heading,
+        label=label,
+        height=_SQUARE,
+    )
+    plot.stroke(f"M{plot.left} {plot.bottom} L{plot.right} {plot.top}", "zero")
+    return plot
 
 
 def _sections(report: Report) -> list[tuple[str, str]]:

@@ -1,24 +1,32 @@
-"""The shapes of a model as one page of HTML, and as a picture."""
+"""The shapes of a model: each one drawn, all of them as a page, and as a picture."""
 
-import math
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from learner.report import shape_sentences
-from learner.report.shape_plots import NOT_MEASURABLE, plot_of, value_text
+from learner.report import sentences
 from learner.shapes.shapes import At, Curve, Shape, Shapes, Surface, Values
-from radobase.pictures import write_picture
+from radobase.presentation.svg import WIDTH, Drawing, Plot, Scale, bars, shortened, write_picture
 
 if TYPE_CHECKING:
     from learner.model import Model
+    from radobase.presentation.page import Document
 
 MOST_RANKED = 40
 MOST_PAIRS = 10
 """Pairs that are drawn if nothing else is asked for."""
-
 MOST_PANELS = 60
-_ACROSS = 3
+MOST_SIDE = 14
+"""Values on a side of a heat map. A larger one is not drawn: its figures could not be read."""
+MOST_BARS = 60
+NOT_MEASURABLE = "not measurable"
+"""Of what the answers say too little: in pages, pictures and reports."""
+
+_LEFT, _TOP, _CELL = 76, 24, 24
+_SHOWN = 0.005
+_EXACT, _LARGE = 1e4, 1e8
+_DARKEST = 0.75
 
 
 def usual(shapes: Shapes) -> tuple[Shape, ...]:
@@ -28,114 +36,196 @@ def usual(shapes: Shapes) -> tuple[Shape, ...]:
     return tuple(shape for shape in shapes.ranked if id(shape) not in hidden)
 
 
-def render(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shape], version: str) -> str:
+def document(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shape], version: str) -> "Document":
     """The page. file: the model's name. Raises ModuleNotFoundError without the extra `report`."""
-    from radobase.pages import environment  # noqa: PLC0415  (of an extra that the ranking does not need)
+    from radobase.presentation.page import Document  # noqa: PLC0415  (of an extra that the ranking does not need)
 
-    columns = [plot_of(shape) for shape in drawn if not isinstance(shape, Surface)]
-    pairs = [plot_of(shape) for shape in drawn if isinstance(shape, Surface)]
-    sections = [("columns", "Columns", columns), ("pairs", "Pairs of columns", pairs)]
-    sections = [section for section in sections if section[2]]
-    links = [(anchor, title) for anchor, title, _ in sections]
-    return (
-        environment("learner.report")
-        .get_template("shapes.html")
-        .render(
-            model=model,
-            file=file,
-            shapes=shapes,
-            drawn=sections,
-            sections=[
-                ("ranking", "What contributes most"),
-                *links,
-                ("bands", "How sure that is"),
-                ("reveals", "What it reveals"),
-            ],
-            has_pairs=any(isinstance(shape, Surface) for shape in shapes.ranked),
-            has_strokes=any(isinstance(shape, Curve) and shape.deciles for shape in drawn),
-            left_out=len(shapes.ranked) - len(drawn),
-            most=MOST_RANKED,
-            sizes=shape_sentences.SIZES,
-            spread=shape_sentences.spread(shapes),
-            bands=shape_sentences.BANDS,
-            no_bands=shape_sentences.NO_BANDS,
-            version=version,
-        )
-    )
+    columns = [shape for shape in drawn if not isinstance(shape, Surface)]
+    pairs = [shape for shape in drawn if isinstance(shape, Surface)]
+    sections = [
+        (name, title, [(shape, *drawing(shape, f"{name}-{place}")) for place, shape in enumerate(some, 1)])
+        for name, title, some in (("columns", "Columns", columns), ("pairs", "Pairs of columns", pairs))
+        if some
+    ]
+    values = {
+        "model": model,
+        "file": file,
+        "shapes": shapes,
+        "drawn": sections,
+        "sections": [
+            ("ranking", "What contributes most"),
+            *((name, title) for name, title, _ in sections),
+            ("bands", "How sure that is"),
+            ("reveals", "What it reveals"),
+        ],
+        "has_pairs": any(isinstance(shape, Surface) for shape in shapes.ranked),
+        "has_strokes": any(isinstance(shape, Curve) and shape.deciles for shape in drawn),
+        "left_out": len(shapes.ranked) - len(drawn),
+        "most": MOST_RANKED,
+        "said": sentences,
+        "spread": sentences.spread(shapes),
+        "version": version,
+    }
+    return Document("learner.report", "shapes.html", f"Shapes of the model {file}", values)
 
 
 def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
-    """Write the shapes as a PNG, at most `MOST_PANELS` of them.
-
-    Raises ModuleNotFoundError without matplotlib, ConfigurationError if the file cannot be written.
-    """
-    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
-
-    shown = drawn[:MOST_PANELS]
-    across = min(_ACROSS, len(shown))
-    down = -(-len(shown) // across)
-    figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
+    """Write the shapes as an SVG file, at most `MOST_PANELS` of them. Raises ConfigurationError."""
     bands = (
-        f"grey, or thin lines: 1.96 standard deviations; values without them, and grey cells: {NOT_MEASURABLE}"
+        f"shaded, or thin lines: 1.96 standard deviations; without them, and question marks: {NOT_MEASURABLE}"
         if shapes.has_bands
         else "bands are not known for this model"
     )
-    figure.suptitle(f"What columns add to the score of {shapes.label!r}; {bands}", fontsize=10, parse_math=False)
-    for place, shape in enumerate(shown, 1):
-        axes = figure.add_subplot(down, across, place)
-        axes.tick_params(labelsize=7)
-        if isinstance(shape, Curve):
-            _draw_curve(axes, shape)
-        elif isinstance(shape, Values):
-            _draw_values(axes, shape)
-        elif isinstance(shape, Surface):
-            _draw_surface(axes, shape)
-        axes.set_title(f"{shape.title}, size {shape.size:.2f}", fontsize=9, parse_math=False)
-    write_picture(figure, file)
+    panels = []
+    for shape in drawn[:MOST_PANELS]:
+        panel = drawing(shape, "")[0] or Drawing("", "", "", WIDTH, 60)
+        framed = Drawing("", "", "", panel.width, panel.height + 24)
+        framed.text(4, 14, f"{shape.title}, size {shape.size:.2f}", class_="b")
+        framed.put(panel, 0, 24)
+        panels.append(framed)
+    write_picture(f"What columns add to the score of {shapes.label!r}; {bands}", panels, file)
 
 
-def _draw_curve(axes: Any, shape: Curve) -> None:
-    x, y = [at.value for at in shape.line], [at.adds for at in shape.line]
-    if shape.measurable is not None:
-        ends = [[at.adds + sign * _half_width(at) for at in shape.line] for sign in (-1, 1)]
-        axes.fill_between(x, *ends, color="0.85")
-    axes.axhline(0.0, color="0.4", linewidth=0.8, linestyle=":")
-    axes.plot(x, y, color="tab:blue")
-    axes.errorbar(
-        [at.value for at in shape.points],
-        [at.adds for at in shape.points],
-        yerr=[_half_width(at) for at in shape.points],
-        fmt="ks",
-        markersize=4,
+def drawing(shape: Shape, id_: str) -> tuple[Drawing | None, str]:
+    """A shape as a drawing, None if it is too large to be read, and its caption."""
+    if isinstance(shape, Curve):
+        return _curve(shape, id_)
+    if isinstance(shape, Values):
+        return _values(shape, id_)
+    assert isinstance(shape, Surface), "there are three sorts"
+    return _surface(shape, id_)
+
+
+def _ends(at: At) -> tuple[float, float]:
+    return at.adds - (at.band or 0.0), at.adds + (at.band or 0.0)
+
+
+def _curve(shape: Curve, id_: str) -> tuple[Drawing, str]:
+    ends = [end for at in (*shape.line, *shape.points) for end in _ends(at)]
+    low, high = min(0.0, *ends), max(0.0, *ends)
+    room = 0.05 * (high - low) or 1.0
+    runs = [list(run) for known, run in groupby(shape.line, key=lambda at: at.band is not None) if known]
+    runs = [run for run in runs if len(run) > 1]
+    words = _curve_words(shape)
+    plot = Plot(
+        id_,
+        f"Shape of {shape.title}",
+        words,
+        Scale(shape.lower, shape.upper),
+        Scale(low - room, high + room),
+        heading="adds to the score" + (", with its band" if runs else ""),
+        label=shape.title,
     )
-    axes.plot(shape.deciles, [0.0] * len(shape.deciles), "k|", markersize=6, transform=axes.get_xaxis_transform())
+    for run in runs:
+        plot.band([(float(at.value), *_ends(at)) for at in run])
+    plot.level(0.0, "zero")
+    plot.line((float(at.value), at.adds) for at in shape.line)
+    for at in shape.points:
+        if at.band is not None:
+            plot.whisker(float(at.value), *_ends(at))
+        plot.point(float(at.value), at.adds, square=True)
+    plot.strokes(shape.deciles)
+    hidden = shape.measurable is not None and any(at.measurable is False for at in shape.line)
+    return plot, words + (" Where there is no shaded band, what it adds is not measurable." if hidden else "")
 
 
-def _half_width(at: At) -> float:
-    """Of a band; not a number, which is not drawn, if there is none."""
-    return math.nan if at.band is None else at.band
+def _curve_words(shape: Curve) -> str:
+    parts = [shape.lower + (shape.upper - shape.lower) * part / 10 for part in range(1, 10)]
+    wanted = [shape.lower, *(shape.deciles or parts)[::4], shape.upper]
+    chosen = [min(shape.line, key=lambda at: abs(float(at.value) - each)) for each in wanted]
+    steps = "; ".join(f"{value_text(at.value)}: {_adds(at)}" for at in chosen)
+    points = "".join(
+        f" Exactly {value_text(at.value)}{'' if at.share is None else f' ({100 * at.share:.0f} of 100 values)'} adds "
+        f"{_adds(at)} instead, marked by a square."
+        for at in shape.points
+    )
+    return f"What {shape.title} adds to the score, for some values. {steps}.{points}"
 
 
-def _draw_values(axes: Any, shape: Values) -> None:
-    shown = shape.values[:MOST_RANKED]
-    places = range(len(shown))
-    band = [_half_width(at) for at in shown] if shape.measurable is not None else None
-    axes.barh(places, [at.adds for at in shown], xerr=band, color="0.7", edgecolor="black", linewidth=0.5)
-    names = [str(at.value)[:24] + (f" ({NOT_MEASURABLE})" if at.measurable is False else "") for at in shown]
-    axes.set_yticks(places, names, parse_math=False)
-    axes.invert_yaxis()
-    axes.axvline(0.0, color="0.4", linewidth=0.8, linestyle=":")
+def _values(shape: Values, id_: str) -> tuple[Drawing, str]:
+    shown, hidden = shape.values[:MOST_BARS], len(shape.values) - MOST_BARS
+    words = f"What {shape.title} adds. {'; '.join(f'{at.value}: {_adds(at)}' for at in shown)}."
+    made = bars(
+        id_,
+        f"Shape of {shape.title}",
+        words,
+        [
+            (
+                str(at.value),
+                NOT_MEASURABLE if at.measurable is False else f"{at.adds:+.3f}",
+                at.adds,
+                None if at.band is None else _ends(at),
+            )
+            for at in shown
+        ],
+    )
+    caption = "What each value adds to the score: to the right of the line it raises it, to the left it lowers it."
+    caption += " The thin lines are the bands." if any(at.band is not None for at in shown) else ""
+    return made, caption + (f" {hidden} more values are left out." if hidden > 0 else "")
 
 
-def _draw_surface(axes: Any, shape: Surface) -> None:
-    largest = max(abs(shape.low), abs(shape.high)) or 1.0
-    values = [[math.nan if at.measurable is False else at.adds for at in row] for row in shape.cells]
-    axes.set_facecolor("0.85")
-    image = axes.imshow(values, cmap="PuOr_r", vmin=-largest, vmax=largest, origin="lower", aspect="auto")
-    for set_ticks, ticks in ((axes.set_yticks, shape.rows), (axes.set_xticks, shape.columns_at)):
-        words = [value_text(tick)[:12] for tick in ticks]
-        set_ticks(range(len(ticks)), words, fontsize=6, parse_math=False)
-    axes.tick_params(axis="x", rotation=45)
-    axes.set_ylabel(shape.features[0], fontsize=7, parse_math=False)
-    axes.set_xlabel(shape.features[1], fontsize=7, parse_math=False)
-    axes.figure.colorbar(image, ax=axes).ax.tick_params(labelsize=6)
+def _surface(shape: Surface, id_: str) -> tuple[Drawing | None, str]:
+    rows, columns = len(shape.rows), len(shape.columns_at)
+    words = _surface_words(shape)
+    if max(rows, columns) > MOST_SIDE:
+        return None, f"{words} It has more values than a heat map shows here: --format json prints all of them."
+    width, bottom = (WIDTH - _LEFT - 6) / columns, _TOP + _CELL * rows
+    made = Drawing(id_, f"Shape of {shape.title}", words, WIDTH, bottom + 42)
+    made.text(0, 14, f"{shape.features[0]}, upwards", class_="soft")
+    largest = max(map(abs, shape.ends or ())) if shape.ends and any(shape.ends) else 1.0
+    for row, each in enumerate(shape.cells):
+        # Like a plot's upright axis, the first column's values rise from the bottom.
+        y = bottom - _CELL * (row + 1)
+        made.text(_LEFT - 6, y + 16, shortened(value_text(shape.rows[row]), 11), anchor="end", class_="small")
+        for column, at in enumerate(each):
+            x = round(_LEFT + column * width, 2)
+            tint = 0.0 if at.measurable is False else abs(at.adds) / largest
+            sort = "cell up" if at.adds > 0 else "cell down"
+            made.add("rect", x=x, y=y, width=width, height=_CELL, class_="cell")
+            made.add("rect", x=x, y=y, width=width, height=_CELL, class_=sort, fill_opacity=_DARKEST * tint)
+            is_sure = at.band is not None and abs(at.adds) > at.band
+            made.text(x + width / 2, y + 16, _cell_text(at), anchor="middle", class_="small b" if is_sure else "small")
+    for column, value in enumerate(shape.columns_at):
+        foot = shortened(value_text(value), max(4, int(width / 6)))
+        made.text(_LEFT + (column + 0.5) * width, bottom + 16, foot, anchor="middle", class_="small")
+    made.text((_LEFT + WIDTH) / 2, bottom + 34, shape.features[1], anchor="middle", class_="soft")
+    cells = [at for row in shape.cells for at in row]
+    known = " In bold: the band of the cell leaves out 0." if cells[0].measurable is not None else ""
+    unknown = " A question mark: not measurable." if any(at.measurable is False for at in cells) else ""
+    return made, (
+        f"{words} Orange with a plus raises the score, blue with a minus lowers it.{known}{unknown} Values are not "
+        "equally far apart."
+    )
+
+
+def _surface_words(shape: Surface) -> str:
+    first, second = shape.features
+    cells = [
+        (at, row, foot)
+        for row, each in zip(shape.rows, shape.cells, strict=True)
+        for at, foot in zip(each, shape.columns_at, strict=True)
+    ]
+    least, most = (
+        f"{_adds(at)} where {first} is {value_text(row)} and {second} is {value_text(foot)}"
+        for at, row, foot in (find(cells, key=lambda cell: cell[0].adds) for find in (min, max))
+    )
+    return f"What the pair adds beside its two columns: least {least}; most {most}."
+
+
+def _cell_text(at: At) -> str:
+    if at.measurable is False:
+        return "?"
+    return "0.00" if abs(at.adds) < _SHOWN else f"{at.adds:+.2f}"
+
+
+def value_text(value: float | str) -> str:
+    """A value in its column's units, in few digits."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if _EXACT <= abs(value) < _LARGE else f"{value:.4g}"
+
+
+def _adds(at: At) -> str:
+    if at.measurable is False:
+        return f"{at.adds:+.3g}, {NOT_MEASURABLE}"
+    return f"{at.adds:+.3g}" + ("" if at.band is None else f" plus or minus {at.band:.2g}")

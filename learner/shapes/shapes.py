@@ -78,23 +78,20 @@ class Shape:
         return {Curve: "curve", Values: "values", Surface: "surface"}[type(self)]
 
     @property
-    def low(self) -> float:
-        """The least that it adds at a value that is drawn."""
-        return min(self._drawn)
+    def ends(self) -> tuple[float, float] | None:
+        """The least and the most that it adds at a value that is drawn and measurable; None if none is."""
+        known = [at.adds for at in self._drawn if at.measurable is not False]
+        return (min(known), max(known)) if known else None
 
     @property
-    def high(self) -> float:
-        """The most that it adds at a value that is drawn."""
-        return max(self._drawn)
-
-    @property
-    def _drawn(self) -> list[float]:
+    def _drawn(self) -> Sequence[At]:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         found = {"features": list(self.features), "columns": list(self.columns), "kind": self.kind}
-        ends = {"low": self.low, "high": self.high}
+        low, high = self.ends or (None, None)
+        ends = {"low": low, "high": high}
         return {**found, "size": self.size, "noise": self.noise, "measurable": self.measurable, **ends}
 
 
@@ -113,8 +110,8 @@ class Curve(Shape):
     deciles: tuple[float, ...]
 
     @property
-    def _drawn(self) -> list[float]:
-        return [at.adds for at in (*self.line, *self.points)]
+    def _drawn(self) -> Sequence[At]:
+        return (*self.line, *self.points)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; band only if it is known, null where the value is not measurable."""
@@ -132,8 +129,8 @@ class Values(Shape):
     values: tuple[At, ...]
 
     @property
-    def _drawn(self) -> list[float]:
-        return [at.adds for at in self.values]
+    def _drawn(self) -> Sequence[At]:
+        return self.values
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -149,8 +146,8 @@ class Surface(Shape):
     cells: tuple[tuple[At, ...], ...]
 
     @property
-    def _drawn(self) -> list[float]:
-        return [at.adds for row in self.cells for at in row]
+    def _drawn(self) -> Sequence[At]:
+        return [at for row in self.cells for at in row]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; y has a list for each value of the first feature."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from dpcore.accounting.odds import chance_after, exceptions, right_guesses
+from dpcore.accounting.odds import exceptions, right_guesses
 from parties.config import PartyConfig
 from parties.history.history import Page
 from parties.history.policies import PoliciesRead, policies_of
@@ -23,6 +23,7 @@ from parties.members import MemberRow, members_of
 from parties.policy import Policy
 from parties.report.budgets import Period, ScopeBudget, budgets, charged_since
 from parties.rosters import known_rosters
+from radobase.presentation.words import chances
 from wire.asked import Asked
 from wire.errors import CATALOGUE
 from wire.roster import Role
@@ -34,7 +35,6 @@ MOST_PREDICATES = 20
 """Predicates of a query that a report's list of queries shows."""
 MOST_SIGNED_CHARACTERS = 2_000_000
 """Text of the signed fields that a report shows, of the newest queries that were decided on by people or answered."""
-_BEFORE = (0.01, 0.1, 0.5)
 
 
 @dataclass(frozen=True)
@@ -377,12 +377,5 @@ def _right_guesses(record: ScopeState) -> str:
 
 
 def _chances(record: ScopeState) -> tuple[Chances, ...]:
-    epsilon, delta = float(record.limit.epsilon), float(record.limit.delta)
-    return tuple(
-        Chances(
-            f"{round(100 * before)} of 100",
-            chance_after(before, record.spent_epsilon, delta).of_100(),
-            chance_after(before, epsilon, delta).of_100() if _limit_holds(record) else None,
-        )
-        for before in _BEFORE
-    )
+    limit = float(record.limit.epsilon) if _limit_holds(record) else None
+    return tuple(Chances(*each) for each in chances(record.spent_epsilon, limit, float(record.limit.delta)))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from parties.policy import Policy, PolicyLimits, ScopeLimit
 from parties.report.gathering import Report
+from radobase.presentation import words as shared
+from radobase.presentation.words import Sentence
 from radobase.printing import amount
-from radobase.report import sentences as shared
-from radobase.report.sentences import Sentence
 
 RECORD = "one row of this party's table, replaced by any other row that the schema takes"
 _DESIGNS = {

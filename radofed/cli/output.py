@@ -5,7 +5,8 @@ In JSON mode standard output gets exactly one object,
     {"schema_version": 1, "status": "ok", "data": {...}}
     {"schema_version": 1, "status": "error", "error": {"code": ..., "message": ...}}
 
-and all text goes to standard error. In text mode results go to standard output, notes and errors to standard error.
+and notes and errors go to standard error, without the text of the result. In text mode the result goes to standard
+output.
 """
 
 import json
@@ -66,8 +67,8 @@ class Output:
         print(sentence if isinstance(sentence, Escaped) else printable(sentence), file=sys.stderr, flush=True)  # noqa: T201  (this is where the command prints)
 
     def show(self, text: "RenderableType", *, stream: TextIO | None = None) -> None:
-        """Print for people: on standard error in JSON mode, on standard output otherwise."""
-        stream = stream or (sys.stderr if self.as_json else sys.stdout)
+        """Print for people, on standard output unless another stream is given."""
+        stream = stream or sys.stdout
         if isinstance(text, str):
             print(text if isinstance(text, Escaped) else printable(text), file=stream, flush=True)
             return
@@ -79,10 +80,10 @@ class Output:
 
     def finish(self, result: Result) -> int:
         """Print a command's result and return the exit code."""
-        if result.text:
-            self.show(result.text)
         if self.as_json:
             self._print_json({"status": "ok", "data": json_ready(result.data)})
+        elif result.text:
+            self.show(result.text)
         return result.exit_code
 
     def fail(self, error: BaseException) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.numbers.decimals import upper_digits
-from radobase.printing import moment
+from radobase.printing import amount, moment
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, result_of
@@ -51,38 +51,31 @@ def report(
     entry = registry_entry(found)
 
     def page_text() -> str:
-        from parties.report.page import render
+        from parties.report.page import document
 
-        return render(found)
+        return document(found).saved()
 
     return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
 
 
 def _summary(found: "Report") -> list[str]:
     asked = "; ".join(
-        f"{each.learner}: {_counted(each.queries, 'query', 'queries')}, {each.answered} answered"
-        for each in found.askers
+        f"{each.learner}: {amount(each.queries, 'query')}, {each.answered} answered" for each in found.askers
     )
     record = found.record
     lines = [
         f"asked by {asked}" if asked else "no query in this period",
-        f"left this party: {found.bytes_out} encrypted bytes, {_counted(found.charged, 'answer', 'answers')} charged",
+        f"left this party: {amount(found.bytes_out, 'encrypted byte')}, {amount(found.charged, 'answer')} charged",
         f"{record.scope}: epsilon {upper_digits(record.spent, 4)} of {record.limit_epsilon:.4g} is spent",
     ]
     if found.has_last:
-        more = (
-            "any number of more queries" if found.more is None else _counted(found.more, "more query", "more queries")
-        )
+        more = "any number of more queries" if found.more is None else amount(found.more, "more query")
         lines.append(f"{more} like the last one {'fits' if found.more == 1 else 'fit'}")
     if found.chances and (chance := found.chances[-1]).after_limit is not None:
         lines.append(f"a guess about one row, {chance.before} before: at most {chance.after_limit} within the limit")
     if found.warning:
         lines.append(f"warning: {found.warning}")
     return lines
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
 
 
 def add_to(app: typer.Typer) -> None:

@@ -71,7 +71,7 @@ _Coordinates = Annotated[
     typer.Option(help="Coordinates of a row, for noise, bytes and seconds. Default: leave bytes and seconds out."),
 ]
 _Picture = Annotated[
-    Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG or SVG file.")
+    Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new SVG file.")
 ]
 _Design = Annotated[
     str | None,
@@ -146,7 +146,7 @@ def plan(
     Plans backwards, too: --worth, or --tolerance without --epsilon, finds the epsilon that an accuracy needs.
     """
     given = dict(locals())
-    from radobase.pictures import check_picture
+    from radobase.presentation.svg import check_picture
     from radofed.planning.cost import Cost
     from radofed.planning.options import cost_of, request_of
     from radofed.planning.picture import draw_plan

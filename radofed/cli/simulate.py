@@ -189,7 +189,7 @@ def _drawn(picture: Path | None, epsilon: str | None, epsilons: str | None) -> "
         if epsilons is not None:
             raise ConfigurationError("--epsilons are drawn in a --picture: give its file, or leave them out")
         return None
-    from radobase.pictures import check_picture
+    from radobase.presentation.svg import check_picture
     from radofed.simulation.picture import USUAL_EPSILONS, epsilons_of
 
     check_new(picture)

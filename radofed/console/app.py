@@ -17,16 +17,13 @@ from starlette.types import ASGIApp
 
 from dpcore.errors import RadofedError
 from radobase.failure import Failure
-from radobase.pages import environment
+from radobase.presentation.page import environment, stylesheet
 from radofed.console.access import CSRF_FIELD, Access, Guard
 from radofed.console.pages import Action, Answer, File, Goto, Page, Shown, Views, Visit
 
 MOST_FORM_BYTES = 64 << 10
 _MOST_FIELDS = 200
-_STATIC = {
-    "console.css": "text/css",
-    "htmx-2.0.11.min.js": "text/javascript",
-}
+_HTMX = "htmx-2.0.11.min.js"
 
 
 class Console:
@@ -34,15 +31,17 @@ class Console:
 
     def __init__(self, views: Views, access: Access) -> None:
         self._views, self._access = views, access
-        self._templates = environment("radofed.console")
-        self._static = {name: files("radofed.console").joinpath("static", name).read_bytes() for name in _STATIC}
+        self._static: Mapping[str, tuple[bytes, str]] = {
+            "style.css": (stylesheet().encode(), "text/css"),
+            _HTMX: (files("radofed.console").joinpath("static", _HTMX).read_bytes(), "text/javascript"),
+        }
 
     def application(self) -> ASGIApp:
         """The application. Errors of the program become a page with their sentence."""
         start, _ = self._views.navigation[0]
         routes = [
             Route("/", lambda _: self._goto(start)),
-            *(Route(f"/static/{name}", partial(self._file, name)) for name in _STATIC),
+            *(Route(f"/static/{name}", partial(self._file, name)) for name in self._static),
             *(Route(f"/{page.path}", partial(self._page, page), methods=["GET"]) for page in self._views.pages),
             *(Route(f"/{each.path}", partial(self._action, each), methods=["POST"]) for each in self._views.actions),
         ]
@@ -84,15 +83,17 @@ class Console:
             "csrf": self._access.csrf,
             "views": self._views,
             "path": path,
+            "saved_at": shown.saved_at,
         }
-        return self._templates.get_template(shown.template).render(shared | dict(shown.values))
+        return environment(shown.package).get_template(shown.template).render(shared | dict(shown.values))
 
     def _goto(self, path: str) -> Response:
         # 303: a form that was sent is not sent again when the next page is loaded again.
         return RedirectResponse(f"{self._access.root}/{path}", status_code=303)
 
     async def _file(self, name: str, _: Request) -> Response:
-        return Response(self._static[name], media_type=_STATIC[name])
+        content, media_type = self._static[name]
+        return Response(content, media_type=media_type)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         # An action that failed at its answer may have reached others, such as a cancellation that was sent.

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from radobase.presentation.page import Document
+
 
 @dataclass(frozen=True)
 class Visit:
@@ -20,11 +22,21 @@ class Visit:
 
 @dataclass(frozen=True)
 class Shown:
-    """A template of `radofed/console/templates` with its values. title: empty for a fragment of a page."""
+    """A template of a package's folder `templates` with its values. title: empty for a fragment of a page.
+
+    saved_at: where the page is stored as a file; None if it is not for keeping.
+    """
 
     template: str
     title: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
+    package: str = "radofed.console"
+    saved_at: str | None = None
+
+    @classmethod
+    def of(cls, document: Document, saved_at: str) -> "Shown":
+        """A page that can be saved."""
+        return cls(document.template, document.title, document.values, document.package, saved_at)
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,81 @@
-"""A plan as a picture: epsilon against the number of rados, and error against epsilon."""
+"""A plan as plots: epsilon against the number of rados, error against epsilon, and what an answer is worth."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from radobase.pictures import check_picture, write_picture
+from radobase.presentation.svg import Plot, Scale, Tick, check_picture, write_picture
 from radofed.planning.cost import Cost
 from radofed.planning.designs import bare_cost
 from radofed.planning.request import PlanRequest
 
+if TYPE_CHECKING:
+    from radofed.planning.options import Planned
+
 # Points of a curve.
 _POINTS = 13
 _EPSILONS = tuple(Fraction(f) for f in ("0.1", "0.2", "0.5", "1", "2", "5", "10"))
+_HEIGHT = 300
 
 
 def draw_plan(cost: Cost, file: Path) -> None:
-    """Write the picture of a plan, a PNG or SVG. Raises ConfigurationError as `check_picture` does."""
+    """Write the picture of a plan, an SVG. Raises ConfigurationError as `check_picture` does."""
     check_picture(file)
-    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
-
     request = cost.request
     # A noised table costs the same for any number of rados, moments have no rados, and plain rados have no epsilon.
-    panels_wanted = [
-        *([_epsilon_panel] if request.kind_name not in ("moments", "fixed-support") else []),
-        *([_error_panel] if request.design != "plain" else []),
+    plots = [
+        *([_epsilon_plot(cost)] if request.kind_name not in ("moments", "fixed-support") else []),
+        *([_error_plot(cost)] if request.design != "plain" else []),
     ]
-    figure = Figure(figsize=(4.8 * len(panels_wanted), 3.6), layout="constrained")
-    figure.suptitle(
-        f"{request.words}, {request.rows:,} rows, {len(request.party_rows)} parties, delta {float(request.delta):.2g}",
-        fontsize=10,
+    title = (
+        f"{request.words}, {request.rows:,} rows, {len(request.party_rows)} parties, delta {float(request.delta):.2g}"
     )
-    for place, panel in enumerate(panels_wanted, 1):
-        panel(figure.add_subplot(1, len(panels_wanted), place), cost)
-    write_picture(figure, file)
+    write_picture(title, plots, file)
 
 
-def _epsilon_panel(axes: Any, cost: Cost) -> None:
+def worth_plot(points: Sequence[tuple[float, float]], planned: "Planned") -> tuple[Plot, str] | None:
+    """What an answer is worth at each epsilon, with its words; None if fewer than two points are known.
+
+    points: (epsilon, share of the rows).
+    """
+    if len(points) < 2:
+        return None
+    chosen, signal = planned.cost.request.epsilon, planned.cost.signal
+    words = (
+        f"What an answer is worth at most at each epsilon: the share of the {signal.what if signal else 'rows'} over "
+        "which an answer without noise is as exact." + ("" if chosen is None else " The dotted line is this plan.")
+    )
+    plot = Plot(
+        "worth",
+        "What an answer is worth",
+        words,
+        Scale.over((epsilon for epsilon, _ in points), is_log=True),
+        Scale(0.0, 100.0),
+        heading="worth, % of the rows",
+        label="epsilon",
+        ticks=[Tick(epsilon, f"{epsilon:g}") for epsilon, _ in points],
+    )
+    if chosen is not None:
+        plot.upright(float(chosen))
+    plot.line([(epsilon, 100 * share) for epsilon, share in points], marks=True)
+    return plot, words
+
+
+def _plot(curves: dict[str, list[tuple[float, float]]], heading: str, label: str) -> Plot:
+    """Curves on two logarithmic scales, with their legend."""
+    points = [point for curve in curves.values() for point in curve]
+    x, y = (Scale.over((point[axis] for point in points), is_log=True) for axis in (0, 1))
+    plot = Plot("", heading, "", x, y, heading=heading, label=label, height=_HEIGHT)
+    for sort, curve in enumerate(curves.values()):
+        plot.line(curve, sort, marks=True)
+    plot.legend([(f"line s{sort}", name) for sort, name in enumerate(curves)])
+    return plot
+
+
+def _epsilon_plot(cost: Cost) -> Plot:
     """Epsilon of fewer and of more rados, with the same noise."""
     request = cost.request
     if cost.noise is not None:
@@ -47,34 +84,37 @@ def _epsilon_panel(axes: Any, cost: Cost) -> None:
     many = sorted({max(1, round(request.n * 10 ** (step / 6 - 1))) for step in range(_POINTS)})
     costs = [bare_cost(replace(request, rados=n)) for n in many]
     plain = request.design == "plain"
-    curves: dict[str, Callable[[Cost], float | None]] = {
+    figures: dict[str, Callable[[Cost], float | None]] = {
         "learner alone": lambda c: c.marginal_epsilon if plain else c.epsilon,
         "if others collude": lambda c: c.marginal_epsilon_if_others_collude if plain else c.epsilon_if_others_collude,
         "Theorem 6": lambda c: c.theorem_epsilon,
     }
-    for name, figure_of in curves.items():
-        points = [(n, value) for n, c in zip(many, costs, strict=True) if (value := figure_of(c)) is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
-    axes.axvline(request.n, color="grey", linewidth=0.8, linestyle=":", label="as planned")
-    axes.set(
-        xscale="log", yscale="log", xlabel="rados n", ylabel="epsilon, one -1/+1 coordinate" if plain else "epsilon"
-    )
-    axes.legend(fontsize=8)
+    curves = {
+        name: [(float(n), value) for n, c in zip(many, costs, strict=True) if (value := figure_of(c)) is not None]
+        for name, figure_of in figures.items()
+    }
+    known = {name: [point for point in points if point[1] > 0] for name, points in curves.items()}
+    known = {name: points for name, points in known.items() if points}
+    if not known:
+        return _nothing("epsilon", "no epsilon is bounded")
+    plot = _plot(known, "epsilon, one -1/+1 coordinate" if plain else "epsilon", "rados n; dotted: as planned")
+    plot.upright(request.n)
+    return plot
 
 
-def _error_panel(axes: Any, cost: Cost) -> None:
+def _error_plot(cost: Cost) -> Plot:
     """The relative error for each epsilon: from noise, or from the number of rados that it allows."""
     base = replace(cost.request, share_sd=None, epsilon_per_rado=None)
-    costs = {float(epsilon): bare_cost(replace(base, epsilon=epsilon)) for epsilon in _EPSILONS}
-    errors = _errors(base, costs)
+    errors = _errors(base, {float(epsilon): bare_cost(replace(base, epsilon=epsilon)) for epsilon in _EPSILONS})
     if not errors:
-        axes.text(0.5, 0.5, "no epsilon from 0.1 to 10 is possible", ha="center", transform=axes.transAxes)
-        return
-    for name, points in errors.items():
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="relative error")
-    axes.legend(fontsize=8)
+        return _nothing("relative error", "no epsilon from 0.1 to 10 is possible")
+    return _plot(errors, "relative error", "epsilon")
+
+
+def _nothing(heading: str, words: str) -> Plot:
+    plot = Plot("", heading, "", Scale(0, 1), Scale(0, 1), heading=heading, label="", ticks=(), height=_HEIGHT)
+    plot.text((plot.left + plot.right) / 2, plot.bottom / 2, words, anchor="middle")
+    return plot
 
 
 def _errors(request: PlanRequest, costs: dict[float, Cost]) -> dict[str, list[tuple[float, float]]]:

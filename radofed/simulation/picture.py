@@ -11,7 +11,9 @@ from typing import Any
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.additive import STRAIGHT
 from radobase.options import exact
-from radobase.pictures import check_picture, write_picture
+from radobase.presentation.svg import SORTS, Plot, Scale, check_picture, write_picture
+from radobase.presentation.words import counted
+from radobase.printing import amount
 from radofed.simulation.results import SimulationResult, Summary
 
 USUAL_EPSILONS = "0.1,0.3,1,3"
@@ -108,31 +110,47 @@ def error_curves(
 
 
 def draw_curves(found: ErrorCurves, file: Path) -> None:
-    """Write the picture, a PNG or SVG: the mean error of the folds, and one standard error to either side.
+    """Write the picture, an SVG: the mean error of the folds, and one standard error to either side.
 
     Raises ConfigurationError as `check_picture` does.
     """
     check_picture(file)
-    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
-
     (*_, result) = found.results.values()
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for name, points in found.curves.items():
-        epsilons = [epsilon for epsilon, _ in points]
-        means = [_PERCENT * each.test_error_mean for _, each in points]
-        spreads = [_PERCENT * each.test_error_std / math.sqrt(result.folds) for _, each in points]
-        axes.errorbar(epsilons, means, spreads, marker="o", markersize=3, capsize=2, linewidth=1.2, label=name)
-    for place, each in enumerate(found.compared):
-        level = _PERCENT * each.test_error_mean
-        style = ("--", ":", "-.")[place % 3]
-        axes.axhline(level, color="grey", linewidth=0.9, linestyle=style, label=f"{each.learner} (sees {each.sees})")
-    facts = result.federation
-    axes.set(xscale="log", xlabel="epsilon of each estimator", ylabel="test error, %")
-    axes.set_title(
-        f"{result.table_rows:,} rows, {facts.parties} parties, {result.folds} folds, seed {result.seed}; mean and one "
-        "standard error",
-        fontsize=9,
+    curves = {
+        name: [
+            (epsilon, _PERCENT * each.test_error_mean, _PERCENT * each.test_error_std / math.sqrt(result.folds))
+            for epsilon, each in points
+        ]
+        for name, points in found.curves.items()
+    }
+    levels = {f"{each.learner} (sees {each.sees})": _PERCENT * each.test_error_mean for each in found.compared}
+    ends = [end for points in curves.values() for _, mean, error in points for end in (mean - error, mean + error)]
+    plot = Plot(
+        "",
+        "Test error against epsilon",
+        "",
+        Scale.over((epsilon for points in curves.values() for epsilon, *_ in points), is_log=True),
+        Scale.over([*ends, *levels.values()]),
+        heading="test error, %",
+        label="epsilon of each estimator",
+        width=640,
+        height=380,
     )
-    axes.legend(fontsize=8)
-    write_picture(figure, file)
+    for sort, points in enumerate(curves.values()):
+        plot.line([(epsilon, mean) for epsilon, mean, _ in points], sort, marks=True)
+        for epsilon, mean, error in points:
+            plot.whisker(epsilon, mean - error, mean + error, sort)
+    kinds = ("zero", "chosen", "grid")
+    for place, level in enumerate(levels.values()):
+        plot.level(level, kinds[place % len(kinds)])
+    plot.legend(
+        [
+            *((f"line s{sort % SORTS}", name) for sort, name in enumerate(curves)),
+            *((kinds[place % len(kinds)], name) for place, name in enumerate(levels)),
+        ]
+    )
+    title = (
+        f"{counted(result.table_rows, 'row')}, {amount(result.federation.parties, 'party')}, "
+        f"{amount(result.folds, 'fold')}, seed {result.seed}; mean and one standard error"
+    )
+    write_picture(title, [plot], file)

@@ -254,7 +254,9 @@ def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation
     (answer,) = found["answers"]
     assert (answer["rows"], answer["asked"]["kind"]) == (ROWS, "moments")
     # Three rows have the third ward, and more than noise can hide the others.
-    hidden = {row["change"]: row["is_hidden"] for row in found["coefficients"]["rows"] if row["column"] == "ward"}
+    hidden = {
+        row["change"]: row["measurable"] is False for row in found["coefficients"]["rows"] if row["column"] == "ward"
+    }
     assert hidden == {"south instead of north": False, "canaryward instead of north": True}
     assert found["coefficients"]["without"] == ""
     assert [each["own_rows"] for each in found["evaluations"]] == [False, True]

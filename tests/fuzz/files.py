@@ -29,7 +29,7 @@ from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
 from learner.report.measured import read_evaluation
-from learner.report.plots import calibration_plot, roc_plot
+from learner.report.page import calibration_plot, roc_plot
 from learner.shapes.shapes import shapes_of
 from learner.state import LearnerState
 from parties.accepting import accept
@@ -186,8 +186,8 @@ def evaluation_json() -> dict:
 
 def read_an_evaluation(path: Path) -> None:
     found = read_evaluation(path, Model._from_json(model_json()))
-    calibration_plot(found.figures)
-    roc_plot(found.figures)
+    calibration_plot(found.figures, found.own)
+    roc_plot(found.figures, found.own)
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from dpcore.errors import ConfigurationError
 from radobase.logs import BoundedLines, JsonLines
-from radobase.pages import _finalized, environment
+from radobase.presentation.page import _finalized, environment
 from radobase.printing import columns, in_lines, json_text
 from radofed.cli import entry_point
 from radofed.cli.output import Output, Result

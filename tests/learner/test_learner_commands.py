@@ -276,7 +276,7 @@ def test_the_list_is_a_table_in_local_time_with_the_kind_of_query(setting, learn
     assert {query_id[:16] for query_id in learner.asked} == set(re.findall("[0-9a-f]{16}", out))
     row = re.escape("dp-feat  answering  1 min  1 of 2 answered; waiting for a decision at bo")
     assert all(re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+  \w{{16}}  {row}", line) for line in rows), rows
-    assert learner("list", "--limit", "1")[1].splitlines()[-1] == "1 older queries; --limit shows more"
+    assert learner("list", "--limit", "1")[1].splitlines()[-1] == "1 older query; --limit shows more"
     _, found = learner.json("list")
     assert [query["kind"] for query in found["data"]["queries"]] == ["dp-feat", "dp-feat"]
     assert len(learner.json("list", "--limit", "1")[1]["data"]["queries"]) == 1

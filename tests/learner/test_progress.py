@@ -20,6 +20,7 @@ from learner.progress import (
     TerminalLine,
     advice,
     party_words,
+    phase_words,
     progress_sentence,
     shown_on,
     usual_display,
@@ -42,6 +43,14 @@ def status(phase, *states, chunks=0, code="", early=False, attempt=1, remaining_
     )
     expected = 8 if chunks else 0
     return QueryStatus(bytes(32), attempt, phase, parties, code, "", remaining_s, expected, 0, early)
+
+
+def test_a_question_ends_without_a_failure():
+    assert phase_words(status(Phase.FAILED, code=Code.ONLY_ASKED.value)) == "was asked only"
+    assert (
+        phase_words(status(Phase.FAILED, code=Code.QUERY_EXPIRED.value)) == f"{Phase.FAILED.word}: {Code.QUERY_EXPIRED}"
+    )
+    assert phase_words(status(Phase.ANSWERING)) == "answering"
 
 
 def test_progress_names_who_is_missing():

@@ -311,7 +311,7 @@ class TestOutput:
         assert Output(as_json=True, debug=False).finish(Result({"a": 1}, "words", exit_code=1)) == 1
         captured = capsys.readouterr()
         assert json.loads(captured.out) == {"schema_version": 1, "status": "ok", "data": {"a": 1}}
-        assert captured.err == "words\n"
+        assert captured.err == ""
 
     @pytest.mark.parametrize(
         "arguments", [("plan", "--rows", "300", "--parties", "3", "--rados", "3"), ("party", "check", "-c", "x")]

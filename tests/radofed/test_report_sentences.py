@@ -2,7 +2,7 @@
 
 import pytest
 
-from radobase.report.sentences import explained
+from radobase.presentation.words import explained
 
 
 @pytest.mark.parametrize(

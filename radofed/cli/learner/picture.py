@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 MOST_LINES = 20
-ENDINGS = (".html", ".png")
+ENDINGS = (".html", ".svg")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def picture(
             "--out",
             "--output",
             "-o",
-            help="Write a page (.html) or a picture (.png) to this new file. Default: print the ranking.",
+            help="Write a page (.html) or a picture (.svg) to this new file. Default: print the ranking.",
             show_default=False,
         ),
     ] = None,
@@ -47,7 +47,7 @@ def picture(
     elsewhere. Asks nothing and charges nothing.
     """
     from learner.model import Model
-    from learner.report.picture import draw, render, usual
+    from learner.report.picture import document, draw, usual
     from learner.shapes.shapes import shapes_of
     from radobase.files.writing import create_durably
     from radofed import __version__
@@ -59,10 +59,10 @@ def picture(
     chosen = shapes.chosen(column or (), top)
     if not column and top is None and to is not None:
         chosen = usual(shapes)
-    if to is not None and to.suffix == ".png":
+    if to is not None and to.suffix == ".svg":
         draw(shapes, chosen, to)
     elif to is not None:
-        create_durably(to, render(loaded, model.name, shapes, chosen, __version__).encode())
+        create_durably(to, document(loaded, model.name, shapes, chosen, __version__).saved().encode())
     data = {"model": model, "model_digest": loaded.digest, **shapes.to_dict(chosen), "file": to}
     return Result(data, in_lines([*_ranking(shapes), *([] if to is None else [f"wrote {to}"])]))
 
@@ -70,14 +70,11 @@ def picture(
 def _check(to: Path) -> None:
     """Raise ConfigurationError if nothing can be drawn to this file, before anything is computed."""
     from dpcore.errors import ConfigurationError
-    from radobase.pictures import check_picture
 
     if to.suffix not in ENDINGS:
-        raise ConfigurationError(f"{to}: shapes are a page or a picture: give a name that ends in .html or .png")
+        raise ConfigurationError(f"{to}: shapes are a page or a picture: give a name that ends in .html or .svg")
     check_directory(to)
     check_new(to)
-    if to.suffix == ".png":
-        check_picture(to)
 
 
 def _ranking(shapes: "Shapes") -> list[str]:

@@ -236,7 +236,7 @@ def list_queries(output: Output, config: ConfigOption, limit: Limit = None) -> R
 
     Shows those that the coordinator still knows, and those that it never acknowledged.
     """
-    from learner.progress import missing_words
+    from learner.progress import missing_words, phase_words
 
     with open_session(config, output) as session:
         unsent = session.unsent()
@@ -255,7 +255,7 @@ def list_queries(output: Output, config: ConfigOption, limit: Limit = None) -> R
             local_time(status.submitted_at_unix_s),
             status.query_id.hex()[:16],
             kind or "unknown",
-            f"{status.phase.word}: {status.code}" if status.code else status.phase.word,
+            phase_words(status),
             duration(status.remaining_s) if status.remaining_s else "",
             missing_words(status),
         )
@@ -263,7 +263,7 @@ def list_queries(output: Output, config: ConfigOption, limit: Limit = None) -> R
     ]
     lines = columns(("asked", "query", "kind", "phase", "left", "parties"), rows) if rows else ["no queries"]
     if hidden := len(statuses) - len(shown):
-        lines.append(f"{hidden} older queries; --limit shows more")
+        lines.append(f"{amount(hidden, 'older query')}; --limit shows more")
     return Result(data, in_lines(lines))
 
 
@@ -372,10 +372,13 @@ def _again(name: str, query_id: bytes, config: Path) -> str:
 
 
 def _status_words(status: "QueryStatus") -> str:
-    from learner.progress import progress_sentence
+    from learner.progress import phase_words, progress_sentence
+    from wire.errors import Code
     from wire.status import Phase
 
     words = progress_sentence(status)
+    if status.code == Code.ONLY_ASKED:
+        return f"{phase_words(status)}: {status.detail}"
     if status.code:
         return f"{words}: {status.code}: {status.detail}"
     if status.phase is Phase.LOST:

@@ -84,9 +84,9 @@ def report(
     entry = registry_entry(found)
 
     def page_text() -> str:
-        from learner.report.page import render
+        from learner.report.page import document
 
-        return render(found)
+        return document(found).saved()
 
     return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
 
@@ -96,7 +96,7 @@ def _summary(found: "Report") -> list[str]:
         count, parties = len(found.answers), ", ".join(member.name for member in found.parties)
         lines = [
             (
-                f"{count} answer{'s' * (count != 1)} of {parties}, {amount(found.rows or 0, 'row')}, asked by "
+                f"{amount(count, 'answer')} of {parties}, {amount(found.rows or 0, 'row')}, asked by "
                 f"{', '.join(found.learners)}"
             )
         ]
@@ -117,5 +117,5 @@ def _summary(found: "Report") -> list[str]:
         )
         lines += [change.sentence for change in each.changes[:_MOST_CHANGES]]
         if (further := len(each.changes) - _MOST_CHANGES) > 0:
-            lines.append(f"{further} more changes of cells: the page and --format json list them")
+            lines.append(f"{amount(further, 'more change')} of cells: the page and --format json list them")
     return lines

@@ -32,8 +32,8 @@ from radofed.console.learner.fields import CHOICES, STATISTIC, USUAL, PlanFields
 from radofed.console.learner.following import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from radofed.console.plots import curve
 from radofed.planning.options import Planned, cost_of, request_of, worth_curve
+from radofed.planning.picture import worth_plot
 from wire.asked import Asked
 from wire.roster import Member
 from wire.signed_fields import signed_parts
@@ -182,7 +182,7 @@ class Planning:
             "planned": planned,
             "said": [each for each in sentences if each != warning and not each.startswith(_ASSUMED)],
             "assumed": [each.removeprefix(_ASSUMED) for each in sentences if each.startswith(_ASSUMED)],
-            "curve": curve(worth_curve(request), _epsilon(planned)) if planned.cost.feasible else None,
+            "curve": worth_plot(worth_curve(request), planned) if planned.cost.feasible else None,
             "command": "" if fields.is_design else self._command(fields, values),
             **({} if fields.is_design or fields.what == STATISTIC else self._evaluation(fields, values)),
         }

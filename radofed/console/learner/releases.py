@@ -16,22 +16,29 @@ from learner.release import Release
 from learner.report import picture
 from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
-from learner.report.page import render
+from learner.report.page import document
 from learner.session import RELEASE_NAME_DIGITS
 from learner.shapes.shapes import shapes_of
 from learner.training import fitted, model_of
 from radobase.options import named_options
+from radobase.presentation.page import Document
+from radobase.presentation.svg import bars
+from radobase.printing import amount
 from radofed import __version__
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
-from radofed.console.plots import bars
 from wire.asked import Asked
 
 MOST_BARS = 60
 MOST_ESTIMATES = 500
 _RELEASE = re.compile(rf"[0-9a-f]{{{RELEASE_NAME_DIGITS}}}")
 _MODEL = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
+_SIZES = "The standard deviation of what each column, and each pair of columns, adds to the score."
+_COEFFICIENTS = (
+    "What each coordinate adds to the score at most: a number at its upper bound, a boolean if true, a category if it "
+    "is this value. Bars to the right raise the score, bars to the left lower it."
+)
 _METHODS = {"rados": "fit_release", "moments": "fit_moments"}
 
 
@@ -82,6 +89,8 @@ class Releases:
         if mapped:
             weights = [(shape.title, shape.size) for shape in shapes_of(model).ranked]
         largest = sorted(weights, key=lambda each: -abs(each[1]))[:MOST_BARS]
+        shown = [(each, f"{value:.3g}", value, None) for each, value in largest]
+        words = f"{_SIZES if mapped else _COEFFICIENTS}{_left_out(len(weights) - len(largest))}"
         values = {
             "name": name,
             "file": path,
@@ -90,8 +99,8 @@ class Releases:
             if not mapped
             else [],
             "mapped": mapped,
-            "bars": bars(largest),
-            "hidden": len(weights) - len(largest),
+            "bars": bars("weights", "Sizes of shapes" if mapped else "Coefficients", words, shown),
+            "words": words,
             "sentences": model.statement.sentences(),
             "warning": self._warnings.get(name) or self._trainings.warning(name),
             "commands": "\n".join(
@@ -111,23 +120,25 @@ class Releases:
 
     def release_report(self, visit: Visit) -> Answer:
         """As `rado learner report RELEASE`."""
-        return self._report(self._release_directory(visit.path["release"]))
+        name = visit.path["release"]
+        return self._report(visit, self._release_directory(name), f"releases/{name}/report")
 
     def model_report(self, visit: Visit) -> Answer:
         """As `rado learner report MODEL`."""
-        return self._report(self._model_file(visit.path["model"]))
+        name = visit.path["model"]
+        return self._report(visit, self._model_file(name), f"models/{name}/report")
 
     def model_shapes(self, visit: Visit) -> Answer:
         """As `rado learner picture MODEL`."""
         path = self._model_file(visit.path["model"])
         model = Model.load(path)
         shapes = shapes_of(model)
-        page = picture.render(model, path.name, shapes, picture.usual(shapes), __version__)
-        return File(f"shapes-{path.stem}.html", page.encode(), "text/html")
+        made = picture.document(model, path.name, shapes, picture.usual(shapes), __version__)
+        return _kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
 
-    def _report(self, subject: Path) -> Answer:
-        page = render(gather(Sources(subject, config=self._config), time.time(), __version__))
-        return File(f"report-{subject.stem}.html", page.encode(), "text/html")
+    def _report(self, visit: Visit, subject: Path, address: str) -> Answer:
+        made = document(gather(Sources(subject, config=self._config), time.time(), __version__))
+        return _kept(visit, made, address, f"report-{subject.stem}.html")
 
     def _shown(self, name: str, entered: dict[str, str], fault: str = "") -> Answer:
         directory = self._release_directory(name)
@@ -174,6 +185,17 @@ class Releases:
         if not _MODEL.fullmatch(name) or not path.is_file():
             raise ConfigurationError("there is no such model: open it from the page of models")
         return path
+
+
+def _kept(visit: Visit, made: Document, address: str, name: str) -> Answer:
+    """A page of the console that can be saved; query: `saved` for it as a file."""
+    if visit.query.get("saved"):
+        return File(name, made.saved().encode(), "text/html")
+    return Shown.of(made, f"{address}?saved=yes")
+
+
+def _left_out(count: int) -> str:
+    return f" Left out: {amount(count, 'smaller one')}." if count else ""
 
 
 def _estimates(release: Release) -> dict[str, Any]:

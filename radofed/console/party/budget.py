@@ -9,11 +9,11 @@ from parties.ledger.room import room
 from parties.ledger.state import state_of
 from parties.report.budgets import Period, budgets, scope_words
 from parties.report.gathering import gather
-from parties.report.page import budget_figures, render
-from radobase.pages import day
+from parties.report.page import budget_plots, document
+from radobase.presentation.words import day
 from radofed import __version__
 from radofed.console.pages import Answer, File, Shown, Visit
-from radofed.console.party.fields import PeriodFields
+from radofed.console.party.fields import PeriodFields, address
 
 MOST_STEPS = 40
 """Steps of a plot: few, because each takes time that a visitor waits for."""
@@ -45,7 +45,7 @@ def budget(config: PartyConfig, visit: Visit) -> Answer:
         "budgets": over_time,
         "left_out": len(state.scopes) - len(over_time),
         "room": room(limits, events, last, now),
-        "figures": budget_figures(over_time, Period(since, until), until),
+        "plots": budget_plots(over_time, Period(since, until), until),
         "fields": fields,
         "first_day": day(first_unix_s or now),
         "now": now,
@@ -54,9 +54,10 @@ def budget(config: PartyConfig, visit: Visit) -> Answer:
 
 
 def report(config: PartyConfig, visit: Visit) -> Answer:
-    """As `rado party report --output`. query: since, until."""
+    """As `rado party report`. query: since, until; `saved` for the page as a file."""
     now, fields = time.time(), PeriodFields.of(visit)
     since, until = fields.since_unix_s or 0.0, fields.until_unix_s or now
-    page = render(gather(config, since, until, now, __version__))
-    name = f"report-{config.name}-{day(since)}-to-{day(until)}.html"
-    return File(name, page.encode(), "text/html")
+    made = document(gather(config, since, until, now, __version__))
+    if visit.query.get("saved"):
+        return File(f"report-{config.name}-{day(since)}-to-{day(until)}.html", made.saved().encode(), "text/html")
+    return Shown.of(made, address("report", since=fields.since, until=fields.until, saved="yes"))

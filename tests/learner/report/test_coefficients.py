@@ -96,7 +96,7 @@ def test_a_coefficient_that_the_answers_leave_open_is_not_measurable(reported, t
     replace(model, covariance=errors).save(file)
     made_of = made(reported, file, [])
     row = made_of.rows[place]
-    assert (row.both, row.is_hidden, row.measurable) == (None, True, False)
+    assert (row.both, row.measurable) == (None, False)
     assert [each.measurable for at, each in enumerate(made_of.rows) if at != place] == [True] * (len(found) - 1)
     stated = made_of.to_dict()["rows"][place]
     assert (stated["both"], stated["measurable"]) == (None, False)
@@ -128,7 +128,7 @@ def test_without_what_is_needed_no_interval_is_stated(reported, tmp_path, monkey
     monkeypatch.undo()
     monkeypatch.setattr("dpcore.evaluation.uncertainty.CLEAR", 1e4)
     lost = made(reported, reported.model, reported.releases)
-    assert all(row.is_hidden for row in lost.rows)
+    assert all(row.measurable is False for row in lost.rows)
     for found in (other, lost):
         assert not found.has_noise
         assert not found.has_both

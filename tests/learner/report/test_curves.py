@@ -1,5 +1,6 @@
 """Epsilon against what was asked: the curves pass through the statement's figures."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from dpcore.queries.statement import PrivacyStatement
 from learner.model import Model
 from learner.release import Release
 from learner.report.curves import curves
-from learner.report.plots import epsilon_plot
+from learner.report.page import curve_words, epsilon_plot
 from learner.requests import RadosRequest
 from tests.learner.report.report_world import ROWS, SCHEMA
 
@@ -63,17 +64,14 @@ def test_what_bounds_nothing_has_no_curve(reported):
 
 def test_a_plot_has_its_lines_and_marks_where_the_figures_are(reported):
     found, statement = drawn(reported, several=False)
-    plot = epsilon_plot(found["answers"])
-    xs = [float(point.split(",")[0]) for point in plot.alone.split()]
-    ys = [float(point.split(",")[1]) for point in plot.alone.split()]
-    assert (xs[0], xs[-1]) == (plot.frame.left, plot.frame.right)
-    assert (plot.marked_x, plot.alone_y) == (xs[0], ys[0])
-    height = plot.frame.bottom - plot.frame.top
-    top = max(point.colluding for point in found["answers"].points) * 1.05
-    assert (plot.frame.bottom - plot.colluding_y) / height * top == pytest.approx(
-        statement.epsilon_if_others_collude, abs=0.01
-    )
-    assert f"Marked: {rounded_up(statement.epsilon)} against the learner alone" in plot.words
-    assert all(tick.label.isdigit() for tick in plot.x_ticks)
-    alone = epsilon_plot(found["colluders"])
-    assert (alone.alone, alone.alone_y) == ("", None)
+    curve = found["answers"]
+    plot = epsilon_plot(curve)
+    alone, colluding = re.findall('<polyline points="([^"]*)"', plot.__html__())
+    for line, name in ((alone, "alone"), (colluding, "colluding")):
+        assert line.split() == [f"{plot.x(p.at):g},{plot.y(getattr(p, name)):g}" for p in curve.points]
+    assert f'<circle cx="{plot.x(1):g}" cy="{plot.y(statement.epsilon):g}"' in plot.__html__()
+    assert f"Marked: {rounded_up(statement.epsilon)} against the learner alone" in curve_words(curve)
+    words = epsilon_plot(found["colluders"]).__html__()
+    assert words.count("<polyline") == 1
+    assert "<circle" not in words
+    assert "learner alone" not in words

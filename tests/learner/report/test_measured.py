@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.evaluation.evaluation import evaluate
 from learner.model import error_rate
 from learner.report.measured import _FORMAT, measure, read_evaluation
-from learner.report.plots import calibration_plot, roc_plot
+from learner.report.page import calibration_plot, roc_plot
 from radofed.cli.output import OUTPUT_VERSION, json_ready
 from tests.learner.report.report_world import SCHEMA, table
 
@@ -181,14 +182,17 @@ def test_a_file_of_version_0_2_1_is_read(reported, printed, tmp_path):
 
 def test_plots_show_the_figures(reported, own):
     figures = measure(reported.loaded(), own).figures
-    plot = calibration_plot(figures)
-    frame = plot.frame
-    for bar, part in zip(plot.bars, (each for each in figures.calibration if each.is_measured), strict=True):
-        assert frame.bottom - bar.y == pytest.approx(part.observed.estimate * (frame.bottom - frame.top), abs=0.01)
-        assert bar.high <= bar.y <= bar.low
-    assert figures.calibration_in_words() in plot.words
-    curve = roc_plot(figures)
-    assert len(curve.bars) == len(figures.roc)
-    assert curve.line.startswith(f"{frame.left},{frame.bottom} ")
-    assert curve.line.endswith(f" {frame.right},{frame.top}")
-    assert f"{100 * figures.auc.estimate:.1f} %" in curve.words
+    plot, words = calibration_plot(figures, own=True)
+    known = [part for part in figures.calibration if part.is_measured]
+    marks = re.findall('cy="([^"]*)"', plot.__html__())
+    assert [float(y) for y in marks] == [plot.y(part.observed.estimate) for part in known]
+    whiskers = re.findall(r'd="M\S+ (\S+) V(\S+)" class="whisker"', plot.__html__())
+    ends = [(plot.y(p.observed.strongest.lower), plot.y(p.observed.strongest.upper)) for p in known]
+    assert [tuple(map(float, each)) for each in whiskers] == ends
+    assert words == f"Calibration. {figures.calibration_in_words()}"
+    curve, words = roc_plot(figures, own=True)
+    (line,) = re.findall('<polyline points="([^"]*)"', curve.__html__())
+    assert line.startswith(f"{curve.left},{curve.bottom} ")
+    assert line.endswith(f" {curve.right},{curve.top}")
+    assert len(line.split()) == len(figures.roc) + 2
+    assert f"{100 * figures.auc.estimate:.1f} %" in words

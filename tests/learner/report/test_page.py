@@ -13,10 +13,9 @@ from dpcore.evaluation.evaluation import MEASURED
 from dpcore.evaluation.intervals import ANYTHING, Interval
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper_digits, upper_percent
 from dpcore.queries.statement import PrivacyStatement
-from learner.report.page import MOST_DRAWN, render
+from learner.report.page import MOST_DRAWN, document
 from learner.report.registry import registry_entry
-from learner.report.sentences import assumptions, not_protected
-from learner.report.shape_sentences import BANDS, NO_BANDS
+from learner.report.sentences import BANDS, NO_BANDS, assumptions, not_protected
 from learner.requests import MomentsRequest
 from learner.shapes.shapes import shapes_of
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
@@ -44,19 +43,19 @@ def newton(reported):
 
 
 def words(report) -> str:
-    return Page(render(report)).words
+    return Page(document(report).saved()).words
 
 
 def test_every_page_loads_nothing_and_can_be_followed(reported, report, newton):
     for each in (report, newton, reported.report(reported.newton), reported.report(reported.answers[1])):
-        text = render(each)
+        text = document(each).saved()
         check_that_it_loads_nothing(text)
         check_that_it_can_be_followed(text)
-    assert len(Page(render(report)).named("svg")) == 4
+    assert len(Page(document(report).saved()).named("svg")) == 4
 
 
 def test_text_of_categories_is_text(report):
-    text = render(report)
+    text = document(report).saved()
     assert HTML not in text
     assert BACKWARDS not in text
     assert HTML in Page(text).words
@@ -67,7 +66,7 @@ def test_text_of_categories_is_text(report):
 def test_a_purpose_is_the_learner_s_text(reported, tmp_path):
     request = MomentsRequest(SCHEMA, epsilon=Fraction(1), purpose=HTML)
     reported.asked(request).save(tmp_path / "release")
-    text = render(made := reported.report(tmp_path / "release"))
+    text = document(made := reported.report(tmp_path / "release")).saved()
     assert HTML not in text
     assert f"As the learner states it in signed queries, which nothing checks: {HTML} (1 query)." in Page(text).words
     assert (made.purposes, made.without_purpose) == (((HTML, 1),), 0)
@@ -226,7 +225,7 @@ def test_a_model_with_curves_has_shapes_in_place_of_coefficients(reported, tmp_p
     made = model(covariance=True)
     made.save(tmp_path / "curves.json")
     report = reported.report(tmp_path / "curves.json")
-    text = render(report)
+    text = document(report).saved()
     check_that_it_loads_nothing(text)
     page = check_that_it_can_be_followed(text)
     assert "The model's shapes" in page.words

@@ -17,7 +17,7 @@ from parties.ledger.charges import RECORD
 from parties.policy import Policy
 from parties.report import budgets, gathering
 from parties.report.budgets import Period
-from parties.report.page import render
+from parties.report.page import document
 from parties.report.registry import registry_entry
 from radofed.cli.output import json_ready
 from tests.parties.report.report_world import (
@@ -97,7 +97,7 @@ def test_a_limit_that_was_lowered_below_what_is_spent_states_nothing(ada, world,
         assert (report.right_guesses is not None) is stated
         assert all((chance.after_limit is not None) is stated for chance in report.chances)
         assert all(chance.after_spent for chance in report.chances)
-        words = render(report)
+        words = document(report).saved()
         assert ("More is spent than the policy's limit admits" in words) is not stated
         assert ("within its limit (epsilon" in words) is stated
 
@@ -350,10 +350,10 @@ def test_a_change_of_the_limits_is_known_by_the_decisions_that_followed_them(ada
     # Between the decision before the period and its first.
     assert (later.limits_changed, later.limits_changed_in_period) == (True, None)
     assert (latest.limits_changed, latest.limits_changed_in_period) == (True, False)
-    words = render(report)
+    words = document(report).saved()
     assert "Yes, also within the period." in words
-    assert "Yes, perhaps within the period." in render(later)
-    assert "Yes, outside of the period." in render(latest)
+    assert "Yes, perhaps within the period." in document(later).saved()
+    assert "Yes, outside of the period." in document(latest).saved()
     assert all(each.limits in words for each in (first, second))
     assert report.to_dict()["limits_changed"] is True
 
@@ -364,4 +364,4 @@ def test_decisions_of_before_that_name_no_policy_are_counted_and_say_nothing(ada
         connection.execute("UPDATE events SET details = json_remove(details, '$.policy', '$.limits')")
     report = report_of(ada)
     assert (report.policies.policies, report.policies.unknown, report.limits_changed) == ((), 1, False)
-    assert "Not known: no decision that is kept names the limits" in render(report)
+    assert "Not known: no decision that is kept names the limits" in document(report).saved()

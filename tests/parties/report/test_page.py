@@ -9,10 +9,10 @@ import pytest
 from dpcore.accounting.odds import chance_after
 from parties.policy import Policy
 from parties.report import gathering
-from parties.report.page import render
+from parties.report.page import document
 from parties.report.sentences import assumptions, consequences, not_protected, policy_words
 from rado.v1 import cohort_pb2
-from radobase.pages import seldom
+from radobase.presentation.words import seldom
 from radobase.printing import printable
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.parties.report.report_world import (
@@ -47,17 +47,17 @@ def full(ada, world):
 
 
 def test_it_loads_nothing_and_runs_nothing(full):
-    check_that_it_loads_nothing(render(report_of(full)))
+    check_that_it_loads_nothing(document(report_of(full)).saved())
 
 
 def test_headings_tables_and_pictures_can_be_followed_without_seeing_them(full):
-    page = check_that_it_can_be_followed(render(report_of(full)))
+    page = check_that_it_can_be_followed(document(report_of(full)).saved())
     assert len(page.named("table")) >= 8
     assert len(page.named("svg")) >= 2
 
 
 def test_text_of_learners_is_text(full):
-    text = render(report_of(full))
+    text = document(report_of(full)).saved()
     page = Page(text)
     assert HTML not in text
     assert HTML in page.words
@@ -74,7 +74,7 @@ def test_what_cannot_be_seen_is_written_out():
 
 def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
     report = report_of(full)
-    words = Page(render(report)).words
+    words = Page(document(report).saved()).words
     start = words.split("What was asked, and what was decided")[0]
     state = full.ledger.state().scopes[0]
     assert "lea (5 queries, 4 answered)" in start
@@ -96,7 +96,7 @@ def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
 
 def test_every_query_and_member_is_shown(full):
     report = report_of(full)
-    words = Page(render(report)).words
+    words = Page(document(report).saved()).words
     for query in report.queries:
         assert query.read.shown.query_id.hex()[:12] in words
     for member in report.members:
@@ -124,13 +124,17 @@ SAID = {
 def test_what_left_has_all_that_a_party_says_of_itself(full, message):
     fields = set(getattr(cohort_pb2, message).DESCRIPTOR.fields_by_name) - {"query_id", "attempt", "party"}
     assert fields == set(SAID[message])
-    table = Page(render(report_of(full))).words.split("What left, to whom")[1].split("do not come from this party")[0]
+    table = (
+        Page(document(report_of(full)).saved())
+        .words.split("What left, to whom")[1]
+        .split("do not come from this party")[0]
+    )
     for words in filter(None, SAID[message].values()):
         assert words in table
 
 
 def test_a_period_without_queries_says_so(ada):
-    words = Page(render(report_of(ada, since=1.0, until=2.0))).words
+    words = Page(document(report_of(ada, since=1.0, until=2.0)).saved()).words
     assert "No one: no query was shown to this party in the period." in words
     assert "No data: no answer was charged" in words
     assert "there is none to compare with what remains" in words
@@ -142,16 +146,16 @@ def test_a_period_that_lasts_says_up_to_when_it_counts(ada):
     from parties.report.budgets import Period
 
     report = report_of(ada)
-    assert "not over" not in Page(render(report)).words
+    assert "not over" not in Page(document(report).saved()).words
     lasting = replace(report, period=Period(report.period.since_unix_s, time.time() + 1e6))
-    assert "The period is not over" in Page(render(lasting)).words
+    assert "The period is not over" in Page(document(lasting).saved()).words
 
 
 def test_without_a_bound_no_chance_is_claimed(world, tmp_path):
     limits = {"epsilon": "50", "delta": "1e-5", "unbounded_queries": 3}
     ada = ada_at(world, tmp_path, designs=["plain"], allow_unprotected=True, limits=limits)
     answer(ada, without_noise(world))
-    words = Page(render(report_of(ada))).words
+    words = Page(document(report_of(ada)).saved()).words
     assert "No figure bounds what all answers together reveal about a row: 1 answer without any bound" in words
     assert "1 event(s) without any privacy bound for whole records" in words
     assert "at most 5" not in words
@@ -166,7 +170,7 @@ def test_a_long_list_says_what_it_leaves_out(ada, world, monkeypatch):
     monkeypatch.setattr("parties.report.page.MOST_LISTED", 1)
     for _ in range(2):
         ada.go(world.ask(without_noise(world)))
-    assert "The newest 1 of 2 queries follow." in Page(render(report_of(ada))).words
+    assert "The newest 1 of 2 queries follow." in Page(document(report_of(ada)).saved()).words
 
 
 def test_each_claim_is_in_the_threat_model(full):
@@ -255,7 +259,7 @@ def test_small_probabilities_in_words(probability, said):
 
 
 def test_it_says_that_epsilon_is_a_bound_and_that_no_purpose_was_stated(full):
-    words = render(report_of(full))
+    words = document(report_of(full)).saved()
     assert "proved upper bounds and not estimates" in words
     assert "No query whose words are kept states a purpose." in words
     assert "purpose" in report_of(full).to_dict()

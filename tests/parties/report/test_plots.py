@@ -1,12 +1,13 @@
 """The plot of a budget: where its line runs, and when there is none."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
 
 from parties.report.budgets import Period, ScopeBudget
-from parties.report.plots import budget_plot
+from parties.report.page import budget_plots
 
 PERIOD = Period(1_000_000.0, 11_000_000.0)
 BUDGET = ScopeBudget(
@@ -23,40 +24,39 @@ BUDGET = ScopeBudget(
 )
 
 
+def plot_of(budget, as_of_unix_s=11_000_000.0):
+    ((plot, words),) = budget_plots([budget], PERIOD, as_of_unix_s)
+    return plot, words
+
+
 def points(plot):
-    return [tuple(map(float, point.split(","))) for point in plot.line.split()]
+    (line,) = re.findall('<polyline points="([^"]*)"', plot.__html__())
+    return [tuple(map(float, point.split(","))) for point in line.split()]
 
 
 def test_the_line_steps_up_at_each_charge():
-    plot = budget_plot(BUDGET, PERIOD, 11_000_000.0)
-    width, height = plot.frame.right - plot.frame.left, plot.frame.bottom - plot.frame.top
-    shares = [((x - plot.frame.left) / width, (plot.frame.bottom - y) / height * 4.2) for x, y in points(plot)]
-    expected = [(0, 1), (0.5, 1), (0.5, 2), (0.75, 2), (0.75, 3), (1, 3)]
-    for found, wanted in zip(shares, expected, strict=True):
-        assert found == pytest.approx(wanted, abs=0.001)
-    assert (plot.frame.bottom - plot.limit_y) / height * 4.2 == pytest.approx(4, abs=0.001)
-    assert [tick.label for tick in plot.frame.y_ticks] == ["0", "2", "4"]
-    assert plot.frame.y_ticks[2].at == plot.limit_y
-    assert "1 on 1970-01-12, 3 on 1970-05-08. The limit is 4." in plot.words
+    plot, words = plot_of(BUDGET)
+    at = [(1e6, 1), (6e6, 1), (6e6, 2), (8.5e6, 2), (8.5e6, 3), (11e6, 3)]
+    assert points(plot) == [(plot.x(x), plot.y(y)) for x, y in at]
+    assert "1 on 1970-01-12, 3 on 1970-05-08. The limit is 4." in words
+    assert f'<path d="M{plot.left} {plot.y(4.0):g} H{plot.right}" class="limit"/>' in plot.__html__()
 
 
 def test_the_line_ends_where_the_figures_do():
-    plot = budget_plot(BUDGET, PERIOD, 9_000_000.0)
-    assert plot.end_x == pytest.approx(plot.frame.left + 0.8 * (plot.frame.right - plot.frame.left), abs=0.01)
-    assert points(plot)[-1] == (plot.end_x, plot.end_y)
+    plot, _ = plot_of(BUDGET, 9_000_000.0)
+    assert points(plot)[-1] == (plot.x(9_000_000.0), plot.y(3.0))
 
 
 def test_a_total_above_a_lowered_limit_stays_in_the_picture():
-    plot = budget_plot(replace(BUDGET, limit_epsilon=0.5), PERIOD, 11_000_000.0)
-    assert min(y for _, y in points(plot)) >= plot.frame.top
-    assert plot.limit_y > points(plot)[-1][1]
+    plot, _ = plot_of(replace(BUDGET, limit_epsilon=0.5))
+    assert plot.top <= min(y for _, y in points(plot)) < plot.y(0.5)
 
 
 @pytest.mark.parametrize("changes", [{"before": math.inf}, {"steps": ((6_000_000.0, math.inf),)}])
 def test_there_is_no_line_of_infinite_figures(changes):
-    assert budget_plot(replace(BUDGET, **changes), PERIOD, 11_000_000.0) is None
+    assert budget_plots([replace(BUDGET, **changes)], PERIOD, 11_000_000.0) == []
 
 
 def test_a_budget_of_nothing_has_a_plot():
-    plot = budget_plot(replace(BUDGET, limit_epsilon=0.0, before=0.0, spent=0.0, steps=()), PERIOD, 11_000_000.0)
-    assert {y for _, y in points(plot)} == {plot.frame.bottom}
+    plot, _ = plot_of(replace(BUDGET, limit_epsilon=0.0, before=0.0, spent=0.0, steps=()))
+    assert {y for _, y in points(plot)} == {plot.bottom}

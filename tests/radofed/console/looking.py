@@ -51,6 +51,13 @@ def press(page, name: str) -> None:
         page.get_by_role("button", name=name).click()
 
 
+def saved(page) -> tuple[str, str]:
+    """Name and text of the file as which the page is saved."""
+    with page.expect_download() as download:
+        page.click("text=Save this page")
+    return download.value.suggested_filename, download.value.path().read_text()
+
+
 def check_page(page) -> None:
     """Fail unless the page that is open is small, within both widths, and accessible at those of LOOKED_AT."""
     assert len(page.content().encode()) < MOST_BYTES

@@ -145,14 +145,14 @@ def test_without_the_session_nothing_is_shown_and_nothing_done(served, cookie):
     rooms, access, caller = served
     stranger = Caller(access.link)
     stranger.cookie = cookie.encode().decode("latin-1")
-    for path in ("", "start", "static/console.css", "named/x", "missing"):
+    for path in ("", "start", "static/style.css", "named/x", "missing"):
         assert stranger.ask(path)[0] == 403, path
     assert stranger.ask("act", method="POST", form={CSRF_FIELD: access.csrf})[0] == 403
     assert rooms.forms == []
     assert caller.ask("start")[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/start", "/static/console.css", "/x/start", "//", "/enter"])
+@pytest.mark.parametrize("path", ["/", "/start", "/static/style.css", "/x/start", "//", "/enter"])
 def test_without_the_secret_path_a_session_is_of_no_use(caller, path):
     assert caller.ask(path)[0] == 404
 
@@ -207,7 +207,7 @@ def test_a_form_that_is_too_large_does_nothing(served, body):
     assert (status in {400, 413}, done) == (True, 0)
 
 
-@pytest.mark.parametrize("path", ["start", "bad", "disk", "missing", "bug", "/", "static/console.css", "named/x"])
+@pytest.mark.parametrize("path", ["start", "bad", "disk", "missing", "bug", "/", "static/style.css", "named/x"])
 def test_every_answer_has_the_security_headers(caller, path):
     _, headers, _ = caller.ask(path)
     for name, value in HEADERS.items():
@@ -262,7 +262,7 @@ def test_a_file_is_stored_and_not_shown(caller):
 
 def test_scripts_and_styles_are_the_console_s_own_and_small(caller):
     _, _, page = caller.ask("start")
-    for name in ("console.css", "htmx-2.0.11.min.js"):
+    for name in ("style.css", "htmx-2.0.11.min.js"):
         assert f"{caller.root}static/{name}" in page
         status, _, text = caller.ask(f"static/{name}")
         assert status == 200

@@ -14,7 +14,7 @@ from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import Page, check_that_it_loads_nothing
 from tests.learner.shapes.mapped import model as mapped
 from tests.radofed.console.consoles import console, fill
-from tests.radofed.console.looking import check_page, open_page, press, visiting
+from tests.radofed.console.looking import check_page, open_page, press, saved, visiting
 from tests.waiting import wait_until
 
 ROWS = {"a": 300, "b": 280, "c": 320}
@@ -145,9 +145,11 @@ def test_from_a_plan_to_a_model(federation, learner, coordinator):
         page.click(f"text={query_id[:16]}-mean-variance-1.json")
     model = json.loads(download.value.path().read_text())
     assert (model["format"], model["learner"]) == ("radofed-model", "mean-variance")
-    with page.expect_download() as download:
-        page.click("text=Make a report")
-    report = download.value.path().read_text()
+    page.click("text=Make a report")
+    page.wait_for_selector("text=Save this page")
+    check_page(page)
+    _, report = saved(page)
+    check_that_it_loads_nothing(report)
     assert query_id[:16] in report
     assert HTML not in report
     for path in ("queries", "releases", "models"):
@@ -207,9 +209,8 @@ def test_an_estimator_asks_after_a_confirmation_and_goes_on_after_a_restart(fede
         command = shlex.split(page.inner_text("pre.command"))
         page.click("text=Open the model")
         assert "newton" in page.inner_text("main")
-        with page.expect_download() as download:
-            page.click("text=Make a report")
-        assert query["query_id"][:12] in download.value.path().read_text()
+        page.click("text=Make a report")
+        assert query["query_id"][:12] in saved(page)[1]
     # The command that the page shows makes the same model of the same answers, and asks nothing more.
     made = Path(command[-1])
     again = made.with_name("again.json")
@@ -361,9 +362,10 @@ def test_a_model_with_curves_shows_its_shapes(federation, learner):
     assert page.locator("svg rect").count() == 7
     assert page.locator("table").count() == 0
     check_page(page)
-    with page.expect_download() as download:
-        page.click("text=Draw its shapes")
-    shapes = download.value.path().read_text()
+    page.click("text=Draw its shapes")
+    page.wait_for_selector("text=Save this page")
+    check_page(page)
+    _, shapes = saved(page)
     check_that_it_loads_nothing(shapes)
     assert "age and paid" in Page(shapes).words
     # The page itself, as a browser shows it.

@@ -11,7 +11,7 @@ import pytest
 
 from dpcore.numbers.decimals import upper_digits
 from parties.report import gathering
-from parties.report.page import render
+from parties.report.page import document
 from radofed.cli.entry_point import run
 from radofed.console.party.views import party_views
 from tests.federation.party import World
@@ -167,7 +167,7 @@ def test_a_terminal_says_purpose_and_what_all_attempts_may_cost(desk, capsys):
     assert '"<b>Study</b> ""17"""' in capsys.readouterr().out
     desk.run("ledger", "history")
     assert "purpose:" in words(capsys.readouterr().out)
-    page = render(report_of(desk.ada))
+    page = document(report_of(desk.ada)).saved()
     assert purpose not in page
     assert f"{escaped} (1 query)" in page
 
@@ -179,15 +179,15 @@ def test_what_was_approved_is_printed_beside_the_approval(desk, capsys):
     printed = capsys.readouterr().out
     assert envelope.payload_hash.hex() in printed
     assert {f"    {field}" for field in fields_of(envelope)} <= set(printed.splitlines())
-    check_page(render(report_of(desk.ada)), envelope)
+    check_page(document(report_of(desk.ada)).saved(), envelope)
 
 
 def test_a_report_says_what_it_has_no_room_for(desk, tmp_path, monkeypatch):
     ada = ada_at(desk.world, tmp_path)
     query = statistic(desk.world)
     query_id = answer(ada, query)
-    check_page(render(report_of(ada)), desk.world.ask(query))
+    check_page(document(report_of(ada)).saved(), desk.world.ask(query))
     monkeypatch.setattr(gathering, "MOST_SIGNED_CHARACTERS", 100)
-    page = render(report_of(ada))
+    page = document(report_of(ada)).saved()
     assert "schema.features" not in page
     assert f"There is no room for it on this page: <code>rado ledger history {query_id.hex()[:12]}</code>" in page

@@ -1,8 +1,57 @@
-"""Sentences about protection that several reports say, each with the part of docs/threat-model.md that it repeats."""
+"""What reports and the console say: figures in words, chances, and sentences about protection.
 
+Each sentence about protection names the part of docs/threat-model.md that it repeats.
+"""
+
+import datetime as dt
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+
+from dpcore.accounting.odds import chance_after
+from dpcore.numbers.decimals import upper_digits
+from radobase.printing import amount
+
+_BEFORE = (0.01, 0.1, 0.5)
+"""Chances of a guess about a row before anything is released."""
+
+
+def day(unix_s: float) -> str:
+    """Local date."""
+    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d}"
+
+
+def figure(value: float | None, rounded: Callable[[float, int], str] = "{:.{}g}".format) -> str:
+    """Four digits; words if the number is not finite. rounded: to the nearest, or outwards."""
+    return "no bound" if value is None or not math.isfinite(value) else rounded(value, 4)
+
+
+def number(value: float) -> str:
+    """A whole number with separators."""
+    return f"{value:,.0f}"
+
+
+def counted(count: int, unit: str) -> str:
+    """A number with separators and its unit, such as "1 row" or "12,000 rows"."""
+    return f"{number(count)} {amount(count, unit).partition(' ')[2]}"
+
+
+def seldom(probability: float) -> str:
+    """A bound on a small probability, rounded up, also as one case of so many, never fewer cases than it says."""
+    if not 0 < probability < 1:
+        return f"{probability:.4g}"
+    return f"{upper_digits(probability, 4)} (1 in {math.floor(round(1 / probability, 6)):,})"
+
+
+def chances(first: float, second: float | None, delta: float) -> Iterator[tuple[str, str, str | None]]:
+    """Chances of a guess about one row in words: before, and at most after each of two epsilons.
+
+    second: None if nothing is stated for it.
+    """
+    for before in _BEFORE:
+        after = None if second is None else chance_after(before, second, delta).of_100()
+        yield f"{round(100 * before)} of 100", chance_after(before, first, delta).of_100(), after
 
 
 @dataclass(frozen=True)
