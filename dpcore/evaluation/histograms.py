@@ -40,7 +40,7 @@ from dpcore.evaluation.proportions import Proportion
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import Affine, And, NonNegative, Not, Predicate
 from dpcore.records.feature_map import in_units_of, stored
-from dpcore.records.features import Feature, RealFeature, nearest
+from dpcore.records.features import Group, RealFeature, nearest
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
@@ -324,7 +324,7 @@ def histograms_of(
 
 
 def _real_feature(schema: Schema, name: str) -> RealFeature:
-    features: dict[str, Feature] = {feature.name: feature for feature in schema.features}
+    features: dict[str, Group] = {group.name: group for group in schema.groups}
     if name not in features:
         raise ConfigurationError(f"schema {schema.name!r} has no feature {name!r}; {nearest(name, features)}")
     numbers = {feature.name: feature for feature in schema.numbers}

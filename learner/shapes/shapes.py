@@ -257,7 +257,7 @@ def _shape(model: "Model", part: Part) -> Shape:
         has = np.isfinite(bands) & (shares > 0)
         known = float(shares[has].sum())
         noise = float(np.sqrt(shares[has] @ np.square(bands[has]) / known)) if known else None
-    names = tuple(source.feature.name for source in part.sources)
+    names = tuple(source.group.name for source in part.sources)
     shape = names, part.columns, size, noise, known
     if len(part.sources) == 2:
         first, second = (_axis(model.schema, part, number) for number in (0, 1))
@@ -267,9 +267,9 @@ def _shape(model: "Model", part: Part) -> Shape:
         ]
         return Surface(*shape, tuple(first[0]), tuple(second[0]), tuple(map(tuple, cells)))
     (source,) = part.sources
-    if source.feature.bounds is not None:
-        return _curve(model, part, source, source.feature.bounds, shape)
-    words, coordinates = source.feature.levels
+    if source.group.bounds is not None:
+        return _curve(model, part, source, source.group.bounds, shape)
+    words, coordinates = source.group.levels
     return Values(*shape, tuple(_ats(model, part, words, (coordinates,))))
 
 
@@ -313,8 +313,8 @@ def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates:
 def _axis(schema: Schema, part: Part, number: int) -> tuple[list[float | str], Matrix]:
     """The values of one side of a pair's grid, and their coordinates, (values, width)."""
     source = part.sources[number]
-    if source.feature.bounds is None:
-        words, coordinates = source.feature.levels
+    if source.group.bounds is None:
+        words, coordinates = source.group.levels
         return list(words), coordinates
     at = sorted({-ONE, ONE, *source.spread.quantiles(LEVELS), *part.knots[number], *part.points[number]})
     return [in_units(schema, source.start, each) for each in at], np.array(at, dtype=np.float64)[:, np.newaxis] / ONE
