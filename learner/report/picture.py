@@ -108,6 +108,8 @@ def _draw_curve(axes: Any, shape: Curve) -> None:
         fmt="ks",
         markersize=4,
     )
+    if shape.group.is_named:
+        axes.set_xticks([shape.lower, shape.upper], [shape.group.written(end) for end in (shape.lower, shape.upper)])
     axes.plot(shape.deciles, [0.0] * len(shape.deciles), "k|", markersize=6, transform=axes.get_xaxis_transform())
 
 

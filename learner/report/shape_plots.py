@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from learner.shapes.shapes import At, Curve, Shape, Surface, Values
-from radobase.report.plots import Frame
+from radobase.report.plots import Frame, Tick
 
 MOST_SIDE = 14
 """Values on a side of a heat map. A larger one is not drawn: its figures could not be read."""
@@ -50,6 +50,15 @@ class CurvePlot:
     zero: float
     words: str
     kind: str = "curve"
+
+    @property
+    def ticks(self) -> tuple[Tick, ...] | None:
+        """Dates below the plot; None for the frame's numbers."""
+        if not self.shape.group.is_named:
+            return None
+        ends = self.shape.lower, self.shape.upper
+        middle = float(round(sum(ends) / 2))
+        return tuple(Tick(self.frame.x(at), self.shape.group.written(at)) for at in (ends[0], middle, ends[1]))
 
 
 @dataclass(frozen=True)
@@ -166,9 +175,9 @@ def _marked(frame: Frame, at: At) -> tuple[float | None, float | None]:
 def _curve_words(shape: Curve) -> str:
     wanted = [shape.lower, *(shape.deciles or _parts(shape))[::4], shape.upper]
     chosen = [min(shape.line, key=lambda at: abs(float(at.value) - each)) for each in wanted]
-    steps = "; ".join(f"{value_text(at.value)}: {_adds(at)}" for at in chosen)
+    steps = "; ".join(f"{value_text(shape.named(at.value))}: {_adds(at)}" for at in chosen)
     points = "".join(
-        f" Exactly {value_text(at.value)}{_of_100(at.share)} adds {_adds(at)} instead, marked by a square."
+        f" Exactly {value_text(shape.named(at.value))}{_of_100(at.share)} adds {_adds(at)} instead, marked by a square."
         for at in shape.points
     )
     return f"What {shape.title} adds to the score, for some values. {steps}.{points}"

@@ -8,13 +8,13 @@ phi_j is a coordinate of a record after the feature map, mean_j its mean under t
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
-from dpcore.records.features import Group
+from dpcore.records.features import Group, RealFeature
 from dpcore.records.schema import Schema
 from learner.covariance import measurable
 from learner.shapes.spread import Spread, spread_of
@@ -32,6 +32,11 @@ class Source:
     group: Group
     start: int
     spread: Spread
+
+    @property
+    def number(self) -> RealFeature:
+        """The group, which is one number."""
+        return cast("RealFeature", self.group)
 
     @property
     def stop(self) -> int:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
-from dpcore.records.features import nearest
+from dpcore.records.features import RealFeature, nearest
 from dpcore.records.schema import Schema
 from learner.covariance import half_widths, measurable
 from learner.shapes.parts import Part, Source, intercept_of, parts_of
@@ -111,6 +111,11 @@ class Curve(Shape):
     lower: float
     upper: float
     deciles: tuple[float, ...]
+    group: RealFeature
+
+    def named(self, value: float | str) -> float | str:
+        """A value as it is shown: a number, or a date as a text."""
+        return value if isinstance(value, str) else self.group.in_json(value)
 
     @property
     def _drawn(self) -> list[float]:
@@ -119,9 +124,10 @@ class Curve(Shape):
     def to_dict(self) -> dict[str, Any]:
         """JSON values; band only if it is known, null where the value is not measurable."""
         bands = {"band": [at.band for at in self.line]} if self.measurable is not None else {}
-        grid = {"x": [at.value for at in self.line], "y": [at.adds for at in self.line], **bands}
-        points = [_at(at) for at in self.points]
-        bounds = {"lower": self.lower, "upper": self.upper, "deciles": list(self.deciles)}
+        grid = {"x": [self.named(at.value) for at in self.line], "y": [at.adds for at in self.line], **bands}
+        points = [_at(replace(at, value=self.named(at.value))) for at in self.points]
+        deciles = [self.named(value) for value in self.deciles]
+        bounds = {"lower": self.named(self.lower), "upper": self.named(self.upper), "deciles": deciles}
         return {**super().to_dict(), **bounds, **grid, "points": points}
 
 
@@ -297,7 +303,7 @@ def _curve(
 
     masses = [replace(found, share=shares.get(at)) for found, at in zip(ats(points, points), points, strict=True)]
     marks = tuple(in_units(model.schema, source.start, each) for each in deciles)
-    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), *bounds, marks)
+    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), *bounds, marks, source.number)
 
 
 def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
@@ -317,4 +323,5 @@ def _axis(schema: Schema, part: Part, number: int) -> tuple[list[float | str], M
         words, coordinates = source.group.levels
         return list(words), coordinates
     at = sorted({-ONE, ONE, *source.spread.quantiles(LEVELS), *part.knots[number], *part.points[number]})
-    return [in_units(schema, source.start, each) for each in at], np.array(at, dtype=np.float64)[:, np.newaxis] / ONE
+    found = [source.number.in_json(in_units(schema, source.start, each)) for each in at]
+    return found, np.array(at, dtype=np.float64)[:, np.newaxis] / ONE

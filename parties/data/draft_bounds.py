@@ -21,7 +21,7 @@ def parsed(text: str) -> tuple[str, Limit, Limit]:
 
 
 def _limit(text: str) -> Limit:
-    return float(Fraction(text)) if (day := Day.of(text)) is None else day
+    return float(Fraction(text)) if Day.of(text) is None else text
 
 
 def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:

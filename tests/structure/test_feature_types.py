@@ -10,6 +10,7 @@ from tests.structure.test_kinds import dispatches, names
 
 MOST_FILES = 8
 TYPES = {"RealFeature", "BooleanFeature", "CategoryFeature", "ThresholdFeature", "DateFeature"}
+UNIONS = {"Feature", "Group"}
 TOLD_APART = {"type", *FEATURE_TYPES}
 
 
@@ -18,7 +19,7 @@ def asked(tree: ast.AST) -> Iterator[int]:
     yield from dispatches(tree, TYPES)
     for node in ast.walk(tree):
         match node:
-            case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp() | ast.Tuple() as value) if name not in {"Feature", "Group"}:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp() | ast.Tuple() as value) if name not in UNIONS:
                 if names(value) & TYPES:
                     yield node.lineno
             case ast.Compare(left=ast.Attribute(attr="type"), comparators=others) if constants(others) & TOLD_APART:

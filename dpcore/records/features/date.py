@@ -95,7 +95,15 @@ class Days(RealFeature):
     comparison_words: ClassVar[str] = (
         'a date feature: compare it with a date, such as "2024-12-31", using >=, >, < or <='
     )
+    is_named: ClassVar[bool] = True
     since: Day
+
+    def value(self, limit: Limit) -> float:
+        """Days after `since`."""
+        day = Day.of(limit) if isinstance(limit, str) else None
+        if day is None:
+            raise TypeError(f"{limit!r} is no date such as 2024-12-31, as the column's values are")
+        return float(day.number - self.since.number)
 
     def written(self, value: float, digits: int | None = None) -> str:  # noqa: ARG002  (a date has all its digits)
         """The first day that is not before the value, so that "at least" and "below" mean the same of both."""
@@ -179,8 +187,8 @@ class DateFeature(DescribedFeature):
 
     def with_bounds(self, lower: Limit, upper: Limit) -> Self:
         """The feature with these bounds, from the first of which days are counted."""
-        if not (isinstance(lower, Day) and isinstance(upper, Day)):
-            raise TypeError("a date feature has dates as bounds")
+        for limit in (lower, upper):
+            self.days.value(limit)
         first, last = str(lower), str(upper)
         # Texts of dates have the order of the dates.
         impute = None if self.impute is None else min(max(self.impute, first), last)

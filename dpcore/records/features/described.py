@@ -81,8 +81,8 @@ class Policy(NamedTuple):
     words: str
 
 
-Limit = float | Day
-"""A bound of a column, as a person gives it."""
+Limit = float | str
+"""A bound or an edge in a column's units, as a person gives it: a number, or a date as a text."""
 
 Weights = tuple[tuple[str, float], ...]
 """Coordinates with a weight for each."""

@@ -26,7 +26,6 @@ from dpcore.records.features.described import (
     MISSING_POLICIES,
     Bound,
     Comparison,
-    Day,
     Limit,
     Missing,
     OneGroup,
@@ -65,6 +64,8 @@ class RealFeature(OneGroup):
     scaled_coordinates: ClassVar[int] = 1
     unit_groups: ClassVar[int] = 0
     replaces_column: ClassVar[bool] = False
+    is_named: ClassVar[bool] = False
+    """Whether its values are read and shown as texts, such as dates; then they are whole numbers."""
     name: str
     column: str = ""
     lower: float
@@ -121,10 +122,15 @@ class RealFeature(OneGroup):
 
     def with_bounds(self, lower: Limit, upper: Limit) -> Self:
         """The feature with these bounds."""
-        if isinstance(lower, Day) or isinstance(upper, Day):
-            raise TypeError("a real feature has numbers as bounds")
-        impute = None if self.impute is None else min(max(self.impute, lower), upper)
-        return replace(self, lower=lower, upper=upper, impute=impute)
+        low, high = self.value(lower), self.value(upper)
+        impute = None if self.impute is None else min(max(self.impute, low), high)
+        return replace(self, lower=low, upper=high, impute=impute)
+
+    def value(self, limit: Limit) -> float:
+        """A bound or an edge in the column's units. Raises TypeError for one of another type."""
+        if isinstance(limit, str):
+            raise TypeError(f"{limit!r} is no number, as the column's values are")
+        return limit
 
     def number(self, bound: Bound) -> Fraction:
         """What a predicate's bound is in the column's units. Raises TypeError for a bound of another type."""
