@@ -17,6 +17,7 @@ from operator import attrgetter
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import And, NonNegative, Not, Predicate
 from dpcore.predicates.notation import described
+from dpcore.records.feature_map import stored
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
@@ -133,8 +134,22 @@ def _end(predicate: Predicate, schema: Schema) -> _End | None:
     # A double means its shortest decimal. Bounds are those of the stored values -1 and 1.
     lower, upper = Fraction(str(feature.lower)), Fraction(str(feature.upper))
     half = (upper - lower) / 2
-    step = Fraction(1) if feature.is_named else half / ONE
-    return _End(feature, is_low, lower + half * (1 - Fraction(inner.form.constant, weight)), step)
+    least = -Fraction(inner.form.constant, weight)
+    at = lower + half * (1 + least)
+    if feature.is_named:
+        return _End(feature, is_low, Fraction(_first_whole(feature, math.floor(at), least * ONE)), Fraction(1))
+    return _End(feature, is_low, at, half / ONE)
+
+
+def _first_whole(feature: RealFeature, near: int, least: Fraction) -> int:
+    """The first of the whole numbers beside `near` that is stored as at least this, or the one after the upper bound.
+
+    Storing rounds toward zero, so a number may be stored one step before or after its exact place.
+    """
+    for value in range(max(near - 1, int(feature.lower)), int(feature.upper) + 1):
+        if stored(feature, float(value)) >= least:
+            return value
+    return int(feature.upper) + 1
 
 
 def _low(found: Range) -> tuple[bool, Fraction]:

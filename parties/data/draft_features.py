@@ -277,7 +277,7 @@ def _date(seen: Seen, notes: list[str], *, is_bounded: bool) -> DateFeature:
         missing="impute" if empty else "zero-vector",
         impute=str(middle) if empty else None,
         out_of_bounds="clip",
-        unreadable="impute" if imputes_marks and empty else "zero-vector",
+        unreadable="impute" if imputes_marks else "zero-vector",
     )
 
 
