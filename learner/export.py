@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, ThresholdFeature, plain
+from dpcore.records.features import (
+    BooleanFeature,
+    CategoryFeature,
+    Feature,
+    Group,
+    RealFeature,
+    ThresholdFeature,
+    plain,
+)
 from dpcore.records.schema import Schema
 from learner.exported_terms import RULES, exported_terms
 from learner.pipelines import steps_of
@@ -173,7 +181,7 @@ def _linear(model: ExportedModel) -> dict[str, Any]:
     schema, theta = model.schema, [float(value) for value in model.theta]
     weights = dict(zip(schema.coordinates, theta, strict=True))
     intercept = Fraction(theta[-1]) if schema.bias else Fraction(0)
-    features = [{**plain(feature), **_effects(feature, weights)} for feature in schema.features]
+    features = [{**plain(feature), **_effects_of(feature, weights)} for feature in schema.features]
     for number in schema.numbers:
         lower, upper = Fraction(number.lower), Fraction(number.upper)
         intercept -= Fraction(weights[number.name]) * (upper + lower) / (upper - lower)
@@ -194,11 +202,19 @@ def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
 
 
 def _rules_for_all(model: ExportedModel) -> tuple[str, ...]:
-    return (*_CELL_RULES, _PROBABILITY_RULES[probability_of(model)["kind"]])
+    own = dict.fromkeys(rule for feature in model.schema.features for rule in feature.cell_rules)
+    return (*_CELL_RULES, *own, _PROBABILITY_RULES[probability_of(model)["kind"]])
 
 
-def _effects(feature: Feature, weights: dict[str, float]) -> dict[str, Any]:
-    """What the feature's cells add to the margin."""
+def _effects_of(feature: Feature, weights: dict[str, float]) -> dict[str, Any]:
+    """What the feature's cells add to the margin: of several groups each, by name."""
+    if len(feature.groups) == 1:
+        return _effects(feature.groups[0], weights)
+    return {"groups": [{"name": group.name, **_effects(group, weights)} for group in feature.groups]}
+
+
+def _effects(feature: Group, weights: dict[str, float]) -> dict[str, Any]:
+    """What a group adds to the margin."""
     match feature:
         case RealFeature():
             per_unit = 2 * Fraction(weights[feature.name]) / (Fraction(feature.upper) - Fraction(feature.lower))

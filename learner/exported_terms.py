@@ -7,7 +7,7 @@ from typing import Any, assert_never
 from dpcore.errors import ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term, in_units, stored
-from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, ThresholdFeature
+from dpcore.records.features import BooleanFeature, CategoryFeature, Group, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
 
 RULES = (
@@ -27,21 +27,21 @@ def exported_terms(feature_map: FeatureMap, weights: list[float], schema: Schema
 
     Raises ModelError if two knots of a hat are the same number in the units of their column.
     """
-    features = {name: feature for feature in schema.features for name in feature.coordinates}
+    groups = {name: group for group in schema.groups for name in group.coordinates}
     found = []
     for term, weight in zip(feature_map.terms, weights, strict=True):
         # Halving is by a power of two, so that the weight stays exact.
         common = {"centre": term.centre / ONE, "weight": weight * 0.5**term.halvings}
-        found.append({**_function(term, schema, features), **common})
+        found.append({**_function(term, schema, groups), **common})
     return found
 
 
-def _function(term: Term, schema: Schema, features: dict[str, Feature]) -> dict[str, Any]:
+def _function(term: Term, schema: Schema, groups: dict[str, Group]) -> dict[str, Any]:
     match term.function:
         case Product(first, second):
             return {"function": "product", "first": first, "second": second}
         case Column(coordinate):
-            return _column(schema.coordinates[coordinate], features)
+            return _column(schema.coordinates[coordinate], groups)
         case Hat() as hat:
             return {"function": "hat", "feature": schema.coordinates[hat.coordinate], **_knots(hat, schema)}
         case PointMass(coordinate, at):
@@ -49,8 +49,8 @@ def _function(term: Term, schema: Schema, features: dict[str, Feature]) -> dict[
             return {"function": "between", "feature": feature.name, **_interval(feature, at)}
 
 
-def _column(name: str, features: dict[str, Feature]) -> dict[str, Any]:
-    feature = features[name]
+def _column(name: str, groups: dict[str, Group]) -> dict[str, Any]:
+    feature = groups[name]
     match feature:
         case RealFeature():
             return {"function": "line", "feature": name, "lower": feature.lower, "upper": feature.upper}

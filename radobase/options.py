@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpcore.records.features import Limit
     from dpcore.records.held_back import HeldBack
 
 _MOST_CELLS = 1000
@@ -100,20 +101,28 @@ def named_options(texts: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def named_edges(text: str) -> tuple[str, list[float]]:
-    """Split NAME=E1,E2,... or NAME=FROM:TO:CELLS, for equal cells. Raises ConfigurationError."""
+def named_edges(text: str) -> tuple[str, list["Limit"]]:
+    """Split NAME=E1,E2,... or NAME=FROM:TO:CELLS, for equal cells, which begin with a day between dates.
+
+    Raises ConfigurationError.
+    """
     from dpcore.errors import ConfigurationError
+    from dpcore.records.features import Day
 
     name, equals, value = text.partition("=")
     try:
         if not equals or not name:
             raise ValueError(text)
         if ":" not in value:
-            return name, [float(edge) for edge in value.split(",")]
+            return name, [edge if Day.of(edge) is not None else float(edge) for edge in value.split(",")]
         lower, upper, cells = value.split(":")
-        low, high, count = float(lower), float(upper), whole_number(cells)
+        first, last, count = Day.of(lower), Day.of(upper), whole_number(cells)
         if not 1 <= count <= _MOST_CELLS:
             raise ConfigurationError(f"--edges {text!r}: give 1 to {_MOST_CELLS} cells")
+        if first is not None and last is not None:
+            days = last.number - first.number
+            return name, [str(Day(first.number + round(days * at / count))) for at in range(count + 1)]
+        low, high = float(lower), float(upper)
         return name, [*(low + (high - low) * at / count for at in range(count)), high]
     except ValueError as error:
         raise ConfigurationError(f"--edges {text!r}: write NAME=E1,E2,... or NAME=FROM:TO:CELLS") from error

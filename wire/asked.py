@@ -102,8 +102,8 @@ def with_purpose(words: str, purpose: str) -> str:
 
 def _bounds(schema: Schema, read: Iterable[str]) -> tuple[str, ...]:
     own = set(read)
-    bounds = ((each.column, each.bounds) for each in schema.features if each.column in own)
-    return tuple(f"{column} {both[0]:.10g} to {both[1]:.10g}" for column, both in bounds if both is not None)
+    numbers = (each for each in schema.numbers if each.column in own)
+    return tuple(f"{each.column} {each.written(each.lower, 10)} to {each.written(each.upper, 10)}" for each in numbers)
 
 
 def _predicates_of(statistic: StatisticQuery) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def columns(
     The label's column is among them where a predicate reads the label. feature_map: whose coordinates forms are of.
     """
     coordinates = FormCoordinates(schema, feature_map)
-    own = {feature.name: feature.column for feature in schema.features}
+    own = {group.name: group.column for group in schema.groups}
     if predicates is None:
         return tuple(dict.fromkeys((*own.values(), schema.label.column)))
     found: set[str] = set()

@@ -5,7 +5,6 @@ where it is first needed. Reading refuses a table that writing would not produce
 """
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 from dpcore.predicates.checking import MOST_DEPTH, MOST_NODES
 from dpcore.predicates.expressions import (
@@ -24,6 +23,7 @@ from dpcore.predicates.expressions import (
     Predicate,
 )
 from dpcore.predicates.forms import FormCoordinates
+from dpcore.records.features import Bound
 from rado.v1 import query_pb2
 from wire.codec import rational_from_proto, rational_to_proto
 from wire.errors import Code, WireError
@@ -70,7 +70,8 @@ class _Writer:
     def __init__(self, coordinates: FormCoordinates, message: query_pb2.StatisticQuery) -> None:
         self._message, self._places = message, dict[Predicate, int]()
         schema, self._coordinates = coordinates.schema, coordinates
-        self._features = {feature.name: place for place, feature in enumerate(schema.features)}
+        self._numbers = {group.name: group for group in schema.numbers}
+        self._features = {feature.name: place for place, feature in enumerate(schema.groups)}
         self._values = {
             feature.name: {value: place for place, value in enumerate(feature.values)} for feature in schema.categories
         }
@@ -119,9 +120,9 @@ class _Writer:
             case _:
                 raise AssertionError(predicate)
 
-    def _real(self, feature: str, bound: Fraction, test: query_pb2.RealTest) -> None:
+    def _real(self, feature: str, bound: Bound, test: query_pb2.RealTest) -> None:
         test.feature = self._features[feature]
-        test.bound.CopyFrom(rational_to_proto(bound))
+        test.bound.CopyFrom(rational_to_proto(self._numbers[feature].number(bound)))
 
     def _form(self, form: Affine, message: query_pb2.AffineForm) -> None:
         by_place = sorted((self._coordinates.place(name), weight) for name, weight in form.weights)
@@ -133,8 +134,9 @@ class _Writer:
 class _Reader:
     def __init__(self, coordinates: FormCoordinates) -> None:
         self._schema, self._coordinates = coordinates.schema, coordinates.names
-        self._features = [feature.name for feature in self._schema.features]
+        self._features = [group.name for group in self._schema.groups]
         self._values = {feature.name: feature.values for feature in self._schema.categories}
+        self._numbers = {group.name: group for group in self._schema.numbers}
         self._atoms: dict[str | None, Callable[[query_pb2.PredicateNode], Predicate]] = {
             "constant": lambda node: Constant(node.constant),
             "label_is_positive": lambda node: LabelIs(node.label_is_positive),
@@ -165,8 +167,13 @@ class _Reader:
             raise _invalid(f"A predicate names feature {place}, but the schema has {len(self._features)}.")
         return self._features[place]
 
-    def _real(self, test: query_pb2.RealTest) -> tuple[str, Fraction]:
-        return self._feature(test.feature), rational_from_proto(test.bound)
+    def _real(self, test: query_pb2.RealTest) -> tuple[str, Bound]:
+        name, number = self._feature(test.feature), rational_from_proto(test.bound)
+        group = self._numbers.get(name)
+        try:
+            return name, number if group is None else group.bound(number)
+        except ValueError as error:
+            raise _invalid(f"A predicate compares {name!r} with {number}: {error}.") from error
 
     def _equals(self, test: query_pb2.CategoryTest) -> Equals:
         name = self._feature(test.feature)

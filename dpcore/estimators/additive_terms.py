@@ -128,17 +128,17 @@ def additive_terms(
     have no point mass inside the range.
     """
     building = _Building(schema, found)
-    others, numbers = [], {feature.name for feature in schema.numbers}
-    for feature in schema.features:
-        for name in feature.coordinates:
+    others, numbers = [], {group.name for group in schema.numbers}
+    for group in schema.groups:
+        for name in group.coordinates:
             coordinate = schema.coordinate(name)
-            if feature.name in numbers:
+            if group.name in numbers:
                 values, weights = found[coordinate].values()
                 place = building.add_column(coordinate, float(weights @ np.square(values)))
                 building.group(SLOPE, [place], column=name)
                 _add_bends(building, name, coordinate, knots, ordered=coordinate in directions)
             else:
-                others.append(building.add_column(coordinate, feature.mean_square))
+                others.append(building.add_column(coordinate, group.mean_square))
     building.group(OTHER_COLUMNS, others)
     if pairs:
         _add_pairs(building, pairs)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.query_learner import CLASSES, all_of
 from dpcore.predicates.expressions import AtLeast, Equals, Flag, Not, Predicate
-from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, ThresholdFeature
+from dpcore.records.features import BooleanFeature, CategoryFeature, Group, RealFeature, ThresholdFeature
 
 _GRID_BITS = 24
 """A cut is rounded to this many bits of its feature's range, so that its fraction is short."""
@@ -30,7 +30,7 @@ class Contingency:
     features: at least one. bins: of a real feature, at least 2.
     """
 
-    features: tuple[Feature, ...]
+    features: tuple[Group, ...]
     region: tuple[Predicate, ...] = ()
     bins: int = 16
 
@@ -62,7 +62,7 @@ class Contingency:
         return totals / weight, tuple(tables)
 
 
-def cells(feature: Feature, bins: int) -> tuple[Predicate, ...]:
+def cells(feature: Group, bins: int) -> tuple[Predicate, ...]:
     """A feature's cells, mutually exclusive; a real feature's from low to high."""
     match feature:
         case CategoryFeature():
@@ -76,7 +76,7 @@ def cells(feature: Feature, bins: int) -> tuple[Predicate, ...]:
 
 
 def _bins(feature: RealFeature, bins: int) -> tuple[Predicate, ...]:
-    edges = [AtLeast(feature.name, bound) for bound in cuts(feature, bins - 1)]
+    edges = [AtLeast(feature.name, feature.bound(at)) for at in cuts(feature, bins - 1)]
     inner = [all_of((low, Not(high))) for low, high in itertools.pairwise(edges)]
     return Not(edges[0]), *inner, edges[-1]
 

@@ -27,7 +27,7 @@ from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.contingency import Contingency
 from dpcore.estimators.oracle import StatisticOracle, check_left
 from dpcore.estimators.query_learner import Literal, QueryClassifier, add_literal, flags, indicators
-from dpcore.records.schema import Feature, Schema
+from dpcore.records.schema import Group, Schema
 from dpcore.statistics.estimates import Estimates
 
 MOST_RULES = 40
@@ -103,9 +103,9 @@ class DecisionList(QueryClassifier):
         return _theta(oracle.schema, rules, self.default_)
 
 
-def _features(schema: Schema) -> tuple[Feature, ...]:
+def _features(schema: Schema) -> tuple[Group, ...]:
     literals = {feature.name for feature in (*schema.flags, *schema.categories)}
-    return tuple(feature for feature in schema.features if feature.name in literals)
+    return tuple(feature for feature in schema.groups if feature.name in literals)
 
 
 def _candidates(schema: Schema, totals: Vector, tables: tuple[Matrix, ...]) -> Iterator[_Candidate]:

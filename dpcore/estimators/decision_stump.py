@@ -84,5 +84,11 @@ def _rules(schema: Schema, count: int) -> list[_Rule]:
             theta = np.zeros(schema.d)
             theta[schema.coordinate(feature.name)] = 1.0
             theta[-1] = _HALF_UNIT - encoded(feature, bound)
-            rules.append(_Rule(f"{feature.name} >= {float(bound):g}", AtLeast(feature.name, bound), theta))
+            rules.append(
+                _Rule(
+                    f"{feature.name} >= {feature.written(float(bound), 6)}",
+                    AtLeast(feature.name, feature.bound(bound)),
+                    theta,
+                )
+            )
     return rules

@@ -84,7 +84,7 @@ class RecordLengths:
         """From the schema alone; a feature adds at most 1 to a square. Raises SchemaError without a bias."""
         if not schema.bias:
             raise SchemaError(f"schema {schema.name!r} has no bias, which a threshold needs: set bias = true")
-        most = Fraction(root_up(len(schema.features) + 1)).limit_denominator(_CLIP_UNITS)
+        most = Fraction(root_up(len(schema.groups) + 1)).limit_denominator(_CLIP_UNITS)
         return cls(schema.d, float(usual_norm(schema)) ** 2, most + Fraction(1, _CLIP_UNITS))
 
     @classmethod

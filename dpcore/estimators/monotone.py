@@ -19,7 +19,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass
-from dpcore.records.features import Feature, close_match
+from dpcore.records.features import Group, close_match
 from dpcore.records.schema import Schema
 
 RISING, FALLING = 1, -1
@@ -66,9 +66,9 @@ def known_names(name: str, known: Sequence[str], *, marks: str) -> str:
     return f"{divided}known: {', '.join(map(repr, known[:_MOST_NAMES])) or 'none'}{more}"
 
 
-def ordered_features(schema: Schema) -> list[Feature]:
+def ordered_features(schema: Schema) -> list[Group]:
     """The features whose values have an order: numbers and flags."""
-    return [feature for feature in schema.features if feature.is_ordered]
+    return [feature for feature in schema.groups if feature.is_ordered]
 
 
 def conditions(directions: Directions, feature_map: FeatureMap | None, width: int) -> Matrix:

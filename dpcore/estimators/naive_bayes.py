@@ -63,7 +63,7 @@ class NaiveBayes(QueryClassifier):
             raise ConfigurationError(f"bins is {self.bins}: give a real feature's histogram at least 2")
         if not (math.isfinite(self.smoothing) and self.smoothing > 0):
             raise ConfigurationError(f"smoothing is {self.smoothing}: it must be finite and above 0")
-        contingency = Contingency(oracle.schema.features, bins=self.bins)
+        contingency = Contingency(oracle.schema.groups, bins=self.bins)
         estimates = oracle.statistic(contingency.predicates(), part=Fraction(self.part), noise_rate=self.noise_rate)
         shares, tables = contingency.split(estimates.values)
         self.class_shares_ = shares
@@ -85,7 +85,7 @@ def log_odds(schema: Schema, classes: Vector, tables: list[Matrix], noise: float
     if sizes.min() < max(1.0, CERTAIN_CLASS * noise):
         return theta
     added = 2.0 * (smoothing + noise) / float(sizes.sum())
-    for feature, table in zip(schema.features, tables, strict=True):
+    for feature, table in zip(schema.groups, tables, strict=True):
         first = schema.coordinate(feature.coordinates[0])
         match feature:
             case RealFeature():

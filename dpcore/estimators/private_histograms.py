@@ -23,7 +23,7 @@ from dpcore.estimators.oracle import StatisticOracle
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import Affine, NonNegative, Predicate
 from dpcore.records.feature_map import stored
-from dpcore.records.features import RealFeature
+from dpcore.records.features import Limit, RealFeature
 
 LEAST_POINT_MASS = 0.05
 """A repeated value with less of the records is no point mass: hats follow it well enough."""
@@ -118,26 +118,30 @@ class Cells:
         return cls(feature.name, tuple(sorted({*equal.bounds, *parts, *points})), tuple(points), equal.bounds)
 
     @classmethod
-    def between(cls, feature: RealFeature, edges: Sequence[float]) -> "Cells":
+    def between(cls, feature: RealFeature, limits: Sequence[Limit]) -> "Cells":
         """Cells between public edges in the column's units, and one on either side, up to the feature's bounds.
 
         Raises ConfigurationError if the edges are not in ascending order, beyond the bounds, or too close together to
         be told apart: two stored values must fit in between.
         """
         name = feature.name
-        if not edges:
+        if not limits:
             raise ConfigurationError(f"there are no edges for {name!r}: give at least one, or leave them out")
+        try:
+            edges = [feature.value(limit) for limit in limits]
+        except TypeError as error:
+            raise ConfigurationError(f"edges of {name!r}: {error}") from error
         for edge in edges:
             if not feature.lower <= edge <= feature.upper:
                 raise ConfigurationError(
-                    f"edge {edge:.6g} of {name!r} is beyond the schema's bounds, {feature.lower:.6g} to "
-                    f"{feature.upper:.6g}: move it inside"
+                    f"edge {feature.written(edge, 6)} of {name!r} is beyond the schema's bounds, "
+                    f"{feature.written(feature.lower, 6)} to {feature.written(feature.upper, 6)}: move it inside"
                 )
         for low, high in pairwise(edges):
             if low >= high:
                 raise ConfigurationError(
-                    f"edges {low:.6g} and {high:.6g} of {name!r} are not in ascending order: sort them, and give each "
-                    "once"
+                    f"edges {feature.written(low, 6)} and {feature.written(high, 6)} of {name!r} are not in ascending "
+                    "order: sort them, and give each once"
                 )
         found = cls._of(feature, (-ONE, *(stored(feature, edge) for edge in edges), ONE))
         distinct = {feature.lower, feature.upper, *edges, *([0.0] if len(found.points) > 2 else [])}

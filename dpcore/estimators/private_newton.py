@@ -186,8 +186,8 @@ def roomy_norm(schema: Schema) -> Fraction:
     real features are near -1 or 1.
     """
     return norm_bound_of(
-        real_features=2 * sum(feature.scaled_coordinates for feature in schema.features),
-        unit_features=sum(feature.unit_groups for feature in schema.features),
+        real_features=2 * sum(group.scaled_coordinates for group in schema.groups),
+        unit_features=sum(group.unit_groups for group in schema.groups),
         bias=schema.bias,
     )
 

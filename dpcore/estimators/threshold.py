@@ -88,7 +88,7 @@ class PrivateThreshold(CountedConcepts):
         # Order intervals by length, so that each length is recognised as a histogram.
         order = sorted(range(len(intervals)), key=lambda place: intervals[place][1] - intervals[place][0])
         predicates = [
-            all_of((*_within(self.feature, bounds, *intervals[place]), label))
+            all_of((*_within(feature, bounds, *intervals[place]), label))
             for place in order
             for label in reversed(CLASSES)
         ]
@@ -154,10 +154,10 @@ def _below(gains: NDArray[np.float64], cut: int) -> float:
     return total
 
 
-def _within(feature: str, bounds: tuple[Fraction, ...], low: int, high: int) -> tuple[Predicate, ...]:
+def _within(feature: RealFeature, bounds: tuple[Fraction, ...], low: int, high: int) -> tuple[Predicate, ...]:
     """Predicates for the feature in cells low to high - 1; empty if those are all cells."""
-    from_low = (AtLeast(feature, bounds[low - 1]),) if low else ()
-    below_high = (Not(AtLeast(feature, bounds[high - 1])),) if high <= len(bounds) else ()
+    from_low = (AtLeast(feature.name, feature.bound(bounds[low - 1])),) if low else ()
+    below_high = (Not(AtLeast(feature.name, feature.bound(bounds[high - 1]))),) if high <= len(bounds) else ()
     return (*from_low, *below_high)
 
 

@@ -40,7 +40,7 @@ from dpcore.evaluation.proportions import Proportion
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import Affine, And, NonNegative, Not, Predicate
 from dpcore.records.feature_map import in_units_of, stored
-from dpcore.records.features import Feature, RealFeature, nearest
+from dpcore.records.features import Group, Limit, RealFeature, nearest
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
@@ -66,9 +66,10 @@ class Part:
     is_point: bool
     share: Proportion
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"lower": self.lower, "upper": self.upper, "is_point": self.is_point, **self.share.to_dict()}
+    def to_dict(self, feature: RealFeature) -> dict[str, Any]:
+        """For JSON; ends of the feature's dates as texts."""
+        ends = {"lower": feature.in_json(self.lower), "upper": feature.in_json(self.upper)}
+        return {**ends, "is_point": self.is_point, **self.share.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,13 @@ class Quantile:
     on_rows: Range
     on_distribution: Range
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+    def to_dict(self, feature: RealFeature) -> dict[str, Any]:
+        """For JSON; the feature's dates as texts."""
         return {
             "level": self.level,
-            "estimate": self.estimate,
-            "on_rows": list(self.on_rows),
-            "on_distribution": list(self.on_distribution),
+            "estimate": feature.in_json(self.estimate),
+            "on_rows": list(map(feature.in_json, self.on_rows)),
+            "on_distribution": list(map(feature.in_json, self.on_distribution)),
         }
 
 
@@ -98,7 +99,7 @@ class ColumnHistogram:
     number of rows is larger.
     """
 
-    name: str
+    feature: RealFeature
     ends: tuple[Range, ...]
     are_points: tuple[bool, ...]
     counts: NDArray[np.float64] = field(repr=False)
@@ -107,6 +108,11 @@ class ColumnHistogram:
     statements: int
     splits: int
     most: int
+
+    @property
+    def name(self) -> str:
+        """The feature's name."""
+        return self.feature.name
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -152,7 +158,7 @@ class ColumnHistogram:
         total = float(self.counts.sum())
         for (low, high), is_point, count in zip(self.ends, self.are_points, self.counts.tolist(), strict=True):
             if not is_point and count > _CROWDED * total > 0.0:
-                lower, upper = f"{low:.9g}", f"{high:.9g}"
+                lower, upper = self.feature.written(low, 9), self.feature.written(high, 9)
                 return (
                     f"{100 * min(count / total, 1.0):.0f} % of {self.name} is between {lower} and {upper}, one of its "
                     "cells. A second query, charged like this one, shows more with --edges "
@@ -162,7 +168,11 @@ class ColumnHistogram:
 
     def to_dict(self) -> dict[str, Any]:
         """The shares, for JSON."""
-        return {"column": self.name, "parts": [part.to_dict() for part in self.parts], "advice": self.advice()}
+        return {
+            "column": self.name,
+            "parts": [part.to_dict(self.feature) for part in self.parts],
+            "advice": self.advice(),
+        }
 
     def _proportion(self, a: Count, b: Count, statements: int) -> Proportion:
         failure, total = self.failure / statements, a.value + b.value
@@ -211,7 +221,7 @@ class Histograms:
         columns = [
             {
                 "column": column.name,
-                "quantiles": [column.quantile(level).to_dict() for level in levels],
+                "quantiles": [column.quantile(level).to_dict(column.feature) for level in levels],
                 "advice": column.advice(),
             }
             for column in self.columns
@@ -236,13 +246,15 @@ class Histograms:
 
 
 def histogram_predicates(
-    schema: Schema, columns: Sequence[str], *, cells: int = USUAL_CELLS, edges: Mapping[str, Sequence[float]] = {}
+    schema: Schema, columns: Sequence[str], *, cells: int = USUAL_CELLS, edges: Mapping[str, Sequence[Limit]] = {}
 ) -> tuple[Predicate, ...]:
     """The batch that asks for histograms of real features, by name.
 
-    cells: of each column without edges, from 1 to MOST_CELLS. edges: public ones, in the column's units, by column;
-    they must not come from the data. The cells below and above them reach to the schema's bounds. Raises
-    ConfigurationError if a column is unknown, no real feature or given twice, or a number or an edge is out of range.
+    cells: of each column without edges, from 1 to MOST_CELLS. edges: public ones, in the column's units (dates: texts),
+    by column; they must not come from the data. The cells below and above them reach to the schema's bounds.
+
+    Raises ConfigurationError if a column is unknown, no real or date feature or given twice, or a number or an edge is
+    out of range.
     """
     if not columns:
         raise ConfigurationError("there is no column: give the name of at least one real feature")
@@ -269,7 +281,7 @@ def column_histograms(
     oracle: StatisticOracle,
     *,
     cells: int = USUAL_CELLS,
-    edges: Mapping[str, Sequence[float]] = {},
+    edges: Mapping[str, Sequence[Limit]] = {},
     confidence: float = 0.95,
     part: Fraction = WHOLE,
 ) -> Histograms:
@@ -306,10 +318,11 @@ def histograms_of(
     columns = []
     for name, parts in batches.items():
         ascending = sorted(parts)
-        ends, are_points = _ends(_real_feature(schema, name), ascending)
+        feature = _real_feature(schema, name)
+        ends, are_points = _ends(feature, ascending)
         columns.append(
             ColumnHistogram(
-                name=name,
+                feature=feature,
                 ends=ends,
                 are_points=are_points,
                 counts=counts[[place for *_, place in ascending]],
@@ -324,7 +337,7 @@ def histograms_of(
 
 
 def _real_feature(schema: Schema, name: str) -> RealFeature:
-    features: dict[str, Feature] = {feature.name: feature for feature in schema.features}
+    features: dict[str, Group] = {group.name: group for group in schema.groups}
     if name not in features:
         raise ConfigurationError(f"schema {schema.name!r} has no feature {name!r}; {nearest(name, features)}")
     numbers = {feature.name: feature for feature in schema.numbers}

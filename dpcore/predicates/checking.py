@@ -103,8 +103,9 @@ class _Types:
     def __init__(self, schema: Schema, feature_map: FeatureMap | None) -> None:
         self._schema = schema
         self._coordinates = FormCoordinates(schema, feature_map)
-        self._features = {feature.name: feature for feature in schema.features}
+        self._features = {group.name: group for group in schema.groups}
         # Sets make the lookups fast: a category may have many values, and many predicates may each name one.
+        self._numbers = {group.name: group for group in schema.numbers}
         self._values = {feature.name: frozenset(feature.values) for feature in schema.categories}
 
     def check(self, atom: Predicate) -> None:
@@ -118,8 +119,12 @@ class _Types:
                     raise PredicateError(
                         f"feature {name!r} lists no value {value!r}; {nearest(value, self._values[name])}"
                     )
-            case AtLeast(name) | Above(name):
+            case AtLeast(name, bound) | Above(name, bound):
                 self._check_comparison(name, "number")
+                try:
+                    self._numbers[name].number(bound)
+                except TypeError:
+                    raise PredicateError(f"{name!r} is {self._numbers[name].comparison_words}") from None
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
                     self._coordinates.place(name)

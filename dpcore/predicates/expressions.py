@@ -16,6 +16,7 @@ from typing import Any, SupportsIndex
 
 from dpcore.errors import SchemaError
 from dpcore.numbers.rationals import LARGEST_INTEGER
+from dpcore.records.features import Bound, Day
 
 MOST_DEPTH = 32
 """The most levels of a predicate. An atom has one level."""
@@ -39,7 +40,9 @@ class _Node:
     def _hash(self) -> int:
         # A rational's own hash is its value modulo a known prime, so an adversary can choose thousands that collide.
         # The hash of a text is keyed differently in every process.
-        return hash((type(self).__name__, *(str(part) if isinstance(part, Fraction) else part for part in self._key)))
+        return hash(
+            (type(self).__name__, *(str(part) if isinstance(part, Fraction | Day) else part for part in self._key))
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -152,7 +155,7 @@ class Equals(_Predicate):
 @dataclass(frozen=True, eq=False)
 class _Compared(_Predicate):
     feature: str
-    bound: Fraction
+    bound: Bound
 
     def __post_init__(self) -> None:
         _require_text(self.feature)
@@ -160,11 +163,11 @@ class _Compared(_Predicate):
 
 
 class AtLeast(_Compared):
-    """A real feature is >= bound, in the units of its column; exact up to the encoding (see `evaluation`)."""
+    """A number or date is >= bound, in the units of its column; exact up to the encoding (see `evaluation`)."""
 
 
 class Above(_Compared):
-    """A real feature is > bound, in the units of its column; exact up to the encoding (see `evaluation`)."""
+    """A number or date is > bound, in the units of its column; exact up to the encoding (see `evaluation`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,7 +326,9 @@ def _integer(value: object) -> int:
     return operator.index(value)
 
 
-def _bound(value: object) -> Fraction:
+def _bound(value: object) -> Bound:
+    if isinstance(value, Day):
+        return value
     if isinstance(value, bool) or not isinstance(value, Rational):
         raise PredicateError(f"{value!r} is not exact: write Fraction(1, 2), not 0.5")
     # NumPy's integers are rational too, but overflow.

@@ -33,6 +33,7 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
+from dpcore.records.features import Bound, Day
 
 Axis = tuple[object, ...]
 """The kind of the axis, then what identifies it within its kind."""
@@ -50,11 +51,14 @@ NOWHERE, EVERYWHERE = -(1 << 256), 1 << 256
 """Ends before and after all other ends."""
 
 
-def _end(bound: Fraction, *, after: bool) -> int:
+def _end(bound: Bound, *, after: bool) -> int:
     """An end just before or just after a bound, as an integer. Ends are exactly in the order of their bounds.
 
+    Fractions beside days count them as days do (dpcore.records.features.described.Bound).
     A bound's numerator and denominator have at most 63 bits, so two different bounds differ by more than 2^-126.
     """
+    if isinstance(bound, Day):
+        bound = Fraction(bound.number)
     return ((bound.numerator << 128) // bound.denominator << 1) + after
 
 
@@ -197,7 +201,7 @@ def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]
             pass
 
 
-def _real_facts(feature: str, bound: Fraction, *, at_least: bool, negated: bool) -> Iterator[tuple[Axis, Fact]]:
+def _real_facts(feature: str, bound: Bound, *, at_least: bool, negated: bool) -> Iterator[tuple[Axis, Fact]]:
     """Facts of v >= bound or v > bound, or of their complements, on the axes of intervals [c, c') and (c, c']."""
     if at_least or not negated:
         yield ("[)", feature), _half_line(_end(bound, after=False), above=not negated)

@@ -1,6 +1,6 @@
 """Predicates as Python expressions.
 
-    (x["age"] >= 65) & (y == 1)          ~x["smoker"] | (x["job"] == "clerk")
+    (x["age"] >= 65) & (y == 1)          x["admitted"] < "2024-12-31"          ~x["smoker"] | (x["job"] == "clerk")
     3 * z["age"] - 2 * z["job=clerk"] + 5 >= 0          clip((3 * z["age"] + 5) / 16)
 
 x["name"] is a feature in the units of its column, z["name"] an encoded coordinate in [-1, 1], y the label. Python binds
@@ -31,6 +31,7 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
+from dpcore.records.features import Bound, Day
 
 __all__ = ["as_predicate", "clip", "false", "true", "x", "y", "z"]
 
@@ -203,11 +204,23 @@ class _Coordinates:
 x, y, z = _Features(), LabelReference(), _Coordinates()
 
 
-def _exact(number: object) -> Fraction:
-    """The bound as it was written: a double as the shortest decimal that reads back as the same double, 0.1 as 1/10.
+def _exact(number: object) -> Bound:
+    """The bound as it was written: a date, also as a text such as "2024-12-31", or a number.
 
-    If that has more digits than a bound may have, a short fraction that is the same double.
+    A double is the shortest decimal that reads back as the same double, 0.1 as 1/10. If that has more digits than a
+    bound may have, it is a short fraction that is the same double.
+
     """
+    if isinstance(number, Day):
+        return number
+    if isinstance(number, str) or hasattr(number, "isoformat"):
+        day = Day.of(str(number))
+        if day is None:
+            raise PredicateError(
+                f"{str(number)!r} is neither: a real feature is compared with a finite number, a date with another, "
+                'such as "2024-12-31"'
+            )
+        return day
     if isinstance(number, Rational) and not isinstance(number, bool):
         return Fraction(number)
     if isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number):

@@ -10,7 +10,6 @@ decimals, or fractions such as 1/3, which Python rounds to a double, as the comp
 """
 
 import json
-from fractions import Fraction
 
 from dpcore.predicates.expressions import (
     Above,
@@ -29,6 +28,7 @@ from dpcore.predicates.expressions import (
     PredicateError,
 )
 from dpcore.predicates.parser import MOST_TEXT, PredicateSyntaxError, parse
+from dpcore.records.features import Bound, Day
 
 __all__ = ["MOST_TEXT", "PredicateSyntaxError", "parse", "to_text"]
 
@@ -115,8 +115,10 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _number(value: Fraction) -> str:
-    """A decimal if the value has one, else a fraction."""
+def _number(value: Bound) -> str:
+    """A decimal if the value has one, else a fraction; a date as a text."""
+    if isinstance(value, Day):
+        return _quoted(str(value))
     twos = (value.denominator & -value.denominator).bit_length() - 1
     rest, fives = value.denominator >> twos, 0
     while rest % 5 == 0:

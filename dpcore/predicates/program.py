@@ -36,7 +36,7 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.predicates.forms import FormCoordinates
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import RealFeature
+from dpcore.records.features import Bound, RealFeature
 from dpcore.records.schema import Schema
 
 _BITS, _VALUES, _SUMS = 1, 32, 64
@@ -231,11 +231,12 @@ class _Compiler:
         place = self._place(Block.true)
         return place if value else self._place(Block.complement, reads=(place,))
 
-    def _compared(self, name: str, bound: Fraction, *, above: bool) -> int:
+    def _compared(self, name: str, bound: Bound, *, above: bool) -> int:
         feature = self._reals[name]
-        if bound < Fraction(feature.lower) or bound > Fraction(feature.upper):
-            return self._constant(value=bound < Fraction(feature.lower))
-        return self._place(Block.column_at_least, (self._column(name), stored_bound(feature, bound) + above))
+        number = feature.number(bound)
+        if number < Fraction(feature.lower) or number > Fraction(feature.upper):
+            return self._constant(value=number < Fraction(feature.lower))
+        return self._place(Block.column_at_least, (self._column(name), stored_bound(feature, number) + above))
 
 
 def stored_bound(feature: RealFeature, bound: Fraction) -> int:

@@ -17,6 +17,8 @@ from operator import attrgetter
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import And, NonNegative, Not, Predicate
 from dpcore.predicates.notation import described
+from dpcore.records.feature_map import stored
+from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 
 _MOST_COLUMNS = 10
@@ -26,13 +28,18 @@ _MOST_COLUMNS = 10
 class Range:
     """Whether a real feature's value, as stored, is in [low, high). low, high: in the column's units; None for no end.
 
-    step: the distance between neighbouring stored values.
+    step: the distance between neighbouring stored values, or between values that are whole numbers.
     """
 
-    name: str
+    feature: RealFeature
     low: Fraction | None
     high: Fraction | None
     step: Fraction
+
+    @property
+    def name(self) -> str:
+        """The feature's name."""
+        return self.feature.name
 
     @property
     def width(self) -> Fraction | None:
@@ -45,6 +52,8 @@ class Range:
         return self.width is not None and self.width <= self.step
 
     def __str__(self) -> str:
+        if self.feature.is_named:
+            return self._named()
         if self.low is not None and self.width == self.step:
             return f"{self.name} = {_digits(self.low, self.step)}"
         low = high = ""
@@ -55,6 +64,12 @@ class Range:
             text, is_beside = self._bound(self.high)
             high = f" {'<=' if is_beside else '<'} {text}"
         return f"{low}{self.name}{high}"
+
+    def _named(self) -> str:
+        low, high = (None if end is None else self.feature.written(float(end)) for end in (self.low, self.high))
+        if low is not None and self.is_value:
+            return f"{self.name} = {low}"
+        return f"{'' if low is None else f'{low} <= '}{self.name}{'' if high is None else f' < {high}'}"
 
     def _bound(self, value: Fraction) -> tuple[str, bool]:
         """The digits of an end, or of the stored value below it if they are fewer, and whether they are those."""
@@ -68,14 +83,14 @@ def range_of(predicate: Predicate, schema: Schema) -> Range | None:
     ends: dict[bool, _End] = {}
     for part in parts:
         end = _end(part, schema)
-        if end is None or end.is_low in ends or any(end.name != other.name for other in ends.values()):
+        if end is None or end.is_low in ends or any(end.feature.name != other.feature.name for other in ends.values()):
             return None
         ends[end.is_low] = end
     (one, *_) = ends.values()
     low, high = (ends[side].at if side in ends else None for side in (True, False))
     if low is not None and high is not None and low >= high:
         return None
-    return Range(one.name, low, high, one.step)
+    return Range(one.feature, low, high, one.step)
 
 
 def in_words(predicates: Sequence[Predicate], schema: Schema) -> str | None:
@@ -101,7 +116,7 @@ def readable(predicate: Predicate, schema: Schema) -> str:
 
 @dataclass(frozen=True)
 class _End:
-    name: str
+    feature: RealFeature
     is_low: bool
     at: Fraction
     step: Fraction
@@ -119,7 +134,22 @@ def _end(predicate: Predicate, schema: Schema) -> _End | None:
     # A double means its shortest decimal. Bounds are those of the stored values -1 and 1.
     lower, upper = Fraction(str(feature.lower)), Fraction(str(feature.upper))
     half = (upper - lower) / 2
-    return _End(name, is_low, lower + half * (1 - Fraction(inner.form.constant, weight)), half / ONE)
+    least = -Fraction(inner.form.constant, weight)
+    at = lower + half * (1 + least)
+    if feature.is_named:
+        return _End(feature, is_low, Fraction(_first_whole(feature, math.floor(at), least * ONE)), Fraction(1))
+    return _End(feature, is_low, at, half / ONE)
+
+
+def _first_whole(feature: RealFeature, near: int, least: Fraction) -> int:
+    """The first of the whole numbers beside `near` that is stored as at least this, or the one after the upper bound.
+
+    Storing rounds toward zero, so a number may be stored one step before or after its exact place.
+    """
+    for value in range(max(near - 1, int(feature.lower)), int(feature.upper) + 1):
+        if stored(feature, float(value)) >= least:
+            return value
+    return int(feature.upper) + 1
 
 
 def _low(found: Range) -> tuple[bool, Fraction]:

@@ -26,8 +26,8 @@ def usual_norm(schema: Schema, feature_map: FeatureMap | None = None) -> Fractio
     if feature_map is not None:
         return _mapped_norm(schema, feature_map)
     return norm_bound_of(
-        real_features=sum(feature.scaled_coordinates for feature in schema.features),
-        unit_features=sum(feature.unit_groups for feature in schema.features),
+        real_features=sum(group.scaled_coordinates for group in schema.groups),
+        unit_features=sum(group.unit_groups for group in schema.groups),
         bias=schema.bias,
     )
 
@@ -65,8 +65,8 @@ def _mapped_norm(schema: Schema, feature_map: FeatureMap) -> Fraction:
 
 def _square(schema: Schema, coordinate: str) -> float:
     """The mean square of a coordinate: 1/3 for a real feature, and 1 for all coordinates of another one together."""
-    (feature,) = (each for each in schema.features if coordinate in each.coordinates)
-    return feature.mean_square
+    (group,) = (each for each in schema.groups if coordinate in each.coordinates)
+    return group.mean_square
 
 
 def _hat_square(hat: Hat, centre: float) -> float:

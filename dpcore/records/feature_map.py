@@ -207,11 +207,11 @@ class FeatureMap:
                 case Column(coordinate):
                     names.append(known[coordinate])
                 case Hat(coordinate, _, peak, _):
-                    at = in_units_of(reals[schema.coordinates[coordinate]], peak)
-                    names.append(f"{known[coordinate]}~{at:.6g}")
+                    feature = reals[schema.coordinates[coordinate]]
+                    names.append(f"{known[coordinate]}~{feature.written(in_units_of(feature, peak), 6)}")
                 case PointMass(coordinate, value):
-                    at = in_units_of(reals[schema.coordinates[coordinate]], value)
-                    names.append(f"{known[coordinate]}={at:.6g}")
+                    feature = reals[schema.coordinates[coordinate]]
+                    names.append(f"{known[coordinate]}={feature.written(in_units_of(feature, value), 6)}")
                 case Product(first, second):
                     names.append(f"{names[first]}*{names[second]}")
         return (*names, BIAS) if self.bias else tuple(names)
@@ -266,13 +266,12 @@ class FeatureMap:
                 said = schema.coordinates[coordinate]
             case Hat(coordinate, left, peak, right):
                 low, top, high = (
-                    None if knot is None else f"{in_units(schema, coordinate, knot):.10g}"
-                    for knot in (left, peak, right)
+                    None if knot is None else _written(schema, coordinate, knot) for knot in (left, peak, right)
                 )
                 rise = f"rising from {low} to {top}" if low else f"1 up to {top}"
                 said = f"{schema.coordinates[coordinate]} {rise}{f', falling to {high}' if high else ''}"
             case PointMass(coordinate, value):
-                said = f"{schema.coordinates[coordinate]} = {in_units(schema, coordinate, value):.10g}"
+                said = f"{schema.coordinates[coordinate]} = {_written(schema, coordinate, value)}"
             case Product(first, second):
                 said = f"({self._centred(first, schema)}) * ({self._centred(second, schema)})"
         return f"{said}{f', less {term.centre / ONE:.6g}' if term.centre else ''}"
@@ -330,6 +329,12 @@ def _from_dict(content: dict[str, Any]) -> Term:
 def in_units(schema: Schema, coordinate: int, value: int) -> float:
     """A value of a real feature's coordinate, in units of 2^-30, in the column's units."""
     return in_units_of(_real(schema, coordinate), value)
+
+
+def _written(schema: Schema, coordinate: int, value: int) -> str:
+    """The same, as people write it."""
+    feature = _real(schema, coordinate)
+    return feature.written(in_units_of(feature, value), 10)
 
 
 def in_units_of(feature: RealFeature, value: int) -> float:

@@ -140,7 +140,7 @@ class _Building:
         return _hats(where, coordinate, _knots(where, feature, entry), _ends(where, entry)), columns
 
     def _real(self, where: str, name: str) -> RealFeature:
-        features = {feature.name: feature for feature in self._schema.features}
+        features = {group.name: group for group in self._schema.groups}
         if name not in features:
             raise FeatureMapError(f"{where}: the schema has no feature {name!r}; {nearest(name, features)}")
         numbers = {feature.name: feature for feature in self._schema.numbers}

@@ -9,8 +9,8 @@ handled. Its canonical form can be written in any language:
     backslash with b, f, n, r or t if JSON has that, else by backslash, u and four lower-case digits). The lists
     label.positive, label.negative, true and false are sorted by code point; features and values keep their order.
     Only the fields texts, if the list is empty, and unreadable, if it is not set, are left out; a schema with one of
-    them is of version 2, any other of version 1. texts is in the order nfc, trim, case, and with the steps nfc and trim
-    the schema's own texts are in that form.
+    them is of version 2, one with a date of version 3, any other of version 1. texts is in the order nfc, trim, case,
+    and with the steps nfc and trim the schema's own texts are in that form.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
 """
@@ -31,6 +31,7 @@ from dpcore.records.features import (
     BooleanFeature,
     CategoryFeature,
     Feature,
+    Group,
     Label,
     RealFeature,
     SchemaFieldError,
@@ -41,13 +42,13 @@ from dpcore.records.features import (
     plain,
     require_name,
 )
+from dpcore.records.features.described import FIRST_VERSION, SCHEMA_VERSION
 from dpcore.records.text_forms import DRAFTED_TEXTS, TEXT_STEPS
 from dpcore.records.toml_text import parse_toml
 
 if TYPE_CHECKING:
     from dpcore.records.encoding import EncodedRows
 
-FIRST_VERSION, SCHEMA_VERSION = 1, 2
 BIAS = "bias"
 
 _DIGEST_PREFIX = b"rado.v1/schema\0"
@@ -109,11 +110,15 @@ class Schema:
 
     def _check_names(self) -> None:
         seen_names: set[str] = set()
+        parts = {group.name: each.name for each in self.features for group in each.groups if group.name != each.name}
         seen: dict[str, str] = {BIAS: "the bias"} if self.bias else {}
         for feature in self.features:
             field = f"features.{feature.name}"
             if feature.name in seen_names:
                 raise SchemaFieldError(f"{field}.name", "is the name of two features; rename one")
+            if feature.name in parts:
+                sentence = f"is also what a part of feature {parts[feature.name]!r} is called; rename the feature"
+                raise SchemaFieldError(f"{field}.name", sentence)
             seen_names.add(feature.name)
             for coordinate in feature.coordinates:
                 if coordinate in seen:
@@ -155,19 +160,24 @@ class Schema:
         """The coordinates coded -1/+1 (boolean and threshold features), which a query may declare sensitive."""
         return tuple(feature.name for feature in self.flags)
 
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of coordinates of all features, in order: what estimators and predicates are about."""
+        return tuple(group for feature in self.features for group in feature.groups)
+
     @property
     def numbers(self) -> tuple[RealFeature, ...]:
-        """The features with one coordinate anywhere in [-1, 1], in order."""
+        """The groups with one coordinate anywhere in [-1, 1], in order."""
         return self._groups[0]
 
     @property
     def flags(self) -> tuple[BooleanFeature | ThresholdFeature, ...]:
-        """The features with one coordinate that is -1 or +1, in order."""
+        """The groups with one coordinate that is -1 or +1, in order."""
         return self._groups[1]
 
     @property
     def categories(self) -> tuple[CategoryFeature, ...]:
-        """The features with an indicator for each listed value, in order."""
+        """The groups with an indicator for each listed value, in order."""
         return self._groups[2]
 
     @cached_property
@@ -177,16 +187,16 @@ class Schema:
         numbers: list[RealFeature] = []
         flags: list[BooleanFeature | ThresholdFeature] = []
         categories: list[CategoryFeature] = []
-        for feature in self.features:
-            match feature:
+        for group in self.groups:
+            match group:
                 case RealFeature():
-                    numbers.append(feature)
+                    numbers.append(group)
                 case BooleanFeature() | ThresholdFeature():
-                    flags.append(feature)
+                    flags.append(group)
                 case CategoryFeature():
-                    categories.append(feature)
+                    categories.append(group)
                 case _:
-                    assert_never(feature)
+                    assert_never(group)
         return tuple(numbers), tuple(flags), tuple(categories)
 
     @cached_property
@@ -227,8 +237,7 @@ class Schema:
     @property
     def version(self) -> int:
         """The version of its files and of its canonical form: the first that has its fields."""
-        reads = any(getattr(feature, "unreadable", None) is not None for feature in self.features)
-        return SCHEMA_VERSION if self.texts or reads else FIRST_VERSION
+        return max(2 if self.texts else FIRST_VERSION, *(feature.version for feature in self.features))
 
     def encode(self, frame: Any) -> "EncodedRows":
         """Encode a data frame, an Arrow table or a file: `x` (rows, d), `usable` (rows,), and the policies' `tallies`.
@@ -277,7 +286,7 @@ class Schema:
         try:
             table = json.loads(data.decode())
             table = _decode_reals(table)
-            if table["schema_version"] == SCHEMA_VERSION:
+            if FIRST_VERSION < table["schema_version"] <= SCHEMA_VERSION:
                 table.setdefault("texts", [])
             schema = _from_table(table)
             exact = schema.canonical_bytes() == data
@@ -345,7 +354,7 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
     if type(version) is not int or not FIRST_VERSION <= version <= SCHEMA_VERSION:
         raise SchemaFieldError(
             "schema_version",
-            f"{version!r} is neither {FIRST_VERSION} nor {SCHEMA_VERSION}, the versions that this radofed reads",
+            f"{version!r} is none of {FIRST_VERSION} to {SCHEMA_VERSION}, the versions that this radofed reads",
         )
     if not isinstance(table["label"], Mapping):
         raise SchemaFieldError("label", "is not a table; write [label]")
@@ -360,17 +369,14 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
 
 def _check_version(version: int, table: Mapping[str, Any], features: Sequence[Feature]) -> None:
     """Raise SchemaFieldError if a file has a field that its version lacks, or lacks one that its version needs."""
-    if version > FIRST_VERSION:
-        if "texts" not in table:
-            sentence = f"is missing; write texts = {_toml(list(DRAFTED_TEXTS))}, or [] to compare texts as they are"
-            raise SchemaFieldError("texts", sentence)
-        return
-    later = [f"features.{part.name}.unreadable" for part in features if getattr(part, "unreadable", None) is not None]
-    if "texts" in table or later:
-        field = "texts" if "texts" in table else later[0]
-        raise SchemaFieldError(
-            field, f"needs schema_version = {SCHEMA_VERSION}, which all parties must be able to read"
-        )
+    if version > FIRST_VERSION and "texts" not in table:
+        sentence = f"is missing; write texts = {_toml(list(DRAFTED_TEXTS))}, or [] to compare texts as they are"
+        raise SchemaFieldError("texts", sentence)
+    later = [("texts", 2)] if "texts" in table else []
+    later += [(f"features.{part.name}.{part.versioned_key}", part.version) for part in features]
+    for field, needed in later:
+        if version < needed:
+            raise SchemaFieldError(field, f"needs schema_version = {needed}, which all parties must be able to read")
 
 
 def _feature(table: object, number: int) -> Feature:
@@ -444,6 +450,7 @@ __all__ = [
     "BooleanFeature",
     "CategoryFeature",
     "Feature",
+    "Group",
     "Label",
     "RealFeature",
     "Schema",

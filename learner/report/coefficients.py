@@ -136,17 +136,17 @@ def _ends(found: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def effects(schema: Schema) -> list[tuple[str, str, NDArray[np.float64]]]:
-    """(column, change in words, weights of theta's coordinates (d,)) of the intercept and of each feature's changes."""
+    """(column, change in words, weights of theta's coordinates (d,)) of the intercept and of each group's changes."""
     place = {name: number for number, name in enumerate(schema.coordinates)}
     intercept = np.zeros(schema.d)
     found: list[tuple[str, str, NDArray[np.float64]]] = []
-    for feature in schema.features:
-        for words, weights in feature.changes:
+    for group in schema.groups:
+        for words, weights in group.changes:
             row = np.zeros(schema.d)
             for name, weight in weights:
                 row[place[name]] = weight
-            found.append((feature.name, words, row))
-        for name, weight in feature.start:
+            found.append((group.name, words, row))
+        for name, weight in group.start:
             intercept[place[name]] += weight
     if schema.bias:
         intercept[-1] = 1.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from learner.report import sentences
 from learner.shapes.shapes import At, Curve, Shape, Shapes, Surface, Values
-from radobase.presentation.svg import WIDTH, Drawing, Plot, Scale, bars, shortened, write_picture
+from radobase.presentation.svg import WIDTH, Drawing, Plot, Scale, Tick, bars, shortened, write_picture
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -115,6 +115,7 @@ def _curve(shape: Curve, id_: str) -> tuple[Drawing, str]:
         Scale(low - room, high + room),
         heading="adds to the score" + (", with its band" if runs else ""),
         label=shape.title,
+        ticks=_dates(shape),
     )
     for run in runs:
         plot.band([(float(at.value), *_ends(at)) for at in run])
@@ -129,13 +130,21 @@ def _curve(shape: Curve, id_: str) -> tuple[Drawing, str]:
     return plot, words + (" Where there is no shaded band, what it adds is not measurable." if hidden else "")
 
 
+def _dates(shape: Curve) -> list[Tick] | None:
+    """The marks of a level axis of dates; None for an axis of numbers."""
+    if not shape.group.is_named:
+        return None
+    middle = float(round((shape.lower + shape.upper) / 2))
+    return [Tick(at, shape.group.written(at)) for at in (shape.lower, middle, shape.upper)]
+
+
 def _curve_words(shape: Curve) -> str:
     parts = [shape.lower + (shape.upper - shape.lower) * part / 10 for part in range(1, 10)]
     wanted = [shape.lower, *(shape.deciles or parts)[::4], shape.upper]
     chosen = [min(shape.line, key=lambda at: abs(float(at.value) - each)) for each in wanted]
-    steps = "; ".join(f"{value_text(at.value)}: {_adds(at)}" for at in chosen)
+    steps = "; ".join(f"{value_text(shape.named(at.value))}: {_adds(at)}" for at in chosen)
     points = "".join(
-        f" Exactly {value_text(at.value)}{'' if at.share is None else f' ({100 * at.share:.0f} of 100 values)'} adds "
+        f" Exactly {value_text(shape.named(at.value))}{'' if at.share is None else f' ({100 * at.share:.0f} of 100 values)'} adds "
         f"{_adds(at)} instead, marked by a square."
         for at in shape.points
     )

@@ -8,13 +8,13 @@ phi_j is a coordinate of a record after the feature map, mean_j its mean under t
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
-from dpcore.records.features import Feature
+from dpcore.records.features import Group, RealFeature
 from dpcore.records.schema import Schema
 from learner.covariance import measurable
 from learner.shapes.spread import Spread, spread_of
@@ -27,16 +27,21 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A feature, the place of its first coordinate in the schema, and how its values are taken to spread."""
+    """A group, the place of its first coordinate in the schema, and how its values are taken to spread."""
 
-    feature: Feature
+    group: Group
     start: int
     spread: Spread
 
     @property
+    def number(self) -> RealFeature:
+        """The group, which is one number."""
+        return cast("RealFeature", self.group)
+
+    @property
     def stop(self) -> int:
         """The place after its last coordinate."""
-        return self.start + len(self.feature.coordinates)
+        return self.start + len(self.group.coordinates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +60,7 @@ class Part:
     @property
     def columns(self) -> tuple[str, ...]:
         """The source columns, in the schema's order."""
-        return tuple(source.feature.column for source in self.sources)
+        return tuple(source.group.column for source in self.sources)
 
     def rows(self, coordinates: tuple[Matrix, ...]) -> Matrix:
         """Rows with these coordinates of the sources, each (n, its width), and zero elsewhere."""
@@ -140,13 +145,13 @@ def intercept_of(model: "Model", parts: tuple[Part, ...]) -> tuple[float, NDArra
 
 
 def _sources(schema: Schema, feature_map: FeatureMap | None) -> tuple[list[Source], list[int]]:
-    """The features in order, and for each coordinate but the bias the number of its feature."""
+    """The groups in order, and for each coordinate but the bias the number of its group."""
     sources: list[Source] = []
     of_coordinate: list[int] = []
-    for number, feature in enumerate(schema.features):
+    for number, group in enumerate(schema.groups):
         start = len(of_coordinate)
-        sources.append(Source(feature, start, spread_of(feature, start, feature_map)))
-        of_coordinate += [number] * len(feature.coordinates)
+        sources.append(Source(group, start, spread_of(group, start, feature_map)))
+        of_coordinate += [number] * len(group.coordinates)
     return sources, of_coordinate
 
 
@@ -156,7 +161,7 @@ def _centred(model: "Model", source: Source, places: list[int]) -> Source:
     places: of its coordinates in theta. Levels are left out, the least known first, until all differ measurably from
     their mean; if fewer than two are left, all have their shares.
     """
-    if model.covariance is None or not source.feature.is_one_hot:
+    if model.covariance is None or not source.group.is_one_hot:
         return source
     part = Part((source,), tuple(places), model.schema.d, _only(model.feature_map, places))
     values = part.values(part.rows((source.spread.coordinates,)))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
-from dpcore.records.features import nearest
+from dpcore.records.features import RealFeature, nearest
 from dpcore.records.schema import Schema
 from learner.covariance import half_widths, measurable
 from learner.shapes.parts import Part, Source, intercept_of, parts_of
@@ -108,6 +108,11 @@ class Curve(Shape):
     lower: float
     upper: float
     deciles: tuple[float, ...]
+    group: RealFeature
+
+    def named(self, value: float | str) -> float | str:
+        """A value as it is shown: a number, or a date as a text."""
+        return value if isinstance(value, str) else self.group.in_json(value)
 
     @property
     def _drawn(self) -> Sequence[At]:
@@ -116,9 +121,10 @@ class Curve(Shape):
     def to_dict(self) -> dict[str, Any]:
         """JSON values; band only if it is known, null where the value is not measurable."""
         bands = {"band": [at.band for at in self.line]} if self.measurable is not None else {}
-        grid = {"x": [at.value for at in self.line], "y": [at.adds for at in self.line], **bands}
-        points = [_at(at) for at in self.points]
-        bounds = {"lower": self.lower, "upper": self.upper, "deciles": list(self.deciles)}
+        grid = {"x": [self.named(at.value) for at in self.line], "y": [at.adds for at in self.line], **bands}
+        points = [_at(replace(at, value=self.named(at.value))) for at in self.points]
+        deciles = [self.named(value) for value in self.deciles]
+        bounds = {"lower": self.named(self.lower), "upper": self.named(self.upper), "deciles": deciles}
         return {**super().to_dict(), **bounds, **grid, "points": points}
 
 
@@ -254,7 +260,7 @@ def _shape(model: "Model", part: Part) -> Shape:
         has = np.isfinite(bands) & (shares > 0)
         known = float(shares[has].sum())
         noise = float(np.sqrt(shares[has] @ np.square(bands[has]) / known)) if known else None
-    names = tuple(source.feature.name for source in part.sources)
+    names = tuple(source.group.name for source in part.sources)
     shape = names, part.columns, size, noise, known
     if len(part.sources) == 2:
         first, second = (_axis(model.schema, part, number) for number in (0, 1))
@@ -264,9 +270,9 @@ def _shape(model: "Model", part: Part) -> Shape:
         ]
         return Surface(*shape, tuple(first[0]), tuple(second[0]), tuple(map(tuple, cells)))
     (source,) = part.sources
-    if source.feature.bounds is not None:
-        return _curve(model, part, source, source.feature.bounds, shape)
-    words, coordinates = source.feature.levels
+    if source.group.bounds is not None:
+        return _curve(model, part, source, source.group.bounds, shape)
+    words, coordinates = source.group.levels
     return Values(*shape, tuple(_ats(model, part, words, (coordinates,))))
 
 
@@ -294,7 +300,7 @@ def _curve(
 
     masses = [replace(found, share=shares.get(at)) for found, at in zip(ats(points, points), points, strict=True)]
     marks = tuple(in_units(model.schema, source.start, each) for each in deciles)
-    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), *bounds, marks)
+    return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), *bounds, marks, source.number)
 
 
 def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
@@ -310,8 +316,9 @@ def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates:
 def _axis(schema: Schema, part: Part, number: int) -> tuple[list[float | str], Matrix]:
     """The values of one side of a pair's grid, and their coordinates, (values, width)."""
     source = part.sources[number]
-    if source.feature.bounds is None:
-        words, coordinates = source.feature.levels
+    if source.group.bounds is None:
+        words, coordinates = source.group.levels
         return list(words), coordinates
     at = sorted({-ONE, ONE, *source.spread.quantiles(LEVELS), *part.knots[number], *part.points[number]})
-    return [in_units(schema, source.start, each) for each in at], np.array(at, dtype=np.float64)[:, np.newaxis] / ONE
+    found = [source.number.in_json(in_units(schema, source.start, each)) for each in at]
+    return found, np.array(at, dtype=np.float64)[:, np.newaxis] / ONE

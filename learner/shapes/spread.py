@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Term
-from dpcore.records.features import Feature
+from dpcore.records.features import Group
 
 # Weight of the demand for equal shares between knots against that for a hat's mean: it decides what means leave open.
 _EQUAL = 0.03
@@ -51,12 +51,12 @@ class Spread:
         return [round(float(place)) for place in places]
 
 
-def spread_of(feature: Feature, coordinate: int, feature_map: FeatureMap | None) -> Spread:
-    """The spread of a feature whose first coordinate has this place in the schema."""
-    if feature.bounds is not None:
+def spread_of(group: Group, coordinate: int, feature_map: FeatureMap | None) -> Spread:
+    """The spread of a group whose first coordinate has this place in the schema."""
+    if group.bounds is not None:
         return _of_real(coordinate, feature_map)
-    count = len(feature.codes)
-    return Spread(feature.codes, np.full(count, 1.0 / count))
+    count = len(group.codes)
+    return Spread(group.codes, np.full(count, 1.0 / count))
 
 
 def _of_real(coordinate: int, feature_map: FeatureMap | None) -> Spread:

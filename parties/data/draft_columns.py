@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpcore.records.encoding import CellError, Texts, in_form
+from dpcore.records.features import day_of
 from dpcore.records.text_forms import DRAFTED_TEXTS, form_of
 from parties.data.draft_texts import OF_NUMBERS, OF_TEXTS, Form, has_form, is_number, may_mark_no_value
 from radobase.tables.parquet_table import is_text
@@ -25,6 +26,23 @@ _MOST_VALUES = 1 << 20
 #: Largest number of distinct units that is kept: a column of numbers with a unit has one.
 _MOST_UNITS = 8
 _BEFORE_UNIT = "+-0123456789., \u00a0"
+
+
+class Sample:
+    """Evenly spaced values of a column, in its order: every stride-th, so that they are not too many."""
+
+    def __init__(self) -> None:
+        self.values: NDArray[np.float64] = np.empty(0)
+        self.count = 0
+        """How many values there were."""
+        self._stride = 1
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take the next values of the column."""
+        self.values = np.concatenate([self.values, values[-self.count % self._stride :: self._stride]])
+        self.count += len(values)
+        while len(self.values) > _MOST_VALUES:
+            self.values, self._stride = self.values[::2], 2 * self._stride
 
 
 @dataclass
@@ -52,15 +70,21 @@ class Seen:
     highest: float = -math.inf
     whole: bool = True
     consecutive: bool = True
-    sample: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    _stride: int = 1
-    _finite: int = 0
+    finite: Sample = field(default_factory=Sample)
+    #: Cells that are dates as a schema reads them, as days after 1970-01-01, and how many have a time of day too.
+    days: Sample = field(default_factory=Sample)
+    times: int = 0
     _previous: float | None = None
 
     @property
     def present(self) -> int:
         """Cells that are not empty."""
         return self.rows - self.missing
+
+    @property
+    def sample(self) -> NDArray[np.float64]:
+        """Its finite numbers, or some of them, evenly spaced over the column."""
+        return self.finite.values
 
     @property
     def others(self) -> int:
@@ -87,6 +111,7 @@ class Seen:
         for place in np.flatnonzero(is_mark & (tallies > 0)):
             self.marks[cells.texts[place]] += int(tallies[place])
         self._read(array, cells, tallies, is_mark, start)
+        self._read_days(cells)
 
     def _count(self, cells: Texts, tallies: NDArray[np.int64]) -> None:
         if self.overflowed:
@@ -118,6 +143,17 @@ class Seen:
         if self.first_text is None and is_other.any():
             self.first_text = start + int(is_other[cells.codes].argmax())
 
+    def _read_days(self, cells: Texts) -> None:
+        """Measure the cells that are dates."""
+        found = [day_of(text) for text in cells.texts]
+        days = np.array([*(math.nan if day is None else day.number for day in found), math.nan])[cells.codes]
+        self.days.add(days[~np.isnan(days)])
+        has_time = [
+            day is not None and bool(text[len("2024-12-31") :].strip("tT :.0"))
+            for day, text in zip(found, cells.texts, strict=True)
+        ]
+        self.times += int(np.array([*has_time, False])[cells.codes].sum())
+
     def _note_forms(
         self, cells: Texts, tallies: NDArray[np.int64], is_of_kind: NDArray[np.bool_], forms: tuple[Form, ...]
     ) -> None:
@@ -139,18 +175,11 @@ class Seen:
         if not len(values):
             return
         self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
-        self._keep(values)
+        self.finite.add(values)
         chain = values if self._previous is None else np.concatenate([[self._previous], values])
         self.consecutive = self.consecutive and bool((np.diff(chain) == 1).all())
         self._previous = float(values[-1])
         self.whole = self.whole and bool((values == np.floor(values)).all())
-
-    def _keep(self, values: NDArray[np.float64]) -> None:
-        """Keep every stride-th number of the column."""
-        self.sample = np.concatenate([self.sample, values[-self._finite % self._stride :: self._stride]])
-        self._finite += len(values)
-        while len(self.sample) > _MOST_VALUES:
-            self.sample, self._stride = self.sample[::2], 2 * self._stride
 
 
 def _without(array: pa.Array, cells: Texts, is_left_out: NDArray[np.bool_]) -> pa.Array:

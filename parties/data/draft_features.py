@@ -6,11 +6,12 @@ thousands. A column that is not understood is left out.
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 
-from dpcore.records.features import Missing
+from dpcore.records.features import DateFeature, Day, Missing
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, RealFeature
 from parties.data.draft_columns import MOST_TEXTS, Seen
 from parties.data.draft_label import true_of
@@ -20,6 +21,8 @@ from radobase.printing import amount
 MOST_CATEGORIES = 30
 #: The quantiles that bound a number.
 LOWEST_QUANTILE, HIGHEST_QUANTILE = 0.005, 0.995
+_QUANTILES_OF_DAYS = (LOWEST_QUANTILE, 0.5, HIGHEST_QUANTILE)
+_LAST_MONTH = date.max.replace(day=1)
 #: Largest share of a column's cells that are unlike the others, and do not change what the column is.
 _FEW = 0.05
 #: Exponent above which equal chance does not explain that n whole numbers of K possible ones all differ: the chance of
@@ -45,6 +48,8 @@ def draft_feature(
         reason = None if is_bounded else _no_measurement(seen)
         if reason is None and not seen.forms[Form.CODE]:
             return _number(seen, notes, place)
+    if reason is None and _is_of_days(seen):
+        return _date(seen, notes, is_bounded=is_bounded)
     reason = reason or _near_number(seen)
     if reason is None:
         feature = _of_texts(seen, notes, place)
@@ -127,8 +132,15 @@ def _thousands(seen: Seen) -> bool:
     return is_each and (forms[Form.GROUPED] > 0 or (is_mixed and forms[Form.LAST_ZERO] > 0))
 
 
-def _days(count: int) -> str:
-    return f"it has {count} dates or times; make a number of them, such as an age or a number of days"
+def _is_of_days(seen: Seen) -> bool:
+    """Whether a column is one of dates as a schema reads them, but for marks and few other texts."""
+    return 0 < (1 - _FEW) * (seen.numbers + seen.others) <= seen.days.count
+
+
+def _days(count: int, read: int = 0) -> str:
+    """Why a column of dates is left out. read: how many of them a schema reads."""
+    which = f", {read} of them" if read else ", none of them"
+    return f"it has {count} dates or times{which} written as 2024-12-31; write all dates so, without a time zone"
 
 
 def _near_number(seen: Seen) -> str | None:
@@ -137,7 +149,7 @@ def _near_number(seen: Seen) -> str | None:
     most = (1 - _FEW) * cells
     commas, grouped = forms[Form.COMMA], forms[Form.GROUPED]
     if max(forms[Form.DATE], seen.dates) >= most:
-        return _days(max(forms[Form.DATE], seen.dates))
+        return _days(max(forms[Form.DATE], seen.dates), seen.days.count)
     if forms[Form.UUID] >= most:
         return f"its {forms[Form.UUID]} texts are UUIDs, which are ids"
     # A text such as 1,250 is of both forms.
@@ -226,6 +238,46 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
         impute=median,
         out_of_bounds="clip",
         unreadable="impute" if _imputes_marks(seen) else "zero-vector",
+    )
+
+
+def _date(seen: Seen, notes: list[str], *, is_bounded: bool) -> DateFeature:
+    """A column of dates, bounded by the months of its quantiles. Marks are imputed like empty cells."""
+    days, odd = seen.days.values, seen.others + seen.numbers - seen.days.count
+    lower, middle, upper = (date.fromisoformat(str(Day(round(at)))) for at in np.quantile(days, _QUANTILES_OF_DAYS))
+    next_month = date(upper.year + upper.month // 12, upper.month % 12 + 1, 1) if upper < _LAST_MONTH else None
+    first, last = lower.replace(day=1), date.max if next_month is None else next_month - timedelta(1)
+    bounds = "" if is_bounded else f"bounds them by {first} and {last}, whole months of the data, and "
+    notes.append(
+        f"{seen.name!r} has {amount(seen.days.count, 'date')}: the draft {bounds}takes the days alone; add parts = "
+        '["year", "month", "weekday"], or some of them, if they matter.'
+    )
+    if seen.times:
+        notes.append(f"{seen.name!r} has {amount(seen.times, 'time')} of day: only the day counts.")
+    imputes_marks = bool(seen.marks) and not odd
+    if seen.marks or odd:
+        beside = [f"{text!r} ({count})" for text, count in sorted(seen.marks.items())]
+        beside += [amount(odd, "other text")] if odd else []
+        how = (
+            'such cells are imputed like empty ones (unreadable = "impute")'
+            if imputes_marks
+            else 'such rows become zero vectors (unreadable = "zero-vector"); empty cells would be imputed'
+        )
+        notes.append(f"{seen.name!r} has dates and {', '.join(beside)}: {how}.")
+    empty = seen.missing + (seen.marks.total() if imputes_marks else 0)
+    if empty:
+        notes.append(
+            f"{seen.name!r} has missing cells ({empty}): the draft imputes the median, {middle}; choose a constant."
+        )
+    return DateFeature(
+        name=_name(seen),
+        column=seen.name,
+        first=str(first),
+        last=str(last),
+        missing="impute" if empty else "zero-vector",
+        impute=str(middle) if empty else None,
+        out_of_bounds="clip",
+        unreadable="impute" if imputes_marks else "zero-vector",
     )
 
 

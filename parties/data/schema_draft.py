@@ -34,10 +34,10 @@ def infer(
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
-    A column of numbers becomes a real, bounded by quantiles and clipped, a column with two values a boolean, a column
-    with up to 30 texts a category. What is none of them is left out with a note, such as ids, dates and free text, and
-    so is the column `left_out`. bounded: columns of numbers whose bounds will be replaced. Without `label_column` the
-    last column is the label; without `positive` the label must have two values.
+    A column of numbers becomes a real, bounded by quantiles and clipped, one of dates a date, bounded by the months of
+    quantiles, a column with two values a boolean, one with up to 30 texts a category. Others are left out with a note,
+    such as ids and free text, and so is the column `left_out`. bounded: columns whose bounds will be replaced. Without
+    `label_column` the last column is the label; without `positive` the label must have two values.
     Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
@@ -64,7 +64,7 @@ def infer(
             f"{table.path}: no column besides the label can be a feature; correct the table, or write the "
             f"schema by hand{why}"
         )
-    drafted = [feature.column for feature in features if feature.bounds is not None]
+    drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
 

@@ -156,10 +156,10 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
 
 def column_scopes(schema: Schema, column: str) -> list[Scope]:
     """A source column and its features, so that the features' own limits count the column's bound."""
-    derived = (feature for feature in schema.features if feature.column == column)
+    derived = (group for group in schema.groups if group.column == column)
     return [
         joint(column),
-        *(marginal(feature.name, column) for feature in derived if feature.coordinates == (feature.name,)),
+        *(marginal(group.name, column) for group in derived if group.coordinates == (group.name,)),
     ]
 
 

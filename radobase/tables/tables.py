@@ -396,7 +396,11 @@ def texts(array: pa.Array, column: str) -> Texts:
     if pa.types.is_decimal(kind) and kind.bit_width < 128:  # Arrow encodes only the wider ones
         array = array.cast(pa.decimal128(kind.precision, kind.scale))
     encoded = (_trim(array) if is_text(kind) else array).dictionary_encode()
-    found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
+    try:
+        values = encoded.dictionary.to_pylist()
+    except (OverflowError, ValueError):  # dates and times that Python has no values for
+        values = encoded.dictionary.cast(pa.string()).to_pylist()
+    found = tuple("" if value is None else value_text(value) for value in values)
     # One more place, for nulls; empty texts have the same code.
     places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
     return Texts(places[_codes(encoded)], found, booleans=pa.types.is_boolean(kind))

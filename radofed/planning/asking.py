@@ -174,7 +174,7 @@ class PlannedParties:
 def made_up_records(schema: Schema) -> Records:
     """Rows of independent features, spread evenly, with labels that a linear classifier can learn."""
     rng = np.random.default_rng(_SEED)
-    x = np.hstack([feature.draw(rng, _MADE_UP_ROWS) for feature in schema.features])
+    x = np.hstack([group.draw(rng, _MADE_UP_ROWS) for group in schema.groups])
     scores = x @ rng.normal(size=x.shape[1])
     labels = np.where(scores > np.median(scores), 1, -1).astype(np.int8)
     if schema.bias:

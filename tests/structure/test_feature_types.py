@@ -4,11 +4,13 @@ import ast
 from collections.abc import Iterator
 
 from dpcore.records.features import FEATURE_TYPES
+from dpcore.records.features.described import OneGroup
 from tests.structure.sources import modules
 from tests.structure.test_kinds import dispatches, names
 
 MOST_FILES = 8
-TYPES = {"RealFeature", "BooleanFeature", "CategoryFeature", "ThresholdFeature"}
+TYPES = {"RealFeature", "BooleanFeature", "CategoryFeature", "ThresholdFeature", "DateFeature"}
+UNIONS = {"Feature", "Group"}
 TOLD_APART = {"type", *FEATURE_TYPES}
 
 
@@ -17,7 +19,7 @@ def asked(tree: ast.AST) -> Iterator[int]:
     yield from dispatches(tree, TYPES)
     for node in ast.walk(tree):
         match node:
-            case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp() | ast.Tuple() as value) if name != "Feature":
+            case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp() | ast.Tuple() as value) if name not in UNIONS:
                 if names(value) & TYPES:
                     yield node.lineno
             case ast.Compare(left=ast.Attribute(attr="type"), comparators=others) if constants(others) & TOLD_APART:
@@ -68,6 +70,14 @@ def test_few_files_ask_for_a_features_type():
 def test_no_type_falls_into_the_case_of_another():
     found = {name: list(unguarded(tree)) for name, tree in modules().items()}
     assert not {name: lines for name, lines in found.items() if lines}, "end these questions with assert_never"
+
+
+def test_only_a_group_s_type_is_asked_for():
+    """A feature of several groups, such as a date, is in no case: what works for its groups works for it."""
+    of_several = {kind.__name__ for kind in FEATURE_TYPES.values() if not issubclass(kind, OneGroup)}
+    assert of_several == {"DateFeature"}
+    for name, tree in modules().items():
+        assert not list(dispatches(tree, of_several)), name
 
 
 def test_all_types_are_looked_for():

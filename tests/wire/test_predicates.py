@@ -23,10 +23,13 @@ from dpcore.predicates.expressions import (
     Or,
 )
 from dpcore.predicates.forms import FormCoordinates
+from dpcore.records.features import DateFeature, Day, Label
+from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from tests.wire.test_query_kinds import SCHEMA
 from wire.errors import Code, WireError
 from wire.predicates import read_predicates, write_predicates
+from wire.rationals import rational_to_proto
 
 FORMS = FormCoordinates(SCHEMA)
 
@@ -240,3 +243,43 @@ def test_a_table_may_be_as_deep_and_large_as_the_limits(monkeypatch):
             patched.setattr(f"wire.predicates.{name}", most - 1)
             with pytest.raises(WireError, match="at most"):
                 read_predicates(message, FORMS)
+
+
+DATES = Schema(
+    name="dates",
+    label=Label(column="y", positive=("1",)),
+    features=(
+        DateFeature(name="in", first="2019-01-01", last="2024-12-31", since="2000-01-01", parts=("month",)),
+        DateFeature(name="out", first="2019-01-01", last="2024-12-31"),
+    ),
+)
+
+
+def written_dates(*predicates) -> query_pb2.StatisticQuery:
+    message = query_pb2.StatisticQuery()
+    write_predicates(predicates, FormCoordinates(DATES), message)
+    return message
+
+
+def test_dates_travel_as_days_after_the_stated_one_and_groups_by_their_places():
+    half = Fraction(2 * Day.of("2020-02-29").number + 1, 2)
+    predicates = (
+        AtLeast("in", Day.of("2020-02-29")),
+        Above("in", half),
+        Equals("in.month", "March"),
+        AtLeast("out", Day.of("2018-12-31")),
+    )
+    message = written_dates(*predicates)
+    assert read_predicates(message, FormCoordinates(DATES)) == predicates
+    first, _, month, out = message.nodes
+    assert (first.at_least.feature, first.at_least.bound.numerator, first.at_least.bound.denominator) == (0, 7364, 1)
+    assert (month.equals.feature, month.equals.value, out.at_least.feature) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("number", [Fraction(1 << 40), Fraction(-(10**6)), Fraction(1, 1 << 40), Fraction(2**62)])
+def test_a_number_of_days_that_is_no_date_is_refused(number):
+    message = written_dates(AtLeast("in", Day.of("2020-02-29")))
+    message.nodes[0].at_least.bound.CopyFrom(rational_to_proto(number))
+    with pytest.raises(WireError, match="no date") as refused:
+        read_predicates(message, FormCoordinates(DATES))
+    assert refused.value.code is Code.QUERY_INVALID

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from dpcore.records.features.boolean import BooleanFeature
 from dpcore.records.features.category import CategoryFeature
-from dpcore.records.features.described import Comparison, DescribedFeature, Missing, Policy
+from dpcore.records.features.date import DateFeature, day_of
+from dpcore.records.features.described import Bound, Comparison, Day, DescribedFeature, Limit, Missing, Policy
 from dpcore.records.features.field_checks import (
     TRIMMED,
     SchemaFieldError,
@@ -31,9 +32,12 @@ _COMPARED = (("positive", "negative"), ("true", "false"), ("values",))
 T = TypeVar("T")
 P = TypeVar("P", bound="Feature | Label")
 
-Feature = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
+Group = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
+"""Coordinates of one column that belong together. Each is a feature too, and other features are made of several."""
+
+Feature = Group | DateFeature
 FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
-    kind.type: kind for kind in (RealFeature, BooleanFeature, CategoryFeature, ThresholdFeature)
+    kind.type: kind for kind in (RealFeature, BooleanFeature, CategoryFeature, ThresholdFeature, DateFeature)
 }
 
 
@@ -87,11 +91,16 @@ __all__ = [
     "FEATURE_TYPES",
     "TRIMMED",
     "BooleanFeature",
+    "Bound",
     "CategoryFeature",
     "Comparison",
+    "DateFeature",
+    "Day",
     "DescribedFeature",
     "Feature",
+    "Group",
     "Label",
+    "Limit",
     "Missing",
     "Policy",
     "RealFeature",
@@ -99,6 +108,7 @@ __all__ = [
     "ThresholdFeature",
     "build",
     "close_match",
+    "day_of",
     "in_form",
     "nearest",
     "plain",

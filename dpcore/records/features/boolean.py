@@ -11,8 +11,8 @@ from dpcore.records.features.described import (
     FALSE_TRUE,
     MISSING_POLICIES,
     Comparison,
-    DescribedFeature,
     Missing,
+    OneGroup,
     Policy,
     UnknownBoolean,
     Weights,
@@ -30,7 +30,7 @@ _UNLISTED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class BooleanFeature(DescribedFeature):
+class BooleanFeature(OneGroup):
     """A yes or no, encoded as +1 or -1. `true` and `false` list the texts of each."""
 
     type: ClassVar[str] = "boolean"

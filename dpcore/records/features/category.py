@@ -10,8 +10,8 @@ from dpcore.records.features.cells import Cells, EncodedColumn, Tally, absent_ce
 from dpcore.records.features.described import (
     MISSING_POLICIES,
     Comparison,
-    DescribedFeature,
     Missing,
+    OneGroup,
     Policy,
     UnknownCategory,
     Weights,
@@ -36,7 +36,7 @@ _UNLISTED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CategoryFeature(DescribedFeature):
+class CategoryFeature(OneGroup):
     """One of a list of values, one-hot encoded as 0/1, so that a row's norm does not grow with the number of values.
 
     unknown = "zero" leaves all indicators at 0 for a value that is not listed.

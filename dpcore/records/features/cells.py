@@ -157,14 +157,19 @@ def missing_cells(column: str, policy: str, missing: Mask) -> Changed:
     return changed
 
 
-def unreadable_cells(column: str, policy: str, unreadable: Mask) -> Changed:
-    """The cells that are neither missing nor finite numbers. Raises CellError if the policy refuses them."""
+_NO_NUMBER = (
+    "is not a finite number; write it with a decimal point, leave the cell empty if the value is not known, or "
+    'set unreadable = "impute" or "zero-vector" for the feature'
+)
+
+
+def unreadable_cells(column: str, policy: str, unreadable: Mask, sentence: str = _NO_NUMBER) -> Changed:
+    """The cells that are neither missing nor what a column is of, numbers unless the sentence says something else.
+
+    Raises CellError with this sentence if the policy refuses them.
+    """
     changed = Changed(unreadable, drops=policy == "zero-vector")
     if changed.count and policy == "refuse":
-        sentence = (
-            "is not a finite number; write it with a decimal point, leave the cell empty if the value is not known, or "
-            'set unreadable = "impute" or "zero-vector" for the feature'
-        )
         raise CellError(int(unreadable.argmax()), column, sentence)
     return changed
 

@@ -1,7 +1,10 @@
 """What a feature answers about itself, whatever its type, and what several types share."""
 
+import re
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +30,46 @@ Unreadable = Literal["refuse", "impute", "zero-vector"]
 MISSING_POLICIES = ("refuse", "impute", "zero-vector")
 
 Comparison = Literal["number", "value", "flag"]
-"""What a predicate compares a feature with: a bound, a listed value, or nothing, because the feature is true or false.
-"""
+"""What a predicate compares a group with: a bound, a listed value, or nothing, because the group is true or false."""
+
+_DAY = re.compile(r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_FIRST_DAY, _LAST_DAY = (int(np.datetime64(text).astype(np.int64)) for text in ("0001-01-01", "9999-12-31"))
+
+
+@dataclass(frozen=True, order=True)
+class Day:
+    """A day of the Gregorian calendar, from year 1 to 9999. Raises ValueError beyond these.
+
+    Python's own dates come with a clock, which the mathematics has none of.
+    """
+
+    number: int
+    """Days after 1970-01-01."""
+
+    def __post_init__(self) -> None:
+        if not _FIRST_DAY <= self.number <= _LAST_DAY:
+            raise ValueError("no date has so many days")
+
+    @classmethod
+    def of(cls, text: str) -> "Day | None":
+        """The day that is written so, as in 2024-12-31; None if it is written otherwise or there is no such day."""
+        if not _DAY.fullmatch(text):
+            return None
+        try:
+            return cls(int(np.datetime64(text).astype(np.int64)))
+        except ValueError:  # the 30th of February
+            return None
+
+    def __str__(self) -> str:
+        return str(np.datetime64(self.number, "D"))
+
+
+Bound = Fraction | Day
+"""What a predicate compares a number with, or a date. A fraction beside dates is in days after 1970-01-01, and no whole
+number of them: so bounds of dates have one order, whatever the schema."""
+
+FIRST_VERSION, SCHEMA_VERSION = 1, 3
+"""The versions of schemas that this version reads and writes."""
 
 
 class Policy(NamedTuple):
@@ -40,30 +81,38 @@ class Policy(NamedTuple):
     words: str
 
 
+Limit = float | str
+"""A bound or an edge in a column's units, as a person gives it: a number, or a date as a text."""
+
 Weights = tuple[tuple[str, float], ...]
 """Coordinates with a weight for each."""
 
 
-class DescribedFeature(ABC):
-    """What other modules ask of a feature. They do not ask for its type, so a new type has to answer all of this."""
+class DescribedGroup(ABC):
+    """What other modules ask of a group of coordinates that one column is encoded as: a number, a flag or a category.
+
+    A feature has one group or several. Estimators, predicates and pictures see groups only, so that a feature that is
+    made of known groups needs no change in them.
+    """
 
     name: str
+    """Its name in predicates, and the only coordinate's or the start of each coordinate's name."""
     column: str
+    """The column of its feature."""
     type: ClassVar[str]
-    reals: ClassVar[tuple[str, ...]]
-    reads: ClassVar[Literal["numbers", "texts"]]
+    """In a schema the name of the feature that is this group alone."""
     is_ordered: ClassVar[bool]
+    """Whether a model can be made to rise or fall with it."""
     comparison: ClassVar[Comparison]
+    """With what a predicate compares it."""
     comparison_words: ClassVar[str]
+    """The same, in an error."""
     is_one_hot: ClassVar[bool]
+    """Whether at most one coordinate is 1 and the others are 0."""
     scaled_coordinates: ClassVar[int]
+    """How many coordinates are anywhere in [-1, 1]."""
     unit_groups: ClassVar[int]
-    replaces_column: ClassVar[bool]
-    """type: its name in a schema. reals: the fields that are doubles. reads: how its cells are read. is_ordered:
-    whether a model can be made to rise or fall with it. comparison: with what a predicate compares it; comparison_words
-    says so in an error. is_one_hot: whether at most one coordinate is 1 and the others are 0. scaled_coordinates: how
-    many coordinates are anywhere in [-1, 1]. unit_groups: how many groups of other coordinates have the squared length
-    1, or 0 for a value that is not listed. replaces_column: whether no other feature may derive from its column."""
+    """1 if the other coordinates have the squared length 1, or 0 for a value that is not listed; else 0."""
 
     @property
     @abstractmethod
@@ -84,23 +133,6 @@ class DescribedFeature(ABC):
     @abstractmethod
     def bounds(self) -> tuple[float, float] | None:
         """The least and the greatest value, in the column's units; None if its values are no numbers."""
-
-    @abstractmethod
-    def encode(self, cells: Cells, form: Form) -> EncodedColumn:
-        """The coordinates of the cells of its column, which were read as `reads` says.
-
-        form: of texts, in which cells already are. Raises CellError if a policy refuses a cell.
-        """
-
-    @property
-    @abstractmethod
-    def policies(self) -> tuple[Policy, ...]:
-        """What the schema does with its unusual cells, empty ones first."""
-
-    @property
-    @abstractmethod
-    def imputed_text(self) -> str:
-        """The value that it imputes, as people write it; "" if it imputes none."""
 
     @property
     @abstractmethod
@@ -127,6 +159,85 @@ class DescribedFeature(ABC):
         """Codings of made-up cells, independent and evenly spread, (rows, coordinates)."""
 
 
+class DescribedFeature(ABC):
+    """What other modules ask of a feature of a schema: how one column is read, and which groups encode it."""
+
+    name: str
+    column: str
+    type: ClassVar[str]
+    """Its name in a schema."""
+    reals: ClassVar[tuple[str, ...]]
+    """The fields that are doubles."""
+    reads: ClassVar[Literal["numbers", "texts"]]
+    """How its cells are read."""
+    replaces_column: ClassVar[bool]
+    """Whether no other feature may derive from its column."""
+    cell_rules: ClassVar[tuple[str, ...]] = ()
+    """What an exported model says about its cells beside the rules for all features."""
+
+    @property
+    @abstractmethod
+    def groups(self) -> "tuple[DescribedGroup, ...]":
+        """Its groups of coordinates, in order."""
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The names of the coordinates of all groups, in order."""
+        return tuple(name for group in self.groups for name in group.coordinates)
+
+    @property
+    def squared_range(self) -> int:
+        """A bound on the squared distance of the codings of two cells: the sum of those of the groups.
+
+        Groups have different coordinates, so the squared distance of two codings is the sum of those in each group. It
+        is reached if two cells differ as far as possible in every group at once.
+        """
+        return sum(group.squared_range for group in self.groups)
+
+    def with_bounds(self, lower: Limit, upper: Limit) -> Self:  # noqa: ARG002  (those that have bounds override it)
+        """The feature with these bounds; a value that it imputes is moved to the nearest within them.
+
+        Raises TypeError if it has no bounds of that type, SchemaFieldError for bounds that are none.
+        """
+        raise TypeError(f"a {self.type} feature has no bounds")
+
+    @property
+    def version(self) -> int:
+        """The first version of schemas that has the feature as it is."""
+        return FIRST_VERSION if getattr(self, "unreadable", None) is None else 2
+
+    @property
+    def versioned_key(self) -> str:
+        """The field that needs a version after the first."""
+        return "unreadable"
+
+    @abstractmethod
+    def encode(self, cells: Cells, form: Form) -> EncodedColumn:
+        """The coordinates of the cells of its column, which were read as `reads` says.
+
+        form: of texts, in which cells already are. Raises CellError if a policy refuses a cell.
+        """
+
+    @property
+    @abstractmethod
+    def policies(self) -> tuple[Policy, ...]:
+        """What the schema does with its unusual cells, empty ones first."""
+
+    @property
+    @abstractmethod
+    def imputed_text(self) -> str:
+        """The value that it imputes, as people write it; "" if it imputes none."""
+
+
+class OneGroup(DescribedGroup, DescribedFeature):
+    """A feature that is a single group of coordinates."""
+
+    @property
+    def groups(self) -> tuple[Self, ...]:
+        """The feature itself."""
+        return (self,)
+
+
 #: The codings of false and of true, (2, 1).
 FALSE_TRUE = np.array([[-1.0], [1.0]])
 FALSE_TRUE.setflags(write=False)
@@ -137,9 +248,9 @@ def for_missing(choice: str) -> Policy:
     return Policy("missing", choice, "missing", "empty")
 
 
-def for_unreadable(choice: str) -> Policy:
-    """The policy for cells that are neither empty nor a finite number."""
-    return Policy("unreadable", choice, "unreadable", "unreadable (no finite number)")
+def for_unreadable(choice: str, what: str = "finite number") -> Policy:
+    """The policy for cells that are neither empty nor what a column is of."""
+    return Policy("unreadable", choice, "unreadable", f"unreadable (no {what})")
 
 
 def on_unreadable(missing: Missing, unreadable: Unreadable | None) -> Unreadable:

@@ -1,8 +1,9 @@
 """Numbers between declared bounds."""
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,11 @@ from dpcore.records.features.cells import (
 )
 from dpcore.records.features.described import (
     MISSING_POLICIES,
+    Bound,
     Comparison,
-    DescribedFeature,
+    Limit,
     Missing,
+    OneGroup,
     OutOfBounds,
     Policy,
     Unreadable,
@@ -48,7 +51,7 @@ from dpcore.records.text_forms import Form
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealFeature(DescribedFeature):
+class RealFeature(OneGroup):
     """A number v in [lower, upper], encoded as 2 (v - lower) / (upper - lower) - 1. Bounds never come from the data."""
 
     type: ClassVar[str] = "real"
@@ -61,6 +64,8 @@ class RealFeature(DescribedFeature):
     scaled_coordinates: ClassVar[int] = 1
     unit_groups: ClassVar[int] = 0
     replaces_column: ClassVar[bool] = False
+    is_named: ClassVar[bool] = False
+    """Whether its values are read and shown as texts, such as dates; then they are whole numbers."""
     name: str
     column: str = ""
     lower: float
@@ -106,6 +111,36 @@ class RealFeature(DescribedFeature):
     def bounds(self) -> tuple[float, float]:
         """Lower and upper."""
         return self.lower, self.upper
+
+    def written(self, value: float, digits: int | None = None) -> str:
+        """A value in the column's units as people write it. digits: at most so many; None for all."""
+        return value_text(value) if digits is None else f"{value:.{digits}g}"
+
+    def in_json(self, value: float) -> float | str:
+        """A value in the column's units for JSON: a number, or a text if it is not read as one."""
+        return value
+
+    def with_bounds(self, lower: Limit, upper: Limit) -> Self:
+        """The feature with these bounds."""
+        low, high = self.value(lower), self.value(upper)
+        impute = None if self.impute is None else min(max(self.impute, low), high)
+        return replace(self, lower=low, upper=high, impute=impute)
+
+    def value(self, limit: Limit) -> float:
+        """A bound or an edge in the column's units. Raises TypeError for one of another type."""
+        if isinstance(limit, str):
+            raise TypeError(f"{limit!r} is no number, as the column's values are")
+        return limit
+
+    def number(self, bound: Bound) -> Fraction:
+        """What a predicate's bound is in the column's units. Raises TypeError for a bound of another type."""
+        if not isinstance(bound, Fraction):
+            raise TypeError("a real feature is compared with numbers")
+        return bound
+
+    def bound(self, number: Fraction) -> Bound:
+        """The predicate's bound that has this value. Raises ValueError if there is none."""
+        return number
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -186,7 +221,7 @@ class RealFeature(DescribedFeature):
         if changed.count and self.out_of_bounds == "refuse":
             row = int(beyond.argmax())
             side, bound = ("above", "upper") if above[row] else ("below", "lower")
-            limit = value_text(self.upper if above[row] else self.lower)
+            limit = self.written(self.upper if above[row] else self.lower)
             raise CellError(
                 row,
                 self.column,

@@ -20,8 +20,8 @@ from dpcore.records.features.described import (
     FALSE_TRUE,
     MISSING_POLICIES,
     Comparison,
-    DescribedFeature,
     Missing,
+    OneGroup,
     Policy,
     Unreadable,
     Weights,
@@ -37,7 +37,7 @@ from dpcore.records.text_forms import Form
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThresholdFeature(DescribedFeature):
+class ThresholdFeature(OneGroup):
     """A boolean that replaces a numeric column: +1 if the value is >= threshold, else -1."""
 
     type: ClassVar[str] = "threshold"

@@ -30,6 +30,7 @@ from radofed.cli.output import Output, Result
 if TYPE_CHECKING:
     from dpcore.evaluation.histograms import Histograms, Range
     from dpcore.predicates.expressions import Predicate
+    from dpcore.records.features import Limit, RealFeature
     from learner.planning import Plan
     from learner.release import Release
 
@@ -101,8 +102,8 @@ def histogram(
     for column in histograms.columns:
         rows = [
             (
-                f"{part.lower:.9g}",
-                "" if part.is_point else f"{part.upper:.9g}",
+                column.feature.written(part.lower, 9),
+                "" if part.is_point else column.feature.written(part.upper, 9),
                 _percent(part.share.estimate),
                 _percents(part.share.on_rows.lower, part.share.on_rows.upper),
                 "" if (drawn := part.share.on_distribution) is None else _percents(drawn.lower, drawn.upper),
@@ -154,7 +155,16 @@ def quantiles(
     lines = []
     for column in histograms.columns:
         each = [column.quantile(level) for level in wanted]
-        rows = [(f"{q.level:g}", f"{q.estimate:.6g}", _between(q.on_rows), _between(q.on_distribution)) for q in each]
+        feature = column.feature
+        rows = [
+            (
+                f"{q.level:g}",
+                feature.written(q.estimate, 6),
+                _between(q.on_rows, feature),
+                _between(q.on_distribution, feature),
+            )
+            for q in each
+        ]
         header = ("level", "quantile", "on these rows", "for new rows")
         lines += [column.name, *table(header, rows, right=(0, 1, 2, 3)), ""]
     return _result(histograms, histograms.quantiles_to_dict(wanted), lines, "quantiles", where)
@@ -272,10 +282,10 @@ def _result(
     return Result({**data, "release": directory, "privacy": release.statement.to_dict()}, in_lines(text))
 
 
-def _edges(texts: "list[str] | tuple[()]") -> dict[str, list[float]]:
+def _edges(texts: "list[str] | tuple[()]") -> dict[str, "list[Limit]"]:
     from dpcore.errors import ConfigurationError
 
-    edges: dict[str, list[float]] = {}
+    edges: dict[str, list[Limit]] = {}
     for name, given in map(named_edges, texts):
         if name in edges:
             raise ConfigurationError(f"--edges of {name!r} are given twice: give them once")
@@ -305,6 +315,8 @@ def _percents(low: float, high: float) -> str:
     return f"{lower_percent(low, 2)} to {upper_percent(high, 2)} %"
 
 
-def _between(ends: "Range") -> str:
-    """An interval, rounded outwards."""
+def _between(ends: "Range", feature: "RealFeature") -> str:
+    """An interval, rounded outwards; dates are exact."""
+    if feature.is_named:
+        return " to ".join(map(feature.written, ends))
     return f"{lower_digits(ends[0], 6)} to {upper_digits(ends[1], 6)}"

@@ -1,5 +1,6 @@
 """Sensitivities against a search for neighbouring integer records that exceed them: none do, and some come close."""
 
+import itertools
 import math
 import pkgutil
 import re
@@ -25,8 +26,10 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 from dpcore.rados.schema_designs import squared_range
 from dpcore.records.clipping import Clip
+from dpcore.records.encoding import Texts, encode, source_of, store
+from dpcore.records.features import DateFeature
 from dpcore.records.records import Records
-from dpcore.records.schema import BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema, ThresholdFeature
+from dpcore.records.schema import BooleanFeature, CategoryFeature, Group, Label, RealFeature, Schema, ThresholdFeature
 
 BITS = 6
 Edge = tuple[int, ...]
@@ -184,8 +187,8 @@ def test_every_design_states_its_sensitivity_and_where_its_proof_is(design):
         assert len(str(pkgutil.resolve_name(source).__doc__)) > 100
 
 
-def codings(feature: Feature) -> list[tuple[int, ...]]:
-    """The coding of a usable cell over the feature's coordinates, in units of 2^-BITS."""
+def codings(feature: Group) -> list[tuple[int, ...]]:
+    """The coding of a usable cell over the group's coordinates, in units of 2^-BITS."""
     one = 1 << BITS
     match feature:
         case RealFeature():
@@ -233,3 +236,53 @@ def test_roots_are_rounded_up_and_not_by_much(squared):
     root = Fraction(root_up(squared))
     assert squared < root**2
     assert root <= Fraction(math.sqrt(squared)) * (1 + Fraction(1, 2**40)) + Fraction(1, 2**30)
+
+
+def coded_days(feature: DateFeature) -> np.ndarray:
+    """The records of all days between the bounds, in units of 2^-20: (days, coordinates)."""
+    days = np.arange(np.datetime64(feature.first), np.datetime64(feature.last) + 1).astype(str).tolist()
+    schema = Schema(name="s", label=Label(column="label", positive=("1",)), features=(feature,), bias=False)
+    cells = Texts(np.arange(len(days)), tuple(days))
+    stored = store(encode(schema, {source_of(feature): cells}, len(days), label=False).x)
+    return np.trunc(stored / 2**10).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "parts", "reached"),
+    [
+        # Both ends differ in every part.
+        ("2020-02-27", "2021-03-03", ("year", "month", "weekday"), 10),
+        ("2019-12-30", "2020-01-02", ("year", "month", "weekday"), 10),
+        ("2020-02-28", "2020-03-01", ("month",), 6),
+        ("2020-01-01", "2020-01-02", (), 4),
+        ("2020-01-01", "2020-01-02", ("weekday",), 6),
+        # They have one month, or one year: the bound is not reached, and still holds.
+        ("2020-01-01", "2020-01-31", ("month", "weekday"), None),
+        ("2020-01-01", "2020-12-31", ("year", "month"), None),
+        ("2020-01-01", "2020-01-08", ("weekday",), None),
+    ],
+)
+def test_no_two_days_are_further_apart_than_the_bound_of_their_column(first, last, parts, reached):
+    """All pairs of days: the groups' ranges add up, because they are of different coordinates."""
+    feature = DateFeature(name="day", first=first, last=last, parts=parts)
+    schema = Schema(name="s", label=Label(column="label", positive=("1",)), features=(feature,))
+    assert squared_range(schema, "day") == 4 + 2 * len(parts)
+    coded = coded_days(feature)
+    apart = max(int(np.square(coded - row).sum(axis=1).max()) for row in coded)
+    most = joint_squared(squared_range(schema, "day"), 20)
+    assert apart == most if reached is not None else 0 < apart < most
+    assert reached in (None, squared_range(schema, "day"))
+    # Each part is a unit group: exactly one of its coordinates is 1, so its squared length is exactly 1.
+    assert (np.square(coded[:, 1:]).sum(axis=1) == len(parts) << 40).all()
+    assert (np.abs(coded[:, 0]) <= 1 << 20).all()
+
+
+def test_the_bound_holds_for_every_short_span_of_days_and_set_of_parts():
+    names = ("year", "month", "weekday")
+    subsets = [tuple(name for at, name in enumerate(names) if bits >> at & 1) for bits in range(8)]
+    for first, length, parts in itertools.product(("2019-12-25", "2020-02-26", "2100-02-24"), range(1, 12), subsets):
+        last = str(np.datetime64(first) + length)
+        feature = DateFeature(name="day", first=first, last=last, parts=parts)
+        coded = coded_days(feature)
+        apart = max(int(np.square(coded - row).sum(axis=1).max()) for row in coded)
+        assert apart <= joint_squared(feature.squared_range, 20), (first, last, parts)

@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.records.features import DateFeature
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature
 from parties.data.schema_draft import infer
 from radobase.tables.tables import as_source
@@ -36,8 +37,9 @@ def turn(*texts):
         (turn("1\u00a0250", "950", "12\u00a0500"), "200 numbers of 300 with separators of thousands"),
         (turn("1.250,50", "950", "12,5"), "200 numbers of 300 with a comma"),
         (turn("12 mg", "15 mg", "9.5 mg"), "300 numbers of 300 with the unit 'mg'"),
-        (turn("2024-01-31", "2023-12-01", "2024-02-02"), "300 dates or times"),
-        (turn("31.1.2024", "1.12.2023", "02.02.2024"), "300 dates or times"),
+        (turn("31.1.2024", "1.12.2023", "02.02.2024"), "300 dates or times, none of them written as 2024-12-31"),
+        (turn("2024-01-31", "1.12.2023", "2024-02-02"), "300 dates or times, 200 of them written as 2024-12-31"),
+        (turn("2024-01-31T10:00Z", "2024-02-02T11:00+01:00"), "300 dates or times, none of them written as 2024-12-31"),
         (turn("31-OCT-2023", "1 Jan 2024", "Feb 3, 2024"), "300 dates or times"),
         (turn("20240131", "20231201", "20240202"), "300 dates or times"),
         (
@@ -147,7 +149,7 @@ def test_texts_of_a_polars_frame_are_drafted_as_others_are():
 
 
 def test_typed_columns_are_drafted_by_their_types(tmp_path):
-    """Numbers of a typed column are never codes; dates are left out, and NaN is a missing number."""
+    """Numbers of a typed column are never codes; dates are dates, and NaN is a missing number."""
     days = pa.array([19_000 + place % 20 for place in range(ROWS)], pa.int32()).cast(pa.date32())
     columns = {
         "day": days,
@@ -158,9 +160,45 @@ def test_typed_columns_are_drafted_by_their_types(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "data.parquet")
     schema, notes = infer(tmp_path / "data.parquet", "y", ["1"])
     assert [(feature.column, type(feature)) for feature in schema.features] == [
+        ("day", DateFeature),
         ("size", RealFeature),
         ("flag", BooleanFeature),
     ]
     said = "\n".join(notes)
-    assert "'day' is left out: it has 300 dates or times" in said
+    assert "'day' has 300 dates: the draft bounds them by 2022-01-01 and 2022-01-31, whole months" in said
     assert "'size' has 266 numbers and 'nan' (34)" in said
+
+
+DAYS = [f"{2019 + place % 4}-{place % 12 + 1:02}-{place % 28 + 1:02}" for place in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "missing", "unreadable", "says"),
+    [
+        (DAYS, "zero-vector", "zero-vector", "'x' has 300 dates: the draft bounds them by 2019-01-01 and 2022-12-31"),
+        (["", *DAYS[1:]], "impute", "zero-vector", "missing cells (1): the draft imputes the median, 2021-0"),
+        (["NA", *DAYS[1:]], "impute", "impute", "has dates and 'NA' (1): such cells are imputed like empty"),
+        (["soon", *DAYS[1:]], "zero-vector", "zero-vector", "has dates and 1 other text: such rows become zero"),
+        (["NA", "soon", *DAYS[2:]], "zero-vector", "zero-vector", "'NA' (1), 1 other text: such rows become"),
+        ([f"{day} 10:30" for day in DAYS], "zero-vector", "zero-vector", "has 300 times of day: only the day"),
+        ([f"{day} 00:00:00" for day in DAYS], "zero-vector", "zero-vector", "'x' has 300 dates"),
+    ],
+)
+def test_a_column_of_dates_is_drafted_with_counts(tmp_path, cells, missing, unreadable, says):
+    feature, notes = drafted(tmp_path, cells)
+    assert isinstance(feature, DateFeature)
+    assert (feature.missing, feature.unreadable, feature.out_of_bounds) == (missing, unreadable, "clip")
+    assert (feature.impute is not None) == (missing == "impute")
+    assert (feature.first, feature.last, feature.parts) == ("2019-01-01", "2022-12-31", ())
+    assert says in notes
+    assert ("times of day" in notes) == ("10:30" in cells[0])
+
+
+def test_given_bounds_of_dates_are_no_quantiles(tmp_path):
+    _, notes = drafted(tmp_path, DAYS, bounded=("x",))
+    assert "bounds them by" not in notes
+
+
+def test_the_last_month_that_there_is(tmp_path):
+    feature, _ = drafted(tmp_path, turn("9999-12-31", "9999-12-01", "9998-11-30"))
+    assert (feature.first, feature.last) == ("9998-11-01", "9999-12-31")
