@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dpcore.estimators.radoboost import RadoBoost
     from dpcore.evaluation.evaluation import evaluate
     from dpcore.evaluation.histograms import column_histograms
+    from dpcore.evaluation.options import EvaluationOptions
     from dpcore.predicates.frontend import clip, x, y, z
     from dpcore.queries.statement import PrivacyStatement
     from dpcore.records.schema import Schema
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "EvaluationOptions": "dpcore.evaluation.options",
     "Federation": "learner.federation",
     "LearnerConfig": "learner.config",
     "MomentsRequest": "learner.requests",
@@ -81,6 +83,7 @@ _HOMES = {
 _FORMER = {"privacy_together": "composed_privacy"}
 
 __all__ = [
+    "EvaluationOptions",
     "Federation",
     "LearnerConfig",
     "MeanVariance",

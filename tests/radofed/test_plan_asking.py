@@ -14,10 +14,11 @@ from learner.requests import release_request
 from radofed import simulated_federation
 from radofed.cli.entry_point import run
 from radofed.demo.patients import schema, table
-from radofed.planning import PlanRequest, plan_cost
 from radofed.planning.asked_cost import ask_cost
 from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
+from radofed.planning.designs import plan_cost
 from radofed.planning.made_up import made_up_schema
+from radofed.planning.request import PlanRequest
 from radofed.planning.signal import measured
 from radofed.simulation.source import SimulatedSource
 from tests.learner.totals import World

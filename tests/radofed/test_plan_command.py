@@ -12,9 +12,10 @@ from dpcore.accounting import dp_feat
 from dpcore.accounting.composition import InfiniteEpsilonError
 from learner.requests import most_rados
 from radofed.cli.entry_point import run
-from radofed.planning import PlanRequest, plan_cost, sizes, split_equally
+from radofed.planning import sizes
 from radofed.planning.cost import MOST_LOOKED_FOR
-from radofed.planning.designs import planned
+from radofed.planning.designs import plan_cost, planned
+from radofed.planning.request import PlanRequest, split_equally
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / ".." / "shared" / "vectors" / "dp_feat_exact.json"

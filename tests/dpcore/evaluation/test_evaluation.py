@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from dpcore.estimators.additive import PrivateAdditive
 from dpcore.evaluation.evaluation import WIDE, Evaluation
 from dpcore.evaluation.evaluation import evaluate as evaluate_rows
 from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import values
@@ -26,8 +26,12 @@ from dpcore.records.records import Records
 from tests.dpcore.estimators import oracle_world as world
 from tests.dpcore.records.test_feature_map import by_definition
 
-# THETA is chosen here and not learned: it saw no row.
-evaluate = partial(evaluate_rows, unseen=True, edges_part=Fraction(0))
+
+def evaluate(theta, oracle, *, part=Fraction(1), feature_map=None, **options):
+    """THETA is chosen here and not learned: it saw no row."""
+    chosen = EvaluationOptions(edges_part=Fraction(0), **options)
+    return evaluate_rows(theta, oracle, chosen, unseen=True, part=part, feature_map=feature_map)
+
 
 THETA = np.array([2.0, -1.0, 0.5, -0.3])
 SCHEMA = world.schema_of(*(world.real(f"r{i}") for i in range(3)))
@@ -296,7 +300,7 @@ def test_an_evaluation_is_frozen():
 
 def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
     x, labels = rows_of(2000)
-    found = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, edges_part=Fraction(0))
+    found = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), EvaluationOptions(bins=6, edges_part=Fraction(0)))
     told, said = json.loads(json.dumps(found.to_dict(), allow_nan=False)), found.sentences()
     proportions = [told[name] for name in PROPORTIONS]
     proportions += [part["observed"] for part in told["calibration"]]
