@@ -45,7 +45,7 @@ def _value(field: Declaration, value: Any) -> Any:
     if field.is_list:
         return names_of(value)
     if value == "" == field.default:
-        raise ConfigurationError(f"{field.flag} is empty: give it a text, or leave it out")
+        return " "  # was given, and is no text: a shell's variable may not be set
     if field.kind is Fraction:
         return exact(value, field.flag)
     if field.kind in (bool, Path):

@@ -10,6 +10,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.notation import parse
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
+from learner.request_fields import ReleaseFields
 from learner.requests import release_request
 from radofed import simulated_federation
 from radofed.cli.entry_point import run
@@ -263,7 +264,7 @@ def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):
     shared = replace(PATIENTS, bias=bias)
     design = {"joint": "dp-feat"}.get(name.partition(",")[0], name.partition(",")[0])
     world = World(learner_key, {f"party-{place}": rows for place, rows in enumerate(ROWS)})
-    asked = release_request(shared, design, DESIGNS[name])
+    asked = release_request(shared, ReleaseFields(design=design, **DESIGNS[name]))
     real = world.plan(asked, USUAL_FEATURES, stated_rows=world.rows)
     cost = plan_cost(PlanRequest.over(shared, design=design, party_rows=ROWS, key_bits=2048, **DESIGNS[name]))
     assert cost.feasible
@@ -318,9 +319,12 @@ def test_what_a_schema_says_is_not_said_twice(capsys, patients_toml):
         (("--estimator", "newton", "--source", "numeric"), "--source is of a design"),
         (("--estimator", "newton", "--tolerance", "0.1"), "--tolerance is of a --statistic"),
         (("--statistic", "y == 1", "--rounds", "3"), "--rounds is of an --estimator, and a --statistic is planned"),
-        (("--rados", "5", "--sensitive", "smoker", "--noise-rate", "0.1"), "--noise-rate is of a --statistic"),
-        (("--rados", "5"), "needs a sensitive feature"),
-        (("--rados", "5", "--sensitive", "smokr"), "did you mean 'smoker'"),
+        (
+            ("--design", "dp-feat", "--rados", "5", "--sensitive", "smoker", "--noise-rate", "0.1"),
+            "--noise-rate is of a --statistic",
+        ),
+        (("--design", "dp-feat", "--rados", "5"), "needs a sensitive feature"),
+        (("--design", "dp-feat", "--rados", "5", "--sensitive", "smokr"), "did you mean 'smoker'"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_and_4(capsys, patients_toml, arguments, says):

@@ -23,7 +23,7 @@ LOST = {
     "moments": ("--design", "moments", *TWENTY, "--epsilon", "0.01"),
     "gaussian": ("--design", "gaussian", *TWENTY, "--rados", "1000", "--epsilon", "1"),
     "fixed-support": ("--design", "fixed-support", *TWENTY, "--rados", "1000", "--epsilon", "1"),
-    "joint": ("--joint", *TWENTY, "--rados", "1000", "--epsilon", "0.01"),
+    "joint": ("--design", "dp-feat", "--joint", *TWENTY, "--rados", "1000", "--epsilon", "0.01"),
     "newton": ("--estimator", "newton", *TWENTY, "--epsilon", "0.05"),
     "logistic-gd": ("--estimator", "logistic-gd", "--rounds", "5", *TWENTY, "--epsilon", "0.02"),
     "linear-regression": ("--estimator", "linear-regression", *TWENTY, "--epsilon", "0.01"),

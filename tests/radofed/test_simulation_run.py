@@ -18,6 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.rados.distribution import RadoDistribution
+from radobase.options import exact
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.evaluation import auc
@@ -428,11 +429,8 @@ def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_exact_numbers():
-    from radofed.simulation.options import exact
-
-    assert exact("delta", 1e-6) == exact("delta", "1e-6") == Fraction(1, 10**6)
-    assert exact("epsilon", "1/3") == Fraction(1, 3)
-    assert exact("epsilon", None) is None
+    assert exact(1e-6, "delta") == exact("1e-6", "delta") == Fraction(1, 10**6)
+    assert exact("1/3", "epsilon") == Fraction(1, 3)
 
 
 def test_estimators_of_releases_learn_over_a_map(tmp_path, capsys):

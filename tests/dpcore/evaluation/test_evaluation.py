@@ -35,6 +35,7 @@ def evaluate(theta, oracle, *, part=Fraction(1), feature_map=None, **options):
 
 THETA = np.array([2.0, -1.0, 0.5, -0.3])
 SCHEMA = world.schema_of(*(world.real(f"r{i}") for i in range(3)))
+SIX_BINS = EvaluationOptions(bins=6)
 EDGES = np.array([-1.0, 0.0, 1.0])
 PROPORTIONS = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc")
 
@@ -326,7 +327,7 @@ def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
     x, labels = rows_of(500)
     oracle = world.divided(SCHEMA, x, labels)
     oracle.held_back = HeldBack(Fraction(1, 5), part)
-    found = evaluate_rows(THETA, oracle, bins=6)
+    found = evaluate_rows(THETA, oracle, SIX_BINS)
     assert found.unseen == (part is Part.HELD_BACK)
     assert (found.error.on_distribution is not None) == found.unseen
     assert ("hold back" in found.sentences()[0]) == found.unseen
@@ -344,8 +345,8 @@ def test_a_part_may_have_more_rows_than_on_average():
             found = super().statistic(*arguments, **options)
             return replace(found, values=found.values * 1.3, rows=100, most_rows=500)
 
-    found = evaluate_rows(THETA, Oracle(SCHEMA, [world.records(x, labels)]), bins=6)
-    expected = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, unseen=True)
+    found = evaluate_rows(THETA, Oracle(SCHEMA, [world.records(x, labels)]), SIX_BINS)
+    expected = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), SIX_BINS, unseen=True)
     assert (found.rows, found.usable, expected.usable) == (500, 130, 130)
     assert found.confusion.tolist() == expected.confusion.tolist()
     assert found.error == expected.error
