@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import typer
 
+from dpcore.declared import declaration
 from learner.model import Model
 from learner.progress import ASK_WHETHER_READY
 from learner.request_fields import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RADOS, QueryTerms
