@@ -208,7 +208,9 @@ def with_fields(cls: type[Declared], function: Callable[..., Any]) -> inspect.Si
 
 def names_of(given: str | Collection[str] | None) -> tuple[str, ...]:
     """One name, several or none, as a tuple."""
-    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, Collection) and not isinstance(given, str) else (given,)
 
 
 def number_text(number: Fraction) -> str:

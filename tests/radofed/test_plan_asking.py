@@ -238,7 +238,7 @@ def test_without_a_schema_an_estimator_of_numbers_is_planned(capsys):
 
 
 def test_every_key_of_a_design_s_plan_is_there(capsys, patients_toml):
-    design = data(capsys, "--rows", "8000", "--parties", "4", "--rados", "10")
+    design = data(capsys, "--design", "dp-feat", "--rows", "8000", "--parties", "4", "--rados", "10")
     asked = data(capsys, "--estimator", "newton", "--schema", patients_toml, "--rows", "8000", "--parties", "4",
                  "--epsilon", "1")  # fmt: skip
     assert design.keys() <= asked.keys()
