@@ -30,7 +30,7 @@ def from_texts(cls: type[Given], given: Mapping[str, Any]) -> Given:
     values: dict[str, Any] = {}
     for field in declarations(cls):
         value = given.get(field.name)
-        if value is not None and value != []:
+        if value is not None and not (isinstance(value, list) and not value):
             values[field.name] = _value(field, value)
         elif field.is_required:
             from dpcore.errors import ConfigurationError

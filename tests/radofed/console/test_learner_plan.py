@@ -217,7 +217,7 @@ def test_what_is_not_possible_says_what_would_work(plan, member):
     asked = {"rados": "900", "epsilon": "0.01", "sensitive": "smoker"}
     page = plan("dp-feat", **asked)
     given = [part for name, text in asked.items() for part in (f"--{name}", text)]
-    found = command(member, *given, code=1)
+    found = command(member, "--design", "dp-feat", *given, code=1)
     assert "not possible" in page.text(role="alert")
     assert found["suggestion"] in page.text("section")
 
