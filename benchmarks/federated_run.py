@@ -160,7 +160,7 @@ def _compare(
     ):
         requests: dict[str, MomentsRequest | RadosRequest] = {
             names["moments"]: MomentsRequest(running.schema, epsilon=EPSILON),
-            names["rados"]: RadosRequest(running.schema, RADOS),
+            names["rados"]: RadosRequest(running.schema, RADOS, design="plain"),
         }
         candidates = {POOLED: _pooled(train, test, ways[POOLED])}
         for name, request in requests.items():

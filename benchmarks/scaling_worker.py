@@ -58,7 +58,7 @@ def parties(job: dict[str, int]) -> dict[str, Any]:
     records = random_records(job["rows"], job["columns"] + 1)
     parts = np.array_split(np.arange(job["rows"]), job["parties"])
     secret = SecretKey.generate(SystemRandom(), bits=job["key_bits"])
-    request = RadosRequest(schema_of(job["columns"]), job["rados"])
+    request = RadosRequest(schema_of(job["columns"]), job["rados"], design="plain")
     seconds = []
     with start_hosts(records, SEED, names, workers=job["workers"], timeout_s=TIMEOUT_S) as hosts:
         federation = SimulatedFederation(hosts, names, SEED, secret)

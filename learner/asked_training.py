@@ -5,24 +5,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpcore.errors import ConfigurationError
+from dpcore.declared import values_of
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.schema import Schema
-from learner.design_options import given_purpose
 from learner.estimators import make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
+from learner.request_fields import AskedTerms, TrainOptions
 from learner.training import model_of_answers
-from radobase.options import exact, named_options, training_part
-
-_TERMS = {
-    "cohort_min": "cohort_min",
-    "colluders": "colluders",
-    "max_rows": "max_rows",
-    "quorum_wait": "quorum_wait_s",
-    "purpose": "purpose",
-}
-"""Options that hold for each query, with their names in `learner.requests.Terms`."""
+from radobase.options import named_options, training_part
 
 
 @dataclass(frozen=True)
@@ -46,17 +37,14 @@ class AskedTraining:
     terms: Mapping[str, Any]
 
     @classmethod
-    def of(cls, name: str, given: Mapping[str, Any], schema: Schema) -> "AskedTraining":
+    def of(cls, name: str, options: TrainOptions, schema: Schema) -> "AskedTraining":
         """The training with the estimator `name`, a key of learner.estimators.BY_QUERIES.
 
-        given: the parameters of `rado learner train`, as parsed. Raises ConfigurationError or PlanError.
+        Raises ConfigurationError or PlanError.
         """
-        options = named_options(given["option"] or ())
-        if given["rounds"] is not None:
-            options["rounds"] = given["rounds"]
-        terms = {**terms_of(given), **times_of(given), "held_back": training_part(given["hold_back"])}
-        estimator = make_estimator(name, **options)
-        return cls(name, estimator, schema, *budget_of(name, given["epsilon"], given["delta"]), terms)
+        chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
+        terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
+        return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms)
 
     def run(self, source: AnswerSource) -> Trained:
         """Ask everything, and make the model. Once only. Raises what the estimator and the source raise."""
@@ -65,26 +53,3 @@ class AskedTraining:
         with one_blas_thread():
             self.estimator.fit_queries(oracle)
         return Trained(model_of_answers(self.estimator, oracle, self.name), self.estimator, oracle)
-
-
-def terms_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `learner.requests.Terms` that are given. given: by the names of a command's parameters.
-
-    Raises ConfigurationError if the purpose can be none, before anything is asked.
-    """
-    given_purpose(given["purpose"])
-    return {to: given[name] for name, to in _TERMS.items() if given[name] is not None}
-
-
-def times_of(given: Mapping[str, Any]) -> dict[str, int]:
-    """How long parties, and the people who decide there, have for each query, as far as it is given."""
-    return {name: given[name] for name in ("answer_within_s", "expires_after_s") if given.get(name) is not None}
-
-
-def budget_of(what: str, epsilon: str | None, delta: str) -> tuple[Fraction, Fraction]:
-    """The budget of all answers, from its texts. what: who asks. Raises ConfigurationError without an epsilon."""
-    if epsilon is None:
-        raise ConfigurationError(
-            f"{what} queries the parties, and answers have noise: give the --epsilon of all answers in total"
-        )
-    return exact(epsilon, "epsilon"), exact(delta, "delta")

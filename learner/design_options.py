@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
+from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import nearest
-from wire.purpose import PURPOSE_RULE, is_purpose
+from learner.request_fields import DESIGNS, ReleaseFields
 
 JOINT = "dp-feat with joint"
 
@@ -45,9 +45,6 @@ _RULES = {
     ),
 }
 
-DESIGNS = tuple(name for name in _RULES if name != JOINT)
-"""All names of designs; "moments" has no rados."""
-
 OPTIONS = tuple(sorted(frozenset().union(*(rules.takes for rules in _RULES.values()))))
 """All options of any design, sorted."""
 
@@ -58,11 +55,13 @@ _MISSING = {
 }
 
 
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are set, by name."""
+def given_options(asked: ReleaseFields) -> dict[str, Any]:
+    """The options of a design that are set, by name."""
+    names = {"sensitive": asked.sensitive_names, "rounded": asked.rounded_names}
+    given = {**values_of(asked, ReleaseFields), **names}
     # By identity: 0 equals False, but is a value that was given.
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
-    return {name: value for name, value in given.items() if value not in ((), "local")}
+    set_ = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
+    return {name: value for name, value in set_.items() if name in OPTIONS}
 
 
 def taken_options(design: str, *, joint: bool = False) -> frozenset[str]:
@@ -92,47 +91,6 @@ def check_options(
             raise ConfigurationError(_MISSING[name].format(design=words) + (hints or {}).get(name, ""))
     if "joint" in given and len(given.get("sensitive", ("",))) != 1:
         raise ConfigurationError("joint dp-feat protects a single source column; give exactly one as sensitive")
-
-
-def check_figures(figures: Mapping[str, Fraction | None]) -> None:
-    """Raise ConfigurationError if a figure is not a positive fraction. figures: by name, None if not set."""
-    for name, value in figures.items():
-        if value is None:
-            continue
-        if not isinstance(value, Fraction):
-            raise ConfigurationError(f"{name} must be an exact fraction: write Fraction('1e-6'), not 1e-6")
-        if value <= 0:
-            raise ConfigurationError(f"{_words(name)} is {plain_number(value)}: make it positive, or leave it out")
-
-
-def check_purpose(purpose: str) -> None:
-    """Raise ConfigurationError if a text can be no purpose. Empty: there is none."""
-    if purpose and not is_purpose(purpose):
-        raise ConfigurationError(f"{PURPOSE_RULE}: write it so, or leave it out")
-
-
-def given_purpose(option: str | None) -> str:
-    """The purpose that an option states; empty if the option is left out.
-
-    Raises ConfigurationError if it can be none, also if it is empty: a shell's variable may not be set.
-    """
-    check_purpose(" " if option == "" else option or "")
-    return option or ""
-
-
-def check_delta(delta: Fraction, least: Fraction = Fraction(0)) -> None:
-    """Raise ConfigurationError if delta is not between 0 and 1, or is below `least`."""
-    if not 0 < delta < 1 or delta < least:
-        said = f"below {float(least):g}" if 0 < delta < least else plain_number(delta)
-        raise ConfigurationError(f"delta is {said}: choose a number between 0 and 1, such as 1e-6")
-
-
-def plain_number(number: Fraction) -> str:
-    """A number in decimal notation, or words if a double cannot represent it."""
-    try:
-        return f"{float(number):.6g}"
-    except OverflowError:
-        return "out of any range"
 
 
 def _words(name: str) -> str:

@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, TypeVar
 
 from dpcore.accounting.dp_feat import MOST_RADOS, epsilon_for, largest_rados, last_that_fits
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
 from dpcore.accounting.protection import Setting
+from dpcore.declared import Option, values_of
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.queries.base import MAX_VALUES
@@ -33,20 +34,25 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
-from learner.design_options import check_delta, check_figures, check_options, check_purpose, given_options
+from learner.design_options import check_options, given_options
+from learner.request_fields import (
+    COUNT_FRACTION_BITS,
+    DESIGNS,
+    EDGE_FRACTION_BITS,
+    GRADIENT_FRACTION_BITS,
+    MOMENT_FRACTION_BITS,
+    USUAL_RADOS,
+    VALUE_FRACTION_BITS,
+    MomentsFields,
+    QueryOptions,
+    QueryTerms,
+    ReleaseFields,
+)
+from radobase.files.feature_maps import load_feature_map
+from radobase.options import training_part
 
-USUAL_RADOS = 1000
-"""Nock, Patrini and Friedman (ICML 2015), section 4, use n = min(1000, m / 2)."""
-
-RadosDesign = Literal["plain", "dp-feat", "fixed-support", "gaussian"]
-
-# Fraction bits of kinds with noise: the granularity of the noise. Rados without noise choose by their number.
-EDGE_FRACTION_BITS = 16
-MOMENT_FRACTION_BITS = 10
-GRADIENT_FRACTION_BITS = 12
-VALUE_FRACTION_BITS = 10
-COUNT_FRACTION_BITS = 6
-HALF = Fraction(1, 2)
+RADOS_DESIGNS = tuple(name for name in DESIGNS if name != "moments")
+HALF, WHOLE = Fraction(1, 2), Fraction(1)
 # A party states a lower bound of its rows; its table may grow before it answers.
 GROWTH = 4
 # The failure probability of the half-widths by which Laplace and Gaussian noise are compared.
@@ -55,71 +61,27 @@ _COMPARED_AT = 0.05
 # must not raise the sum of the parts above the whole.
 _PART_MARGIN = 1 - Fraction(1, 1 << 30)
 
-_LEAST = {
-    "rados": 1,
-    "attempts": 1,
-    "answer_within_s": 1,
-    "prepare_within_s": 1,
-    "upload_within_s": 1,
-    "expires_after_s": 1,
-    "quorum_wait_s": 1,
-    "max_rows": 1,
-    "max_parties": 1,
-    "cohort_min": 1,
-    "colluders": 0,
-}
-_EXACT = ("delta", "epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight", "clip", "part")
-
 Kind = TypeVar("Kind", bound=QueryKind)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms(ABC):
-    """Options of every request. None lets the plan choose.
+class Terms(QueryTerms, ABC):
+    """What every request has. None lets the plan choose.
 
-    delta: the delta at which epsilon is counted and charged. max_rows: the most rows of a cohort; by default four times
-    what each party last stated with a signature; before that four times what the roster states, at least a million.
-    cohort_min: the fewest parties of a
-    cohort; by default max(c + 2, parties - 1). colluders: c, the number of parties assumed to collude with coordinator
-    and learner; by default min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value. By default,
-    rados without noise use the fraction bits with the fewest ciphertexts, at most 16 (dpcore.queries.fraction_bits),
-    and other kinds a fixed number. attempts: the most that the learner may start; each is charged. quorum_wait_s: how
-    long the coordinator waits for further parties once enough for a cohort have accepted, and again once enough are
-    ready; by default for the whole phase. held_back: the part of each party's rows that the request is about; None for
-    all rows. feature_map: what records are mapped by before they are clipped. It must fit the schema; kinds that
-    protect records take it. purpose: what the answer is for, which is signed and shown to whoever decides at a party.
-
-    Raises ConfigurationError if an option is invalid for every roster.
+    The fields with defaults and bounds are declared in `learner.request_fields`. Raises ConfigurationError if one is
+    invalid for every roster.
     """
 
     schema: Schema = field(kw_only=False)
-    delta: Fraction = Fraction(1, 1_000_000)
-    fraction_bits: int | None = None
-    max_rows: int | None = None
-    max_parties: int | None = None
-    cohort_min: int | None = None
-    colluders: int | None = None
-    attempts: int = 3
     held_back: HeldBack | None = None
+    """The part of each party's rows that the request is about; None for all rows."""
     feature_map: FeatureMap | None = None
-    answer_within_s: int = 600
-    prepare_within_s: int = 3600
-    upload_within_s: int = 3600
-    expires_after_s: int = 24 * 3600
-    quorum_wait_s: int | None = None
-    purpose: str = ""
+    """What records are mapped by before they are clipped, for kinds that protect records. It must fit the schema."""
 
     def __post_init__(self) -> None:
         if self.feature_map is not None:
             self.feature_map.check(self.schema)
-        check_figures({name: getattr(self, name, None) for name in _EXACT})
-        check_delta(self.delta)
-        check_purpose(self.purpose)
-        # The query refuses these too. Here the error names the option.
-        for name, least in _LEAST.items():
-            value = getattr(self, name, None)
-            if value is not None and value < least:
-                raise ConfigurationError(f"{name} is {value}; it must be at least {least}")
+        super().__post_init__()
 
     @property
     def d(self) -> int:
@@ -156,55 +118,29 @@ class Terms(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RadosRequest(Terms):
-    """A request for n rados over a schema.
-
-    rados: n. For dp-feat without `joint` it may be omitted; n is then the most that stay within `epsilon`, up to
-    USUAL_RADOS.
+class RadosRequest(ReleaseFields, Terms):
+    """A request for n rados over a schema, of a design that has rados.
 
     The designs:
 
     - "plain" protects the marginal of each boolean coordinate.
     - "dp-feat" protects the features in `sensitive`: boolean or threshold features, or real-valued ones that are also
       in `rounded`. With `joint`, noise protects a single source column within the whole release.
-    - "fixed-support" and "gaussian" protect records, by noise on their edges or on the total.
-
-    epsilon_per_rado: Algorithm 2's epsilon for dp-feat, None for no truncation. epsilon: for dp-feat without `joint`,
-    the limit of the total cost against the learner alone. For other designs, the total to which noise is calibrated, at
-    `delta`, when all but the honest parties collude: joint dp-feat and gaussian need it; fixed-support without it has
-    no privacy bound. norm_bound: R, the clipping norm of records, by default `usual_norm` of the schema. support: the
-    fraction of its records that a party draws for each rado. The default is half for fixed-support; gaussian draws
-    uniform rado signatures.
+    - "fixed-support" and "gaussian" protect records, by noise on their edges or on the total. Fixed-support without
+      an epsilon has no privacy bound.
 
     Raises ConfigurationError if an option is invalid for every roster.
     """
 
-    rados: int | None = field(default=None, kw_only=False)
-    design: RadosDesign = "plain"
-    sensitive: str | tuple[str, ...] | None = None
-    joint: bool = False
-    rounded: tuple[str, ...] = ()
-    epsilon_per_rado: Fraction | None = None
-    epsilon: Fraction | None = None
-    norm_bound: Fraction | None = None
-    support: Fraction | None = None
-
     def __post_init__(self) -> None:
-        if self.design not in get_args(RadosDesign):
-            known = ", ".join(get_args(RadosDesign))
-            raise ConfigurationError(f"design {self.design!r} is not known; choose one of {known}")
+        if self.design_name not in RADOS_DESIGNS:
+            known = ", ".join(RADOS_DESIGNS)
+            raise ConfigurationError(
+                f"design {self.design_name!r} is not known, or has no rados; choose one of {known}"
+            )
         super().__post_init__()
-        options = ("rados", "joint", "rounded", "epsilon_per_rado", "epsilon", "norm_bound", "support")
-        given = {**{name: getattr(self, name) for name in options}, "sensitive": self.sensitive_names}
         choices = ", ".join(self.schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
-        check_options(self.design, given_options(given), hints={"sensitive": f"; those of the schema: {choices}"})
-
-    @property
-    def sensitive_names(self) -> tuple[str, ...]:
-        """The names of the sensitive features."""
-        if self.sensitive is None:
-            return ()
-        return (self.sensitive,) if isinstance(self.sensitive, str) else self.sensitive
+        check_options(self.design_name, given_options(self), hints={"sensitive": f"; those of the schema: {choices}"})
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -254,7 +190,7 @@ class RadosRequest(Terms):
                 column = protected_column(self.schema, self.sensitive_names)
                 return joint_design(self.schema, column, SMALLEST_SHARE_SIGMA)
             case "dp-feat":
-                names, rounded = self.sensitive_names, self.rounded
+                names, rounded = self.sensitive_names, self.rounded_names
                 return dp_feat_design(self.schema, names, self.epsilon_per_rado, rounded=rounded)
             case "fixed-support":
                 sigma = 0 if self.epsilon is None else SMALLEST_SHARE_SIGMA
@@ -264,19 +200,18 @@ class RadosRequest(Terms):
                 return design
             case "gaussian":
                 return GaussianDesign(clip_of(self), SMALLEST_SHARE_SIGMA, self.support)
+            case _:
+                raise AssertionError("a request of another design is refused")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyTerms(Terms):
-    """Options of every request with noise on each value, which protects records.
+    """What every request with noise on each value has, which protects records. Raises ConfigurationError."""
 
-    epsilon: as in `RadosRequest`. part: the fraction of the budget (epsilon, delta) that this release uses. It is a
-    fraction of the squared mu of Gaussian noise, so that the composition of releases whose parts add up to 1 is
-    (epsilon, delta)-private. Raises ConfigurationError.
-    """
-
-    epsilon: Fraction
-    part: Fraction = Fraction(1)
+    epsilon: Annotated[Fraction, Option("Total epsilon, if other parties collude.", above=0)]
+    part: Annotated[Fraction, Option("Part of the budget (epsilon, delta) that this release uses.", above=0)] = WHOLE
+    """A fraction of the squared mu of Gaussian noise: the composition of releases whose parts add up to 1 is
+    (epsilon, delta)-private."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -295,15 +230,8 @@ class NoisyTerms(Terms):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentsRequest(NoisyTerms):
-    """A request for the first two moments of all rados.
-
-    norm_bound: R, the clipping norm of records, by default `usual_norm` of the schema. edge_weight: a, the precision of
-    edges relative to products; None chooses it by R. Raises ConfigurationError.
-    """
-
-    norm_bound: Fraction | None = None
-    edge_weight: Fraction | None = None
+class MomentsRequest(MomentsFields, NoisyTerms):
+    """A request for the first two moments of all rados. Raises ConfigurationError."""
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -319,15 +247,13 @@ class MomentsRequest(NoisyTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticRequest(NoisyTerms):
-    """A request for the sums of predicates over all records.
-
-    predicates: typed against the schema. pure: only Laplace noise, so that delta is 0; otherwise the smaller of Laplace
-    and Gaussian noise for this batch. If `pure`, `part` is a fraction of epsilon; otherwise a part below 1 always uses
-    Gaussian noise. Raises ConfigurationError.
-    """
+    """A request for the sums of predicates over all records. Raises ConfigurationError."""
 
     predicates: tuple[Predicate, ...] = field(kw_only=False)
+    """Typed against the schema."""
     pure: bool = False
+    """Only Laplace noise, so that delta is 0, and `part` is a fraction of epsilon. Otherwise the smaller of Laplace and
+    Gaussian noise for this batch; a part below 1 always uses Gaussian noise."""
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -354,17 +280,15 @@ class StatisticRequest(NoisyTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientRequest(NoisyTerms):
-    """A request for the sum over all records of the clipped gradient of a loss.
-
-    theta: (d,), the point at which it is taken, as reals; coordinates are rounded to 2^-20. clip: C, the clipping norm
-    of each record's gradient. It is required, because the sensitivity is unbounded without it. basis: see
-    dpcore.queries.gradient; theta is then in its coordinates. Raises ConfigurationError.
-    """
+    """A request for the sum over all records of the clipped gradient of a loss. Raises ConfigurationError."""
 
     theta: tuple[float, ...] = field(kw_only=False)
+    """(d,), the point at which it is taken, as reals; coordinates are rounded to 2^-20."""
     loss: LossName = "logistic"
-    clip: Fraction | None = None
+    clip: Annotated[Fraction | None, Option("C, the clipping norm of each record's gradient.", above=0)] = None
+    """Required: the sensitivity is unbounded without it."""
     basis: Basis | None = None
+    """See dpcore.queries.gradient; theta is then in its coordinates."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -391,17 +315,30 @@ class GradientRequest(NoisyTerms):
 Request = RadosRequest | MomentsRequest | StatisticRequest | GradientRequest
 
 
-def release_request(schema: Schema, design: str, options: dict[str, Any]) -> RadosRequest | MomentsRequest:
-    """The request of a release of this design. Options that are None, empty or False are not set.
+def release_request(schema: Schema, asked: ReleaseFields, **terms: Any) -> RadosRequest | MomentsRequest:
+    """The request of a release. terms: fields of `Terms`.
 
-    Raises ConfigurationError if the design is unknown, or an option does not belong to it or is invalid.
+    Raises ConfigurationError if the design is unknown, or a field does not belong to it or is invalid.
     """
-    given = given_options(options)
+    mapped = {"feature_map": terms["feature_map"]} if terms.get("feature_map") is not None else {}
+    given, design = given_options(asked) | mapped, asked.design_name
     if design == "moments":
         check_options(design, given)
-        return MomentsRequest(schema, **given)
+        assert asked.epsilon is not None, "moments need an epsilon"
+        return MomentsRequest(schema, epsilon=asked.epsilon, **values_of(asked, MomentsFields), **terms)
     check_options(design, given, chosen=("rados", "sensitive", "epsilon"))
-    return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # checks what is missing
+    return RadosRequest(schema, **values_of(asked, ReleaseFields), **terms)  # checks what is missing
+
+
+def query_request(options: QueryOptions, schema: Schema) -> RadosRequest | MomentsRequest:
+    """The request of `rado learner query`. Raises ConfigurationError or SchemaError."""
+    return release_request(
+        schema,
+        options,
+        **values_of(options, QueryTerms),
+        held_back=training_part(options.hold_back),
+        feature_map=None if options.map_file is None else load_feature_map(options.map_file, schema),
+    )
 
 
 def protected_column(schema: Schema, sensitive: Sequence[str]) -> str:

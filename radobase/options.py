@@ -1,9 +1,12 @@
 """What people type for options of commands and fields of pages, as values."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dpcore.declared import Declaration, Declared, declarations, names_of
 
 if TYPE_CHECKING:
     from dpcore.records.features import Limit
@@ -17,18 +20,61 @@ _DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
+Given = TypeVar("Given", bound=Declared)
 
-def exact(text: str, option: str) -> Fraction:
-    """A decimal or a fraction as an exact number. Raises ConfigurationError if it is neither."""
+
+def from_texts(cls: type[Given], given: Mapping[str, Any]) -> Given:
+    """Declared fields from what people type. given: by name; None and an empty list are not given.
+
+    Raises ConfigurationError if a text is no value of its field, or a value is out of its bounds.
+    """
+    values: dict[str, Any] = {}
+    for field in declarations(cls):
+        value = given.get(field.name)
+        if value is not None and not (isinstance(value, list) and not value):
+            values[field.name] = _value(field, value)
+        elif field.is_required:
+            from dpcore.errors import ConfigurationError
+
+            raise ConfigurationError(f"{field.flag} is missing: give it")
+    return cls(**values)
+
+
+def _value(field: Declaration, value: Any) -> Any:
+    from dpcore.errors import ConfigurationError
+
+    if field.is_list:
+        return names_of(value)
+    if value == "" == field.default:
+        return " "  # was given, and is no text: a shell's variable may not be set
+    if field.kind is Fraction:
+        return exact(value, field.flag)
+    if field.kind in (bool, Path):
+        return field.kind(value)
+    if field.kind is str or not isinstance(value, str):
+        return value
+    try:
+        return whole_number(value) if field.kind is int else decimal_number(value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Invalid value for '{field.flag}': {error}") from error
+
+
+def exact(value: str | float | Fraction, what: str) -> Fraction:
+    """A decimal or a fraction as an exact number; a float counts as its shortest decimal.
+
+    what: who has it, such as --epsilon. Raises ConfigurationError if it is neither.
+    """
     from dpcore.errors import ConfigurationError
     from dpcore.numbers.rationals import exact_number, within_doubles
 
+    if isinstance(value, Fraction):
+        return value
     try:
-        return within_doubles(exact_number(text))
+        return within_doubles(exact_number(str(value)))
     except OverflowError as error:
-        raise ConfigurationError(f"--{option} {text!r} is too large or too small; write, say, 1e-6 or 1/2") from error
+        raise ConfigurationError(f"{what} {value!r} is too large or too small; write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:
-        raise ConfigurationError(f"--{option} {text!r} is not a number; write, say, 1e-6 or 1/2") from error
+        raise ConfigurationError(f"{what} {value!r} is not a number; write, say, 1e-6 or 1/2") from error
 
 
 def whole_number(text: str) -> int:
@@ -56,16 +102,11 @@ def decimal_number(text: str) -> float:
     raise ConfigurationError(f"{text!r} is not a number: write digits with a point, such as 0.5 or 1e-6")
 
 
-def exact_or_none(text: str | None, option: str) -> Fraction | None:
-    """`exact` of an option that may be left out."""
-    return None if text is None else exact(text, option)
-
-
-def training_part(text: str | None) -> "HeldBack | None":
-    """The rows to train on, if --hold-back is given. Raises ConfigurationError or PlanError."""
+def training_part(share: Fraction | None) -> "HeldBack | None":
+    """The rows to train on, if a share is held back. Raises PlanError."""
     from dpcore.records.held_back import HeldBack, Part
 
-    return None if text is None else HeldBack(exact(text, "hold-back"), Part.TRAINING)
+    return None if share is None else HeldBack(share, Part.TRAINING)
 
 
 def named_option(text: str) -> tuple[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpcore.estimators.radoboost import RadoBoost
     from dpcore.evaluation.evaluation import evaluate
     from dpcore.evaluation.histograms import column_histograms
+    from dpcore.evaluation.options import EvaluationOptions
     from dpcore.predicates.frontend import clip, x, y, z
     from dpcore.queries.statement import PrivacyStatement
     from dpcore.records.schema import Schema
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "EvaluationOptions": "dpcore.evaluation.options",
     "Federation": "learner.federation",
     "LearnerConfig": "learner.config",
     "MomentsRequest": "learner.requests",
@@ -77,6 +79,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "EvaluationOptions",
     "Federation",
     "LearnerConfig",
     "MeanVariance",

@@ -26,7 +26,6 @@ and the distribution separately:
     all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.roc).
 """
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -35,22 +34,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.errors import ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, check_left
 from dpcore.evaluation.intervals import CellNoise, Count, Interval
 from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.evaluation.proportions import Judge, Proportion, count_of
 from dpcore.evaluation.roc import Curve, RocPoint
-from dpcore.evaluation.score_edges import CELLS, USUAL_BINS, Edges, even_steps, find_edges, narrow_cells
+from dpcore.evaluation.score_edges import CELLS, Edges, even_steps, find_edges, narrow_cells
 from dpcore.numbers.decimals import lower_percent, upper_percent
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
 
-FEWEST_FOUND, LEAST_BINS, EVEN_BINS, MOST_BINS = 4, 6, 20, 256
-EDGES_PART = Fraction(1, 8)
-"""What the first release takes of the budget."""
+USUAL = EvaluationOptions()
 MEASURED = 0.05
 """With more noise than this on it, the area under the ROC curve counts as not measured."""
 CROWDED = 0.5
@@ -275,33 +273,27 @@ class Evaluation:
 def evaluate(
     theta: ArrayLike,
     oracle: StatisticOracle,
+    options: EvaluationOptions = USUAL,
     *,
-    confidence: float = 0.95,
-    bins: int | None = None,
-    scale: float = 1.0,
     part: Fraction = WHOLE,
-    edges_part: Fraction = EDGES_PART,
     unseen: bool | None = None,
     feature_map: FeatureMap | None = None,
 ) -> Evaluation:
     """Evaluate sign(theta . x) on the federation's rows; two releases, or one.
 
     theta: (d,) over the coordinates of oracle.schema, or over those of the feature map, by which parties then map
-    their rows first. edges_part: what a first release takes of `part`, which finds where the scores are
-    (dpcore.evaluation.score_edges); 0 for one release alone, with edges at even steps of the probability
-    1 / (1 + exp(-score / scale)). bins: from 4 to 256, by default 8; without a first release even, from 6, by default
-    20. scale: 1 if theta . x is a log odds, like a logistic regression's; for other scores, about the size of a usual
-    one. Calibration measures how far score / scale is from a log odds. part: of the oracle's budget. unseen: whether
-    theta was not trained on the rows that the oracle answers about; None to take it that it was not if they are rows
-    that parties hold back, and that it was otherwise.
+    their rows first. part: of the oracle's budget. A first release takes `options.edges_part` of it and finds where
+    the scores are (dpcore.evaluation.score_edges). Without it, edges are at even steps of the probability
+    1 / (1 + exp(-score / scale)). unseen: whether theta was not trained on the rows that the oracle answers about; None
+    to take it that it was not if they are rows that parties hold back, and that it was otherwise.
 
     The evaluated model has integer weights: theta times a power of two, rounded, 31 or 32 bits in total with the edges
     (`Evaluation.rounding`). A score of exactly 0 is predicted -1.
 
-    Raises ShapeError if theta does not fit the schema, ConfigurationError if it is not finite or an argument is out of
-    range, and what `oracle.statistic` raises.
+    Raises ShapeError if theta does not fit the schema, ConfigurationError if it is not finite, and what
+    `oracle.statistic` raises.
     """
-    bins = _checked(confidence, bins, scale, edges_part)
+    bins, scale, edges_part, confidence = options.count, options.scale, options.edges_part, options.confidence
     check_left(oracle, part)
     if edges_part:
         edges = find_edges(theta, oracle, bins, part=part * edges_part, feature_map=feature_map)
@@ -366,25 +358,18 @@ class PlannedBatch:
 
 
 def planned_batches(
-    theta: ArrayLike,
-    schema: Schema,
-    *,
-    confidence: float = 0.95,
-    bins: int | None = None,
-    scale: float = 1.0,
-    edges_part: Fraction = EDGES_PART,
-    feature_map: FeatureMap | None = None,
+    theta: ArrayLike, schema: Schema, options: EvaluationOptions = USUAL, *, feature_map: FeatureMap | None = None
 ) -> tuple[PlannedBatch, ...]:
     """What `evaluate` with these arguments asks for. Where edges are to be found, those of even steps stand for them.
 
     Raises as `evaluate` does.
     """
-    bins = _checked(confidence, bins, scale, edges_part)
+    bins, edges_part = options.count, options.edges_part
     steps = even_steps(bins)
     if edges_part:
         # As many as can be found: one for each level between two bins, and 0.
         steps = np.sort(np.append(steps, 0.0 if bins % 2 else steps[-1] + 1.0))
-    scores = linear_scores(theta, schema, scale * steps, feature_map)
+    scores = linear_scores(theta, schema, options.scale * steps, feature_map)
     by_bin = f"rows by label and bin of scores, in {bins} bins"
     if not edges_part:
         predicates = (*scores.cells(), *scores.bins())
@@ -395,25 +380,6 @@ def planned_batches(
         PlannedBatch(cells, edges_part, where, is_exact=True),
         PlannedBatch(scores.bins(), 1 - edges_part, by_bin, is_exact=False),
     )
-
-
-def _checked(confidence: float, bins: int | None, scale: float, edges_part: Fraction) -> int:
-    """The number of bins. Raises ConfigurationError if an argument is out of range."""
-    if not 0.0 < confidence < 1.0:
-        raise ConfigurationError(f"confidence is {confidence}: it must be between 0 and 1")
-    if not 0 <= edges_part < 1:
-        raise ConfigurationError(f"edges_part is {edges_part}: give 0 or more, and less than 1")
-    if bins is None:
-        bins = USUAL_BINS if edges_part else EVEN_BINS
-    if edges_part and not FEWEST_FOUND <= bins <= MOST_BINS:
-        raise ConfigurationError(f"bins is {bins}: give a number from {FEWEST_FOUND} to {MOST_BINS}")
-    if not edges_part and (bins % 2 or not LEAST_BINS <= bins <= MOST_BINS):
-        raise ConfigurationError(
-            f"bins is {bins}: give an even number from {LEAST_BINS} to {MOST_BINS}, so that 0 is an edge"
-        )
-    if not (math.isfinite(scale) and scale > 0.0):
-        raise ConfigurationError(f"scale is {scale}: give a finite score above 0")
-    return bins
 
 
 def _cells(histogram: NDArray[np.float64], middle: int, asked: NDArray[np.float64] | None) -> Cells:

@@ -24,7 +24,6 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 
 CELLS = 256
-USUAL_BINS = 8
 RARE = 0.25
 """Where a label has a smaller share, bins are narrower at the end where its rows should be."""
 

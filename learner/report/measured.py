@@ -14,8 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.estimators.oracle import WHOLE
-from dpcore.evaluation.evaluation import MOST_BINS, CalibrationBin, Evaluation, evaluate
+from dpcore.evaluation.evaluation import CalibrationBin, Evaluation, evaluate
 from dpcore.evaluation.intervals import Interval
+from dpcore.evaluation.options import MOST_BINS, EvaluationOptions
 from dpcore.evaluation.proportions import Proportion
 from dpcore.evaluation.roc import RocPoint
 from dpcore.predicates.evaluation import sums
@@ -223,8 +224,8 @@ def measure(model: Model, table: Any) -> Measured:
     is usable. Warns if some are not, or many cells were changed.
     """
     rows = OwnRows(model.schema, table)
-    options: dict[str, Any] = {"bins": OWN_BINS, "edges_part": Fraction(0), "feature_map": model.feature_map}
-    found = evaluate(model.theta, rows, unseen=True, **options)
+    options = EvaluationOptions(bins=OWN_BINS, edges_part=Fraction(0))
+    found = evaluate(model.theta, rows, options, unseen=True, feature_map=model.feature_map)
     return Measured(figures=found, own=True, privacy=None, changes=rows.changes)
 
 

@@ -6,7 +6,7 @@ import typer
 
 from radobase.logs import quiet_grpc
 from radobase.printing import in_lines
-from radofed.cli.framework import ConfigOption, command, group
+from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -25,22 +25,10 @@ def console(
     the pages do exists as a command, too.
     """
     quiet_grpc()
-    from radofed.cli import plan
-    from radofed.cli.command_form import CommandForm
-    from radofed.cli.learner import models, queries
     from radofed.console.roles import views_of
     from radofed.console.serving import serve
 
-    plans = group("Plan.")
-    plan.add_to(plans)
-    trains = group("Train.")
-    models.add_to(trains)
-    forms = {
-        "plan": CommandForm(plans, "rado plan"),
-        "query": CommandForm(queries.app, "rado learner query"),
-        "train": CommandForm(trains, "rado learner train"),
-    }
-    found = views_of(config, forms)
+    found = views_of(config)
     opening = "open this link; it works once, within ten minutes:"
     serve(found, port, lambda link: output.note(in_lines([opening, link])))
     return Result({"role": found.role, "member": found.member, "ended": "stopped"})

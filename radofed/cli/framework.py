@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from copy import copy
 from enum import StrEnum
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -16,7 +17,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 import typer.core
 
+from dpcore.declared import Declaration, Declared, declarations
 from dpcore.errors import ConfigurationError
+from radobase.options import from_texts
 from radobase.printing import printable
 from radofed.cli.output import Output, Result
 
@@ -58,25 +61,32 @@ def group(help_text: str) -> typer.Typer:
 
 
 def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Decorate a function `f(output, options) -> Result` as the command `name` of a group, with the shared options."""
+    """Decorate a function `f(output, options) -> Result` as the command `name` of a group, with the shared options.
+
+    A parameter of a `Declared` class stands for an option for each of its fields.
+    """
 
     def register(function: Callable[..., Result]) -> Callable[..., Result]:
         def invoke(**options: Any) -> int:
             shared = {key: options.pop(key) for key in _SHARED}
             chosen = shared["output_format"]
             output = Output(as_json=chosen is Format.JSON, as_yaml=chosen is Format.YAML, debug=shared["debug"])
+            for key, cls in declared.items():
+                options[key] = from_texts(cls, {field.name: options.pop(field.name) for field in declarations(cls)})
             try:
                 return output.finish(function(output, **options))
             except KeyboardInterrupt as error:
                 # The parser would exit with code 130, without a message.
                 raise InterruptedCommandError from error
 
-        hints = {name: _strict(hint) for name, hint in get_type_hints(function, include_extras=True).items()}
-        own = [
-            parameter.replace(annotation=hints[key])
-            for key, parameter in inspect.signature(function).parameters.items()
-            if key.lstrip("_") != "output"
-        ]
+        hints = get_type_hints(function, include_extras=True)
+        declared = {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Declared)}
+        own: list[inspect.Parameter] = []
+        for key, parameter in inspect.signature(function).parameters.items():
+            if key in declared:
+                own += map(_parameter, declarations(declared[key]))
+            elif key.lstrip("_") != "output":
+                own.append(parameter.replace(annotation=_strict(hints[key]), kind=inspect.Parameter.KEYWORD_ONLY))
         added = [
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             for key, (annotation, default) in _SHARED.items()
@@ -107,6 +117,39 @@ class _NotingCommand(typer.core.TyperCommand):
                 said = f"note: {flag} is given {len(given)} times and takes one value: the last one holds"
                 typer.echo(printable(said), err=True)
         return list(super().parse_args(ctx, args))
+
+
+def _parameter(field: Declaration) -> inspect.Parameter:
+    """The option of a declared field, with its default as people write it."""
+    kind: Any = str if field.kind is Fraction else field.kind
+    info: Any
+    if field.option.argument:
+        info = typer.Argument(help=field.sentence, show_default=False)
+    else:
+        flag = f"{field.flag}/--no-{field.flag.removeprefix('--')}" if field.default is True else field.flag
+        flags = [flag, field.option.short] if field.option.short else [flag]
+        info = typer.Option(*flags, help=field.sentence, show_default=bool(field.default_text))
+        info.metavar = _metavar(field)
+    kind = list[kind] if field.is_list else kind
+    default: Any = None
+    if field.is_required:
+        default = inspect.Parameter.empty
+    elif field.kind is bool:
+        default = field.default
+    else:
+        kind = kind | None
+        default = field.default_text or None
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_strict(Annotated[kind, info])
+    )
+
+
+def _metavar(field: Declaration) -> str | None:
+    option = field.option
+    if field.kind in (int, float, Fraction):
+        name = option.unit or ("exact" if field.kind is Fraction else field.kind.__name__)
+        return f"<{f'{name} {option.range}'.rstrip()}>"
+    return option.unit.upper() or None
 
 
 def _strict(hint: Any) -> Any:

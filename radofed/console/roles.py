@@ -1,16 +1,14 @@
 """Which role a configuration file is of, and the views of that role."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from radofed.console.forms import CommandForm
 from radofed.console.pages import Views
 from radofed.node_config import role_of
 from wire.roster import Role
 
 
-def views_of(config: Path, forms: Mapping[str, CommandForm]) -> Views:
-    """The views of a node. forms: of `rado plan`, `rado learner query` and `rado learner train`, by their last words.
+def views_of(config: Path) -> Views:
+    """The views of a node.
 
     Raises ConfigurationError if the file is no node's configuration.
     """
@@ -27,4 +25,4 @@ def views_of(config: Path, forms: Mapping[str, CommandForm]) -> Views:
         case Role.LEARNER:
             from radofed.console.learner.views import learner_views  # noqa: PLC0415
 
-            return learner_views(config, forms)
+            return learner_views(config)

@@ -10,7 +10,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from dpcore.records.features import Label, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
 from radobase.tables.csv_table import CsvTable
 from radobase.tables.tables import encoded_blocks, open_table
+from radofed.demo.options import Split
 
-Split = Literal["iid", "label-skew"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -3,9 +3,3 @@
 Plans of designs need only row counts and sizes, no roster or key. Plans of what estimators ask, and of statistics, are
 in radofed.planning.asking and radofed.planning.asked_cost, which take longer to import.
 """
-
-from radofed.planning.cost import Cost
-from radofed.planning.designs import plan_cost
-from radofed.planning.request import PlannedDesign, PlanRequest, Source, Split, split_equally
-
-__all__ = ["Cost", "PlanRequest", "PlannedDesign", "Source", "Split", "plan_cost", "split_equally"]

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Annotated, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.declared import Declared
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.features import nearest
 from dpcore.records.records import Records
@@ -27,11 +27,11 @@ from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES
 from learner.planning import Plan
+from learner.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA
 from learner.requests import NoisyTerms, Request
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
 from radofed.planning.request import MOST_PLANNED_ROWS
 from radofed.planning.signal import Signal
-from radofed.planning.sizes import MEASURED_BITS
 from wire.query import Query, setting_of
 
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
@@ -39,7 +39,7 @@ _MADE_UP_ROWS, _SEED = 512, 2015
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskRequest:
+class AskRequest(Declared):
     """What is to be asked within one budget: what an estimator asks, or a batch of statistics.
 
     party_rows: m_p. schema: of the rows. epsilon, delta: of the whole budget, under collusion; a delta of 0 allows
@@ -51,17 +51,18 @@ class AskRequest:
     party_rows: tuple[int, ...]
     schema: Schema
     epsilon: Fraction
-    delta: Fraction = Fraction(1, 1_000_000)
+    delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
     estimator: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     predicates: tuple[str, ...] = ()
     tolerance: float | None = None
-    confidence: float = 0.95
-    noise_rate: float = 0.0
+    confidence: Annotated[float, CONFIDENCE] = 0.95
+    noise_rate: Annotated[float, NOISE_RATE] = 0.0
     honest: int | None = None
-    key_bits: int = MEASURED_BITS
+    key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.estimator is None) != bool(self.predicates):
             raise ConfigurationError("plan either an estimator or statistics: give one of the two")
         if self.estimator in FROM_RELEASES:
@@ -78,8 +79,6 @@ class AskRequest:
             )
         if self.honest is not None and not 1 <= self.honest <= len(self.party_rows):
             raise ConfigurationError(f"{self.honest} honest parties of {len(self.party_rows)}: give 1 to all of them")
-        if not MINIMUM_BITS <= self.key_bits <= MAXIMUM_BITS:
-            raise ConfigurationError(f"a key of {self.key_bits} bits: choose {MINIMUM_BITS} to {MAXIMUM_BITS}")
 
     @property
     def what(self) -> str:

@@ -86,7 +86,7 @@ class Cost:
         """Every figure by name, in JSON's types; those of `noise` and `sizes` only if there are any."""
         request = self.request
         return {
-            "design": request.design,
+            "design": request.design_name,
             "joint": request.joint,
             "split": request.split,
             "scope": self.scope,
@@ -139,7 +139,7 @@ class Cost:
                 yield f"Against the learner alone epsilon would be {up(self.epsilon)} at delta {self.delta:.3g}."
         elif self.epsilon is None or self.epsilon_if_others_collude is None:
             yield (
-                f"Warning: {self.request.words} rados{'' if self.request.design == 'plain' else ' without noise'} have "
+                f"Warning: {self.request.words} rados{' without noise' * (self.request.design != 'plain')} have "
                 "no bound. No differential privacy is claimed, and parties refuse them unless their policy allows "
                 "unprotected rados."
             )
@@ -163,7 +163,7 @@ class Cost:
 
     def _collusion(self, figure: str) -> str:
         request = self.request
-        if request.design == "fixed-support":
+        if request.design_name == "fixed-support":
             return (
                 "If the coordinator and the other parties work with the learner, it is the same: noise is not shared."
             )
@@ -208,7 +208,7 @@ class Cost:
             )
             return
         own = math.ldexp(noise.share_sd, -noise.fraction_bits)
-        whose = "Each record's own noise" if self.request.design == "fixed-support" else "Each party's noise"
+        whose = "Each record's own noise" if self.request.design_name == "fixed-support" else "Each party's noise"
         where = " on the sensitive coordinates" if self.request.joint else ""
         yield (
             f"{whose}{where} has a standard deviation of {own:.4g} ({noise.share_sd:,} units of "

@@ -36,7 +36,8 @@ from dpcore.rados.support import SupportError
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema
 from learner.planning import Plan
-from learner.requests import USUAL_RADOS, MomentsRequest, RadosRequest, clip_of, most_rados
+from learner.request_fields import USUAL_RADOS
+from learner.requests import MomentsRequest, RadosRequest, clip_of, most_rados
 from radofed.planning.changes import fewer_coordinates, first_that_helps, larger_epsilon, more_rows
 from radofed.planning.cost import MOST_LOOKED_FOR, Cost, many_rados
 from radofed.planning.made_up import (
@@ -137,7 +138,7 @@ def _divided(request: PlanRequest) -> Plan:
     schema = request.schema or _schema(request)
     names = request.sensitive or (SENSITIVE_FEATURE,)
     kind = RadosQuery(
-        rados, dp_feat_design(schema, names, request.epsilon_per_rado, rounded=request.rounded, split="exact")
+        rados, dp_feat_design(schema, names, request.epsilon_per_rado, rounded=request.rounded_names, split="exact")
     )
     query = replace(plan.query, kind=kind)
     return replace(plan, query=query, cost=kind.protection(setting_of(query)).cost(request.party_rows, request.delta))
@@ -163,14 +164,14 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest:
         # All coordinates except the bias count as real-valued.
         norm_bound = norm_bound_of(real_features=schema.d - int(schema.bias), unit_features=0, bias=schema.bias)
     asked: RadosRequest | MomentsRequest
-    if request.design == "moments":
+    if request.design_name == "moments":
         terms |= {"epsilon": epsilon, "norm_bound": norm_bound, "edge_weight": request.edge_weight}
         asked = MomentsRequest(schema, **terms) if share is None else _MomentsOfNoise(schema, share_sd=share, **terms)
     else:
         default = {"dp-feat": (SENSITIVE_FEATURE,), "joint": (SENSITIVE_COLUMN,)}
         terms |= {
             "rados": request.rados,
-            "design": request.design,
+            "design": request.design_name,
             "joint": request.joint,
             "sensitive": request.sensitive or default.get(request.kind_name),
             "rounded": request.rounded,
@@ -204,7 +205,7 @@ def _cost_of(request: PlanRequest, plan: Plan) -> Cost:
     cost = replace(_about(request), feasible=True, sizes=sizes)
     if counted is None:
         return replace(cost, scope="none", delta=None)
-    if request.design == "plain":
+    if request.design_name == "plain":
         return replace(
             cost,
             marginal_epsilon=counted.epsilon,
@@ -356,7 +357,7 @@ def _refused_count(request: PlanRequest, error: PlanError, reason: str) -> Cost:
         elif request.split == "local" and isinstance(error, InfiniteEpsilonError):
             # Each of several parties counts its own distribution first: the others may reveal theirs.
             reason = others + reason
-    if request.design == "dp-feat":
+    if request.design_name == "dp-feat":
         with contextlib.suppress(PlanError):
             asked = _asked(replace(request, epsilon=None, split="local"))
             kind, setting = asked.kind(1, request.party_rows), asked.setting(1)
@@ -431,7 +432,7 @@ def _warned(cost: Cost) -> Cost:
 
     changes = (more_rows(request, MOST_PLANNED_ROWS), larger_epsilon(request), fewer_coordinates(request))
     helps = [words for each in changes for words in first_that_helps(each, signal)]
-    if request.design in ("gaussian", "fixed-support") and request.epsilon is not None:
+    if request.design_name in ("gaussian", "fixed-support") and request.epsilon is not None:
         instead = replace(request, design="moments", rados=None, support=None, fraction_bits=None)
         helps += first_that_helps([("moments in place of rados", instead)], signal)
     return replace(cost, warning=lost.warning(helps))

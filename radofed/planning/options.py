@@ -1,21 +1,22 @@
 """Plans from what people give: options of `rado plan`, and fields of the console's page, by the same names."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpcore.declared import declarations, first_changed, values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.design_options import taken_options
+from learner.request_fields import ReleaseFields
 from radobase.files.feature_maps import load_feature_map
 from radobase.files.schemas import load_schema
-from radobase.options import exact, exact_or_none, named_options
+from radobase.options import named_options
 from radofed.planning.backwards import MOST, smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost
 from radofed.planning.designs import bare_cost, plan_cost
+from radofed.planning.fields import PlanFields, PlanOptions
 from radofed.planning.request import PlanRequest, split_equally
 
 if TYPE_CHECKING:
@@ -24,19 +25,15 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415  (plans of what is asked take longer to import, and designs do without)
 
-# The options that only one of the three plans takes, by the parameters of `plan`, with what they are if not given.
-_ONLY: dict[str, dict[str, Any]] = {
-    "a design": {
-        "rados": None, "design": None, "epsilon_per_rado": None, "joint": False, "source": "boolean", "share_sd": None,
-        "norm_bound": None, "support": None, "edge_weight": None, "fraction_bits": None, "split": "local",
-        "sensitive": None, "rounded": None, "picture": None, "map_file": None,
-    },
-    "an --estimator": {"option": None, "rounds": None},
-    "a --statistic": {"tolerance": None, "confidence": 0.95, "noise_rate": 0.0},
-}  # fmt: skip
-
-
-_SPELLED = {"map_file": "map"}
+# The options that only one of the three plans takes.
+_ONLY: dict[str, tuple[str, ...]] = {
+    "a design": (
+        *(field.name for field in declarations(ReleaseFields) if field.name != "epsilon"),
+        *("source", "share_sd", "fraction_bits", "split", "picture", "map_file"),
+    ),
+    "an --estimator": ("option", "rounds"),
+    "a --statistic": ("tolerance", "confidence", "noise_rate"),
+}
 
 
 @dataclass(frozen=True)
@@ -72,36 +69,34 @@ class Planned:
         return [said, *self.cost.sentences()]
 
 
-def request_of(given: Mapping[str, Any]) -> "PlanRequest | AskRequest":
-    """The request of a plan. given: the parameters of `rado plan`, as parsed. Its schema is a file's path, or a schema.
+def request_of(options: PlanOptions, schema: Schema | None = None) -> "PlanRequest | AskRequest":
+    """The request of a plan. schema: in place of that of the options' file.
 
     Without an epsilon, but with a worth or a tolerance, the request has the largest epsilon that `cost_of` tries.
     Raises ConfigurationError or SchemaError if the options contradict each other or make no sense for any plan.
     """
-    schema: Path | Schema | None = given["schema"]
-    shared = load_schema(schema) if isinstance(schema, Path) else schema
-    held = party_rows(given["rows"], given["parties"], given["party_rows"])
-    if given["estimator"] is not None and given["statistic"]:
+    shared = load_schema(options.schema) if schema is None and options.schema is not None else schema
+    held = party_rows(options.rows, options.parties, options.party_rows)
+    if options.estimator is not None and options.statistic:
         raise ConfigurationError("give either an --estimator or a --statistic: they are planned separately")
-    asks, asked = given["estimator"] is not None, bool(given["statistic"])
-    planned = "an --estimator" if asks else "a --statistic" if asked else "a design"
-    for what, options in _ONLY.items():
-        for name, usual in options.items():
-            if what != planned and given[name] and given[name] != usual:
-                spelled = _SPELLED.get(name, name.replace("_", "-"))
-                raise ConfigurationError(f"--{spelled} is of {what}, and {planned} is planned: leave it out")
-    if given["worth"] is not None and (given["epsilon"] is not None or given["share_sd"] is not None):
+    planned = (
+        "an --estimator" if options.estimator is not None else "a --statistic" if options.statistic else "a design"
+    )
+    for what, names in _ONLY.items():
+        if what != planned and (odd := first_changed(options, names)):
+            raise ConfigurationError(f"{odd} is of {what}, and {planned} is planned: leave it out")
+    if options.worth is not None and (options.epsilon is not None or options.share_sd is not None):
         raise ConfigurationError("--worth asks for the epsilon that is needed: leave --epsilon and --share-sd out")
-    return (_design if planned == "a design" else _asking)(given, shared, held)
+    return _design(options, shared, held) if planned == "a design" else _asking(options, shared, held)
 
 
-def cost_of(request: "PlanRequest | AskRequest", given: Mapping[str, Any]) -> Planned:
-    """The cost of a request, at the smallest epsilon if only an accuracy is given. given: as of `request_of`.
+def cost_of(request: "PlanRequest | AskRequest", options: PlanOptions) -> Planned:
+    """The cost of a request, at the smallest epsilon if only an accuracy is given.
 
     Raises ConfigurationError if no epsilon gives that accuracy.
     """
-    worth, tolerance = given["worth"], given["tolerance"]
-    is_backwards = given["epsilon"] is None and (worth is not None or tolerance is not None)
+    worth, tolerance = options.worth, options.tolerance
+    is_backwards = options.epsilon is None and (worth is not None or tolerance is not None)
     cost: Cost | AskedCost
     needed = too_little = Fraction(0)
     if isinstance(request, PlanRequest):
@@ -131,64 +126,49 @@ def worth_curve(request: "PlanRequest | AskRequest") -> list[tuple[float, float]
     return worth_by_epsilon(request, bare_ask_cost)
 
 
-def _design(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ...]) -> PlanRequest:
-    same = ("rados", "joint", "source", "share_sd", "honest", "fraction_bits", "split", "coordinates", "key_bits")
-    figures = ("epsilon_per_rado", "epsilon", "norm_bound", "support", "edge_weight")
-    fields: dict[str, Any] = {
-        **{name: given[name] for name in same},
-        **{name: exact_or_none(given[name], name.replace("_", "-")) for name in figures},
-        "design": given["design"] or "dp-feat",
-        "party_rows": held,
-        "delta": exact(given["delta"], "delta"),
-        "bias": not given["no_bias"],
-        "sensitive": tuple(given["sensitive"] or ()),
-        "rounded": tuple(given["rounded"] or ()),
-    }
-    if (file := given["map_file"]) is not None:
+def _design(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) -> PlanRequest:
+    fields = values_of(options, PlanFields)
+    fields |= {"party_rows": held, "bias": not options.no_bias}
+    if options.map_file is not None:
         if schema is None:
             raise ConfigurationError("a feature map is of the columns of a schema: give --schema")
-        fields["feature_map"] = load_feature_map(file, schema)
-    if given["worth"] is not None:
-        if "epsilon" not in taken_options(fields["design"], joint=given["joint"]):
-            raise ConfigurationError(f"{fields['design']} has no noise, so no epsilon follows: leave --worth out")
+        fields["feature_map"] = load_feature_map(options.map_file, schema)
+    if options.worth is not None:
+        if "epsilon" not in taken_options(options.design_name, joint=options.joint):
+            raise ConfigurationError(f"{options.design_name} has no noise, so no epsilon follows: leave --worth out")
         fields["epsilon"] = MOST
-    # The request checks the words of design, split and source.
     return PlanRequest(**fields) if schema is None else PlanRequest.over(schema, **fields)
 
 
-def _asking(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ...]) -> "AskRequest":
+def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) -> "AskRequest":
     from radofed.planning.asking import AskRequest
     from radofed.planning.made_up import made_up_schema
 
     if schema is None:
-        if given["coordinates"] is None or given["statistic"]:
+        if options.coordinates is None or options.statistic:
             raise ConfigurationError(
                 "what is asked depends on the schema: give --schema, or for an estimator of numbers their --coordinates"
             )
-        schema = made_up_schema(given["coordinates"], bias=not given["no_bias"])
-    elif given["coordinates"] is not None or given["no_bias"]:
+        schema = made_up_schema(options.coordinates, bias=not options.no_bias)
+    elif options.coordinates is not None or options.no_bias:
         raise ConfigurationError("the schema says what the coordinates are: leave --coordinates and --no-bias out")
-    is_backwards = given["worth"] is not None or given["tolerance"] is not None
-    if given["epsilon"] is None and not is_backwards:
+    if options.epsilon is None and options.worth is None and options.tolerance is None:
         raise ConfigurationError(
             "answers have noise: give the --epsilon of all answers in total, or the accuracy that is wanted"
         )
-    options = named_options(given["option"] or ())
-    if given["rounds"] is not None:
-        options["rounds"] = given["rounds"]
     return AskRequest(
         party_rows=held,
         schema=schema,
-        epsilon=MOST if given["epsilon"] is None else exact(given["epsilon"], "epsilon"),
-        delta=exact(given["delta"], "delta"),
-        estimator=given["estimator"],
-        options=options,
-        predicates=tuple(given["statistic"] or ()),
-        tolerance=given["tolerance"],
-        confidence=given["confidence"],
-        noise_rate=given["noise_rate"],
-        honest=given["honest"],
-        key_bits=given["key_bits"],
+        epsilon=options.epsilon or MOST,
+        delta=options.delta,
+        estimator=options.estimator,
+        options=named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds}),
+        predicates=options.statistic,
+        tolerance=options.tolerance,
+        confidence=options.confidence,
+        noise_rate=options.noise_rate,
+        honest=options.honest,
+        key_bits=options.key_bits,
     )
 
 

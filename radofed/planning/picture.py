@@ -28,7 +28,7 @@ def draw_plan(cost: Cost, file: Path) -> None:
     # A noised table costs the same for any number of rados, moments have no rados, and plain rados have no epsilon.
     plots = [
         *([_epsilon_plot(cost)] if request.kind_name not in ("moments", "fixed-support") else []),
-        *([_error_plot(cost)] if request.design != "plain" else []),
+        *([_error_plot(cost)] if request.design_name != "plain" else []),
     ]
     title = (
         f"{request.words}, {request.rows:,} rows, {len(request.party_rows)} parties, delta {float(request.delta):.2g}"
@@ -83,7 +83,7 @@ def _epsilon_plot(cost: Cost) -> Plot:
     request = replace(request, epsilon=None, coordinates=request.coordinates if request.joint or cost.noise else None)
     many = sorted({max(1, round(request.n * 10 ** (step / 6 - 1))) for step in range(_POINTS)})
     costs = [bare_cost(replace(request, rados=n)) for n in many]
-    plain = request.design == "plain"
+    plain = request.design_name == "plain"
     figures: dict[str, Callable[[Cost], float | None]] = {
         "learner alone": lambda c: c.marginal_epsilon if plain else c.epsilon,
         "if others collude": lambda c: c.marginal_epsilon_if_others_collude if plain else c.epsilon_if_others_collude,
@@ -130,7 +130,7 @@ def _errors(request: PlanRequest, costs: dict[float, Cost]) -> dict[str, list[tu
     noises = [(epsilon, cost.noise) for epsilon, cost in costs.items() if cost.feasible and cost.noise is not None]
     if not noises:
         return {}
-    if request.design == "moments":
+    if request.design_name == "moments":
         return {
             "noise of a mean edge": [(e, noise.noise_sd / request.rows) for e, noise in noises],
             "noise of a mean product": [(e, (noise.product_noise_sd or 0) / request.rows) for e, noise in noises],

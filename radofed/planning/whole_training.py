@@ -4,15 +4,16 @@ The estimator runs against parties without rows (radofed.planning.asking). Whate
 of queries, and their parts add up to one: a query that takes the whole budget costs a party as much as all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from dpcore.errors import PlanError
 from dpcore.records.schema import Schema
 from learner.asked_training import AskedTraining
 from learner.planning import Plan
+from learner.request_fields import TrainOptions
 from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
 from learner.session import Session
 from learner.would_accept import WouldAccept
@@ -41,14 +42,14 @@ class _Recording(PlannedParties):
 
 
 def whole_training(
-    name: str, given: Mapping[str, Any], schema: Schema, party_rows: Sequence[int]
+    name: str, options: TrainOptions, schema: Schema, party_rows: Sequence[int]
 ) -> tuple[list[_Asked], str]:
     """The requests of a training, the longest of each kind at the whole budget, and the estimator's warning.
 
-    given: the parameters of `rado learner train`. party_rows: of the accepted parties. Raises what the estimator raises
+    party_rows: of the accepted parties. Raises what the estimator raises
     before it asks, such as PlanError.
     """
-    training = AskedTraining.of(name, given, schema)
+    training = AskedTraining.of(name, options, schema)
     parties = _Recording(
         AskRequest(
             party_rows=tuple(party_rows),
@@ -67,7 +68,7 @@ def whole_training(
 
 
 def ask_whole(
-    session: Session, name: str, given: Mapping[str, Any], schema: Schema, timeout_s: float | None = None
+    session: Session, name: str, options: TrainOptions, schema: Schema, timeout_s: float | None = None
 ) -> tuple[list[WouldAccept], str]:
     """What parties say to each kind of query of a training, and the estimator's warning. Nothing is charged.
 
@@ -83,7 +84,7 @@ def ask_whole(
             raise PlanError(
                 f"the rows of {listed(unknown)} are not known: ask about a statistic first, which tells them"
             )
-        requests, warning = whole_training(name, given, schema, [count or 0 for count in rows.values()])
+        requests, warning = whole_training(name, options, schema, [count or 0 for count in rows.values()])
         new = [request for request in requests if type(request) not in found]
         for request in new:
             found[type(request)] = session.would_accept(request, timeout_s)

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from dpcore.declared import declaration
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Schema
 from learner.federation import Federation
+from learner.request_fields import KEY_BITS
 from radobase.files.schemas import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import SimulatedFederation
-from radofed.simulation.limits import check_parties
-from radofed.simulation.options import KEY_BITS
+from radofed.simulation.fields import RunFields
 from radofed.simulation.partitions import Partition
 from radofed.simulation.run import party_names
 from radofed.simulation.source import SimulatedSource
@@ -58,7 +59,7 @@ def simulated_federation(
     ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows
     unusable, if any are.
     """
-    check_parties(parties)
+    declaration(RunFields, "parties").check(parties)
     divided = Partition.parse(partition)
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
     table = read_table(as_source(data), label=label, positive=positive, schema=schema, group_column=divided.column)

@@ -83,7 +83,7 @@ class ErrorCurves:
 
 def epsilons_of(text: str) -> list[Fraction]:
     """The exact epsilons of a text such as "0.1,1", ascending, each once. Raises ConfigurationError."""
-    found = sorted({exact(each.strip(), "epsilons") for each in text.split(",")})
+    found = sorted({exact(each.strip(), "--epsilons") for each in text.split(",")})
     if found[0] <= 0:
         raise ConfigurationError(f"--epsilons {text!r}: give positive numbers")
     if len(found) > MOST_EPSILONS:

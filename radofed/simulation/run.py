@@ -4,16 +4,17 @@ Estimators of releases share one query of a design in each fold. Each estimator 
 queries.
 """
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.declared import names_of, values_of, with_fields
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.numbers.fixed_point import ONE
@@ -28,19 +29,14 @@ from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 from radobase.files.feature_maps import load_feature_map
 from radobase.files.schemas import load_schema
+from radobase.options import from_texts
 from radobase.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import Fold, check_learners, measure, named_learners
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
+from radofed.simulation.fields import RunFields, SimulationFields
 from radofed.simulation.held_back import Evaluations, HoldBack, notes_if_held_back
-from radofed.simulation.options import (
-    KEY_BITS,
-    TIMEOUT_S,
-    SimulationOptions,
-    asked_of_a_federation,
-    exact,
-    usual_estimator,
-)
+from radofed.simulation.options import SimulationOptions, asked_of_a_federation, usual_estimator
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
@@ -64,105 +60,60 @@ _MANY_UPLOADS = 20
 def simulate(
     data: Any,
     *,
-    label: str | None = None,
-    positive: str | Sequence[str] | None = None,
     schema: Schema | str | Path | None = None,
-    parties: int = 10,
-    partition: str = "iid",
-    design: str | None = None,
-    rados: int | None = None,
-    sensitive: str | Sequence[str] = (),
-    rounded: str | Sequence[str] = (),
-    joint: bool = False,
-    epsilon: Fraction | float | str | None = None,
-    delta: Fraction | float | str = "1e-6",
-    epsilon_per_rado: Fraction | float | str | None = None,
-    split: str = "local",
-    norm_bound: Fraction | float | str | None = None,
-    support: Fraction | float | str | None = None,
     feature_map: FeatureMap | str | Path | None = None,
     estimators: str | Sequence[str] | Mapping[str, Any] | None = None,
-    rounds: int | None = None,
     options: Mapping[str, Any] | None = None,
-    folds: int = 10,
-    seed: int = 0,
-    encrypt: bool = False,
-    key_bits: int = KEY_BITS,
-    workers: int | None = None,
-    timeout_s: float = TIMEOUT_S,
-    hold_back: Fraction | float | str | None = None,
-    evaluation_epsilon: Fraction | float | str | None = None,
     note: Note | None = None,
+    **fields: Any,
 ) -> SimulationResult:
     """Cross-validate estimators on releases of a simulated federation, as `rado simulate` does.
 
     data: the path of a CSV (also gzipped) or Parquet file, an Arrow table, or a data frame such as those of pandas and
     polars, without its index. It is read through `schema` (one, or its file), or through one that is inferred from the
-    whole table with `label` and its `positive` values, which is not private. parties, partition: see `Partition`; it
-    divides the training rows of each fold. estimators: names, or a mapping from names to objects with
-    fit_queries, fit_release, fit_moments or (for comparison, on the pooled rows) fit. `logistic`, scikit-learn's
-    default on the same rows, and `majority` are always measured.
+    whole table with `label` and its `positive` values, which is not private.
 
-    design and the options up to `support`: shared by estimators of releases, see `DesignOptions`; default "plain".
-    epsilon, delta: also the budget of each estimator that queries, separately in each fold; delta 0 is pure
-    differential privacy, for estimators that query only statistics. If all estimators query, no other option of a
-    design may be given. feature_map: what records of the design are mapped by before they are clipped, or its file in
-    the columns' units, for moments, gaussian, and fixed-support with an epsilon; estimators of releases then learn over
-    its terms. rounds: for estimators with that parameter. options: parameters of the only estimator. Exact
-    numbers may be strings, such as "1e-6". hold_back: the share of its rows that each party holds back. Estimators are
-    trained on the others, and each that gives theta_ is evaluated on these by a query of its own, with
-    `evaluation_epsilon`, by default epsilon, and the same delta. note: progress callback, one sentence a call. Other
-    options: see `SimulationOptions`.
+    estimators: names, or a mapping from names to objects with fit_queries, fit_release, fit_moments or (for comparison,
+    on the pooled rows) fit. `logistic`, scikit-learn's default on the same rows, and `majority` are always measured.
+    options: parameters of the only estimator. note: progress callback, one sentence a call.
+
+    feature_map: what records of the design are mapped by before they are clipped, or its file in the columns' units;
+    estimators of releases then learn over its terms.
+
+    fields: those of `radofed.simulation.fields.SimulationFields`, as `rado simulate --help` explains them. The design
+    and its options are shared by estimators of releases. epsilon and delta are also the budget of each estimator that
+    queries, separately in each fold. Exact numbers may be strings, such as "1e-6".
 
     The same seed gives the same figures for all `workers` and `encrypt`. Raises ConfigurationError, SchemaError,
     DataError or PlanError, each with what would work, and SimulationError if an estimator or a worker fails.
     """
-    shared: dict[str, Any] = {
-        "name": design,
-        "rados": rados,
-        "sensitive": (sensitive,) if isinstance(sensitive, str) else tuple(sensitive),
-        "rounded": (rounded,) if isinstance(rounded, str) else tuple(rounded),
-        "joint": joint,
-        "epsilon_per_rado": exact("epsilon per rado", epsilon_per_rado),
-        "split": split,
-        "norm_bound": exact("the norm bound", norm_bound),
-        "support": exact("the support", support),
-    }
+    inspect.signature(simulate).bind(data, **fields)
+    asked = from_texts(SimulationFields, fields)
     defaults = None
     if estimators is None:
-        estimators, epsilon = usual_estimator(shared, epsilon, mapped=feature_map is not None)
+        estimators, epsilon = usual_estimator(asked, mapped=feature_map is not None)
+        asked = replace(asked, epsilon=epsilon)
         if estimators == "newton":
             defaults = f"estimator {estimators}, epsilon {epsilon}"
-    chosen = named_learners(estimators, rounds, options)
-    design_options, budget = asked_of_a_federation(chosen, shared, epsilon, delta)
+    chosen = named_learners(estimators, asked.rounds, options)
+    design_options, budget = asked_of_a_federation(chosen, asked)
     if feature_map is not None and design_options is None:
         raise ConfigurationError(
             "a feature map is of a release: name an estimator of releases, such as mean-variance, or leave the map out"
         )
     settings = SimulationOptions(
-        parties=parties,
-        partition=Partition.parse(partition),
+        **values_of(asked, RunFields),
+        partition=Partition.parse(asked.partition),
         design=design_options,
         budget=budget,
-        folds=folds,
-        seed=seed,
-        encrypt=encrypt,
-        key_bits=key_bits,
-        workers=workers,
-        timeout_s=timeout_s,
-        hold_back=HoldBack.of(
-            exact("the share that is held back", hold_back),
-            exact("an evaluation's epsilon", evaluation_epsilon),
-            exact("epsilon", epsilon),
-            exact("delta", delta, zero=True) or Fraction(0),
-        ),
+        hold_back=HoldBack.of(asked.hold_back, asked.evaluation_epsilon, asked.epsilon, asked.delta),
     )
     if design_options is not None:
-        check_learners(chosen, moments=design_options.name == "moments")
+        check_learners(chosen, moments=design_options.design_name == "moments")
     table = read_table(
         as_source(data),
-        label=label,
-        positive=positive,
+        label=asked.label,
+        positive=names_of(asked.positive) or None,
         schema=_schema(schema),
         group_column=settings.partition.column,
     )
@@ -172,6 +123,9 @@ def simulate(
     if note is not None and defaults is not None:
         note(defaults)
     return run_simulation(table, settings, chosen, note or (lambda _: None))
+
+
+simulate.__signature__ = with_fields(SimulationFields, simulate)  # type: ignore[attr-defined]
 
 
 def run_simulation(
@@ -414,7 +368,9 @@ def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:
     """The settings of the federation, in a sentence."""
     query = planned.plan.query
     what = (
-        "estimators query" if options.design is None else f"{query.length} values a fold, design {options.design.name}"
+        "estimators query"
+        if options.design is None
+        else f"{query.length} values a fold, design {options.design.design_name}"
     )
     return (
         f"{options.parties} parties ({options.partition}), c = {planned.plan.colluders} assumed to collude, "
@@ -441,7 +397,7 @@ def _facts(options: SimulationOptions, planned: Sequence[PlannedFold], hosts: Ho
         cohort_min=plan.query.cohort_min,
         honest_parties=plan.query.honest_parties,
         partition=str(options.partition),
-        design=None if options.design is None else options.design.name,
+        design=None if options.design is None else options.design.design_name,
         rados=getattr(plan.query.kind, "rados", None),
         party_rows=(min(sizes), max(sizes)),
         encrypted=options.encrypt,

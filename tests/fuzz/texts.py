@@ -21,7 +21,6 @@ from radobase.options import decimal_number, exact, named_option
 from radobase.printing import local_time, printable
 from radofed.joining.passphrases import set_passphrases
 from radofed.planning.options import party_rows
-from radofed.simulation.options import exact as simulated_exact
 from radofed.simulation.partitions import Partition
 from tests.federation.material import STAYS
 from tests.fuzz import world
@@ -101,10 +100,9 @@ def read_number(data: bytes) -> None:
     text = decoded(data)
     with suppress(ConfigurationError):
         assert decimal_number(text) == float(exact_number(text))
-    for read in (lambda: exact(text, "epsilon"), lambda: simulated_exact("epsilon", text, zero=True)):
-        value = read()
-        assert isinstance(value, Fraction)
-        assert value == exact_number(text)
+    value = exact(text, "--epsilon")
+    assert isinstance(value, Fraction)
+    assert value == exact_number(text)
 
 
 def read_option(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import itertools
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -25,7 +26,7 @@ from dpcore.records.schema import Schema
 from learner.export import to_original_units
 from learner.model import Model, predict
 from learner.report.coefficients import effects
-from learner.report.shape_plots import CurvePlot, plot_of
+from learner.report.picture import drawing
 from learner.shapes.shapes import Curve, Values, shapes_of
 from tests.dpcore.estimators.oracle_world import divided
 
@@ -193,12 +194,11 @@ def test_shapes_of_dates_are_one_for_each_group_with_dates_on_its_axis(feature_m
         "2023-12-31",
     )
     assert all(isinstance(value, str) for value in found["x"])
-    plot = plot_of(curve)
-    assert isinstance(plot, CurvePlot)
-    assert plot.ticks is not None
-    assert [tick.label for tick in plot.ticks] == ["2020-01-01", "2021-12-31", "2023-12-31"]
-    assert plot.ticks[0].at == plot.frame.left
-    assert "2020-01-01: " in plot.words
+    plot, words = drawing(curve, "day")
+    marked = re.findall(r'<text x="([^"]*)"[^>]*>(20[-0-9]*)</text>', "".join(plot.parts))
+    assert [date for _, date in marked] == ["2020-01-01", "2021-12-31", "2023-12-31"]
+    assert float(marked[0][0]) == plot.left
+    assert "2020-01-01: " in words
 
 
 def test_effects_of_a_date_are_those_of_its_groups():

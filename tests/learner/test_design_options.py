@@ -6,8 +6,9 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.design_options import given_options
+from learner.request_fields import ReleaseFields
 from learner.requests import MomentsRequest, RadosRequest, release_request
-from radofed.planning import PlanRequest
+from radofed.planning.request import PlanRequest
 from radofed.simulation.designs import DesignOptions
 from tests.federation.learner import SCHEMA
 
@@ -30,11 +31,11 @@ NEEDED = {
 
 
 def asked(design, options):
-    release_request(SCHEMA, design, options)
+    release_request(SCHEMA, ReleaseFields(design=design, **options))
 
 
 def simulated(design, options):
-    DesignOptions(design, **options)
+    DesignOptions(design=design, **options)
 
 
 def planned(design, options):
@@ -96,17 +97,17 @@ def test_a_design_that_does_not_exist():
 
 
 def test_options_that_are_not_set():
-    assert given_options({"a": None, "b": False, "c": (), "d": "local"}) == {}
+    assert given_options(ReleaseFields(sensitive=(), joint=False)) == {}
+    assert given_options(ReleaseFields(sensitive="smoker", rados=3)) == {"sensitive": ("smoker",), "rados": 3}
     # 0 counts as given, and is refused.
-    assert given_options({"a": 0, "b": Fraction(0)}) == {"a": 0, "b": 0}
-    with pytest.raises(ConfigurationError, match="epsilon is 0"):
-        release_request(SCHEMA, "dp-feat", {"rados": 20, "sensitive": ("smoker",), "epsilon": Fraction(0)})
-    with pytest.raises(ConfigurationError, match="rados is 0"):
-        release_request(SCHEMA, "plain", {"rados": 0})
+    with pytest.raises(ConfigurationError, match="epsilon is 0: make it positive"):
+        ReleaseFields(design="dp-feat", rados=20, sensitive=("smoker",), epsilon=Fraction(0))
+    with pytest.raises(ConfigurationError, match="rados is 0; it must be at least 1"):
+        ReleaseFields(rados=0)
 
 
 def test_requests_are_of_their_design():
-    rados = release_request(SCHEMA, "gaussian", {**NEEDED["gaussian"], "norm_bound": None, "joint": False})
+    rados = release_request(SCHEMA, ReleaseFields(design="gaussian", **NEEDED["gaussian"]))
     assert rados == RadosRequest(SCHEMA, 20, design="gaussian", epsilon=Fraction(1))
-    moments = release_request(SCHEMA, "moments", {"epsilon": Fraction(1), "edge_weight": Fraction(2)})
+    moments = release_request(SCHEMA, ReleaseFields(epsilon=Fraction(1), edge_weight=Fraction(2)))
     assert moments == MomentsRequest(SCHEMA, epsilon=Fraction(1), edge_weight=Fraction(2))

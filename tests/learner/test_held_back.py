@@ -14,6 +14,7 @@ from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.estimators.threshold import PrivateThreshold
 from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.frontend import x, y
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from learner.asked_before import question_digest
@@ -197,7 +198,7 @@ def test_a_model_remembers_the_share_and_is_evaluated_on_the_rest(memory, parts,
     model.save(path)
     assert json.loads(path.read_text())["held_back"] == "1/5"
     assert Model.load(path).held_back == FIFTH
-    found = evaluate(model.theta, parts[1].within(EPSILON, DELTA), confidence=0.999)
+    found = evaluate(model.theta, parts[1].within(EPSILON, DELTA), EvaluationOptions(confidence=0.999))
     assert memory.asked[-1].held_back == HeldBack(FIFTH, Part.HELD_BACK)
     features, labels = pooled(memory)
     mask = inside(memory, Part.HELD_BACK)

@@ -2,15 +2,15 @@
 
 import json
 import re
-from dataclasses import fields
 
 import numpy as np
 import pytest
 import typer
 
+from dpcore.declared import declaration
 from learner.model import Model
 from learner.progress import ASK_WHETHER_READY
-from learner.requests import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RADOS, Terms
+from learner.request_fields import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RADOS, QueryTerms
 from learner.session import Session
 from radofed.cli.commands import app
 from radofed.cli.entry_point import run
@@ -38,7 +38,20 @@ class Learner:
 
     def query(self, *more):
         schema = str(self.directory / "schema.toml")
-        return self("query", "--schema", schema, "--rados", "40", "--sensitive", "smoker", "--max-rows", "10000", *more)
+        return self(
+            "query",
+            "--schema",
+            schema,
+            "--design",
+            "dp-feat",
+            "--rados",
+            "40",
+            "--sensitive",
+            "smoker",
+            "--max-rows",
+            "10000",
+            *more,
+        )
 
     def json(self, *arguments):
         code, out, _ = self(*arguments, "--format", "json")
@@ -59,11 +72,10 @@ def learner(setting, capsys, tmp_path):
 def test_the_help_states_the_defaults_of_a_query(capsys):
     assert run(["learner", "query", "--help"]) == 0
     help_text = " ".join(capsys.readouterr().out.split())
-    defaults = {field.name: field.default for field in fields(Terms)}
     for name in ("attempts", "answer_within_s", "prepare_within_s", "upload_within_s", "expires_after_s"):
-        (said,) = re.findall(rf"--{name.replace('_', '-')} <int> .*?Default: (\d+)\.", help_text)
-        assert int(said) == defaults[name], name
-    assert f"at most {USUAL_RADOS:,}." in help_text
+        (said,) = re.findall(rf"--{name.replace('_', '-')} <.*?> .*?\[default: (\d+)\]", help_text)
+        assert int(said) == declaration(QueryTerms, name).default, name
+    assert f"at most {USUAL_RADOS};" in help_text
     assert f"Default: {EDGE_FRACTION_BITS}; for moments {MOMENT_FRACTION_BITS};" in help_text
 
 
@@ -301,7 +313,7 @@ def test_a_status_says_of_each_party_where_it_stands_and_advises(setting, learne
 
 
 def test_no_file_is_overwritten(setting, learner, tmp_path):
-    _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--rados", "40",
+    _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--design", "dp-feat", "--rados", "40",
                             "--sensitive", "smoker", "--max-rows", "10000")  # fmt: skip
     release, model = found["data"]["release"], str(tmp_path / "model.json")
     assert found["data"]["rows_by_party"] == ROWS
@@ -329,8 +341,8 @@ def test_no_file_is_overwritten(setting, learner, tmp_path):
 
 
 def test_rados_that_a_model_separates_are_reported(learner, tmp_path):
-    _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--rados", "2", "--sensitive", "smoker",
-                            "--max-rows", "10000")  # fmt: skip
+    _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--design", "dp-feat",
+                            "--rados", "2", "--sensitive", "smoker", "--max-rows", "10000")  # fmt: skip
     release = found["data"]["release"]
     arguments = ("train", release, "--estimator", "radoboost", "--output")
     code, out, err = learner(*arguments, str(tmp_path / "a.json"), "--format", "json", config=False)
@@ -348,7 +360,7 @@ def test_rados_that_a_model_separates_are_reported(learner, tmp_path):
         (["--design", "gausian", "--rados", "5"], "did you mean 'gaussian'"),
         (["--design", "momnts", "--epsilon", "1"], "did you mean 'moments'"),
         (["--design", "gaussian", "--rados", "5", "--epsilon", "1e99999999"], "too large or too small"),
-        (["--sensitive", "smoker", "--rados", "5", "--joint"], "dp-feat with joint adds noise"),
+        (["--design", "dp-feat", "--sensitive", "smoker", "--rados", "5", "--joint"], "dp-feat with joint adds noise"),
     ],
 )
 def test_a_misspelt_option_sends_nothing(learner, tmp_path, arguments, said):

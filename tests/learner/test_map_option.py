@@ -78,7 +78,7 @@ def test_the_plan_says_what_records_are_mapped_to(files, capsys):
 
 REFUSED = [
     (("--design", "plain", "--rados", "9"), "plain takes no feature map"),
-    (("--sensitive", "smoker", "--rados", "9"), "dp-feat takes no feature map"),
+    (("--design", "dp-feat", "--sensitive", "smoker", "--rados", "9"), "dp-feat takes no feature map"),
     (("--design", "fixed-support", "--rados", "9"), "fixed-support"),
 ]
 

@@ -10,6 +10,7 @@ import pytest
 from dpcore.errors import ModelError, SchemaError, ShapeError
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import statement_for
 from dpcore.randomness.sources import SeededRandom
@@ -156,7 +157,7 @@ def test_its_evaluation_by_encrypted_statistics_is_that_of_its_scores(fitted, fe
     """And not that of the same weights on other coordinates: the parties map their rows by the model's map."""
     model = fitted[0]
     oracle = federation.within(Fraction(8), DELTA)
-    found = evaluate(model.theta, oracle, confidence=0.9999, feature_map=model.feature_map)
+    found = evaluate(model.theta, oracle, EvaluationOptions(confidence=0.9999), feature_map=model.feature_map)
     assert len(oracle.answers) == 2
     for answer in oracle.answers:
         assert (answer.query.kind.name, answer.query.feature_map) == ("statistic", model.feature_map)

@@ -17,12 +17,13 @@ from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, 
 from learner.keys import VALIDITY_S, LearnerKey
 from learner.requests import MomentsRequest, RadosRequest
 from radofed.cli.entry_point import run
-from radofed.planning import PlanRequest, plan_cost
+from radofed.planning.designs import plan_cost
+from radofed.planning.request import PlanRequest
 from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import Kind
 from wire.query import PaillierKey, Query, open_query, setting_of
 
-PLAIN = RadosRequest(schema=SCHEMA, rados=40)
+PLAIN = RadosRequest(schema=SCHEMA, rados=40, design="plain")
 
 
 def named(count, rows=1000):
@@ -268,7 +269,7 @@ def test_truncated_rados_name_theorem_6(learner_key):
         ({"sensitive": None}, "those of the schema: smoker"),
         ({"delta": 1e-6}, "write Fraction"),
         ({"epsilon_per_rado": 0.5}, "write Fraction"),
-        ({"delta": Fraction(0)}, "make it positive"),
+        ({"delta": Fraction(0)}, "between 0 and 1"),
         ({"delta": Fraction(1)}, "between 0 and 1"),
         ({"rados": 0}, "rados is 0; it must be at least 1"),
         ({"attempts": 0}, "attempts is 0"),
@@ -311,7 +312,7 @@ def test_2000_rados_of_500_features_are_planned(world):
     features = tuple(RealFeature(name=f"x{i}", lower=0.0, upper=1.0) for i in range(499))
     flag = BooleanFeature(name="flag", true=("1",), false=("0",))
     schema = Schema(name="wide", label=SCHEMA.label, features=(*features, flag))
-    plan = world.plan(RadosRequest(schema=schema, rados=2000))
+    plan = world.plan(RadosRequest(schema=schema, rados=2000, design="plain"))
     assert plan.query.length == 2000 * 501
     assert plan.upload_bytes_per_party < 20_000_000
 
@@ -320,7 +321,7 @@ def test_a_schema_too_long_to_send(world):
     values = tuple(f"{i:01000d}" for i in range(600))
     schema = replace(SCHEMA, features=(CategoryFeature(name="c", values=values),))
     with pytest.raises(PlanError, match="shorten the schema"):
-        world.plan(RadosRequest(schema=schema, rados=2))
+        world.plan(RadosRequest(schema=schema, rados=2, design="plain"))
 
 
 def test_a_plan_says_what_a_second_attempt_costs(learner_key):

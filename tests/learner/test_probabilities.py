@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from dpcore.errors import ModelError
 from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.options import EvaluationOptions
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from learner.model import Model, count_errors, predict
 from learner.probabilities import LOG_ODDS, OTHER_SCORES, Calibration, in_words, why_no_probability
@@ -92,7 +93,7 @@ def test_a_calibrated_model_is_calibrated(federation, tmp_path):
     # Scores far too large, as of a model whose link would be wrong.
     wrong = replace(model, theta=4.0 * model.theta)
     oracle = federation.within(Fraction(2), Fraction(1, 10**6))
-    better = wrong.calibrated(evaluate(wrong.theta, oracle, scale=4.0))
+    better = wrong.calibrated(evaluate(wrong.theta, oracle, EvaluationOptions(scale=4.0)))
     better.save(tmp_path / "model.json")
     again = Model.load(tmp_path / "model.json")
     assert again.digest == better.digest != wrong.digest

@@ -98,7 +98,7 @@ def test_a_sensitive_number_must_be_rounded_in_queries_as_in_simulations(learner
     request = RadosRequest(SCHEMA, 40, design="dp-feat", sensitive="age")
     with pytest.raises(PlanError, match="--rounded age") as asked:
         world.plan(request)
-    options = DesignOptions("dp-feat", rados=40, sensitive=("age",))
+    options = DesignOptions(design="dp-feat", rados=40, sensitive=("age",))
     with pytest.raises(PlanError) as simulated:
         world.plan(options.request(SCHEMA, [[1000, 2000, 3000]]))
     assert str(simulated.value) == str(asked.value)

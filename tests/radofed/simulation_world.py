@@ -57,6 +57,9 @@ false = ["no"]
 
 
 def simulate(table, **options):
+    """With a number of rados alone, those of the plain design."""
+    if "rados" in options:
+        options = {"design": "plain", **options}
     return radofed.simulate(
         table, **{"label": "y", "positive": "in", "parties": 4, "folds": 3, "seed": 2, "workers": 0, **options}
     )

@@ -1,19 +1,18 @@
 """A command's options as a form: every option is a field, and fields are read as the command line is."""
 
+from fractions import Fraction
+
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.cli import plan
-from radofed.cli.command_form import CommandForm
-from radofed.cli.framework import group
-from radofed.cli.learner import queries
+from learner.request_fields import QueryOptions
+from radofed.console.forms import Form
+from radofed.planning.fields import PlanOptions
 
 
 @pytest.fixture(scope="module")
 def plan_form():
-    commands = group("Plan.")
-    plan.add_to(commands)
-    return CommandForm(commands, "rado plan")
+    return Form(PlanOptions)
 
 
 def test_fields_are_the_options(plan_form):
@@ -25,9 +24,7 @@ def test_fields_are_the_options(plan_form):
     assert fields["statistic"].is_list
     assert not fields["rows"].is_list
     assert all(field.help for field in fields.values())
-    assert {"schema", "config", "quorum_wait"} <= {
-        field.name for field in CommandForm(queries.app, "rado learner query").fields
-    }
+    assert {"schema", "config", "quorum_wait_s"} <= {field.name for field in Form(QueryOptions).fields}
 
 
 def test_texts_are_read_as_by_the_command(plan_form):
@@ -36,20 +33,20 @@ def test_texts_are_read_as_by_the_command(plan_form):
             "rows": " 7 ",
             "joint": "on",
             "statistic": "y == 1\n\n ~true ",
-            "epsilon": "-1",
+            "epsilon": "1/3",
             "design": "",
             "tolerance": "0.5",
         }
     )
-    assert (given["rows"], given["joint"], given["epsilon"], given["tolerance"]) == (7, True, "-1", 0.5)
-    assert list(given["statistic"]) == ["y == 1", "~true"]
-    assert given["design"] is None
-    assert given["delta"] == "1e-6"
+    assert (given.rows, given.joint, given.epsilon, given.tolerance) == (7, True, Fraction(1, 3), 0.5)
+    assert given.statistic == ("y == 1", "~true")
+    assert given.design is None
+    assert given.delta == Fraction(1, 10**6)
 
 
 def test_what_begins_with_a_dash_is_no_option(plan_form):
     given = plan_form.parse({"design": "--joint", "statistic": "--rows=9"})
-    assert (given["design"], given["joint"], given["rows"]) == ("--joint", False, None)
+    assert (given.design, given.joint, given.rows) == ("--joint", False, None)
 
 
 @pytest.mark.parametrize(("name", "text"), [("rows", "seven"), ("rows", "1.5"), ("tolerance", "x")])

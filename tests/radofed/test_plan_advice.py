@@ -16,27 +16,27 @@ POSSIBLE_TWICE = 2
 
 CASES = [
     # Counts without a bound, or with too large a one.
-    "--rows 3 --parties 1 --rados 1",
-    "--rows 30 --parties 10 --rados 5",
-    "--party-rows 10,4000 --rados 1",
-    "--rows 300 --parties 1 --rados 20000",
-    "--rows 40 --parties 1 --epsilon 0.01",
-    "--rows 4177 --parties 1 --rados 59 --epsilon 1",
-    "--rows 200 --parties 2 --epsilon 1e-9",
-    "--rows 200 --parties 2 --epsilon 1 --delta 1e-300",
-    "--rows 4177 --parties 1 --rados 100 --delta 1e-250",
+    "--design dp-feat --rows 3 --parties 1 --rados 1",
+    "--design dp-feat --rows 30 --parties 10 --rados 5",
+    "--design dp-feat --party-rows 10,4000 --rados 1",
+    "--design dp-feat --rows 300 --parties 1 --rados 20000",
+    "--design dp-feat --rows 40 --parties 1 --epsilon 0.01",
+    "--design dp-feat --rows 4177 --parties 1 --rados 59 --epsilon 1",
+    "--design dp-feat --rows 200 --parties 2 --epsilon 1e-9",
+    "--design dp-feat --rows 200 --parties 2 --epsilon 1 --delta 1e-300",
+    "--design dp-feat --rows 4177 --parties 1 --rados 100 --delta 1e-250",
     # Truncations that admit nothing, or too little.
-    "--rows 4177 --parties 10 --rados 100 --epsilon-per-rado 0.5",
-    "--rows 4177 --parties 1 --rados 100 --epsilon-per-rado 0.0001",
-    "--rows 10 --parties 2 --rados 100 --epsilon-per-rado 0.3",
-    "--rows 100 --parties 2 --rados 3 --split exact --epsilon-per-rado 0.1",
+    "--design dp-feat --rows 4177 --parties 10 --rados 100 --epsilon-per-rado 0.5",
+    "--design dp-feat --rows 4177 --parties 1 --rados 100 --epsilon-per-rado 0.0001",
+    "--design dp-feat --rows 10 --parties 2 --rados 100 --epsilon-per-rado 0.3",
+    "--design dp-feat --rows 100 --parties 2 --rados 3 --split exact --epsilon-per-rado 0.1",
     # Values that are too many or too large.
     "--design plain --rows 4000 --parties 4 --rados 1000000 --coordinates 1000",
     "--design plain --rows 1000000000 --parties 4 --rados 10 --coordinates 10 --fraction-bits 30",
-    "--rows 4000 --parties 4 --rados 10 --coordinates 10 --fraction-bits 60",
+    "--design dp-feat --rows 4000 --parties 4 --rados 10 --coordinates 10 --fraction-bits 60",
     "--design moments --rows 9000000000 --parties 4 --coordinates 20 --epsilon 1 --fraction-bits 20",
     "--design moments --rows 4000 --parties 4 --coordinates 20 --epsilon 1 --fraction-bits 25",
-    "--joint --rows 4000 --parties 4 --rados 100 --epsilon 1 --coordinates 30 --fraction-bits 50",
+    "--design dp-feat --joint --rows 4000 --parties 4 --rados 100 --epsilon 1 --coordinates 30 --fraction-bits 50",
     # Noise.
     "--design moments --rows 4000 --parties 4 --coordinates 20 --share-sd 3",
     "--design moments --rows 4000 --parties 4 --coordinates 20 --share-sd 100000000000000000",
@@ -46,7 +46,7 @@ CASES = [
     "--design moments --rows 4000 --parties 4 --coordinates 20 --epsilon 1 --edge-weight 1e12",
     "--design gaussian --rows 4000 --parties 4 --coordinates 20 --rados 10 --epsilon 1 --delta 1e-299",
     "--design gaussian --rows 4000 --parties 4 --coordinates 20 --rados 100 --share-sd 2000000 --epsilon 1",
-    "--joint --rows 4000 --parties 4 --rados 100 --share-sd 3 --epsilon 1",
+    "--design dp-feat --joint --rows 4000 --parties 4 --rados 100 --share-sd 3 --epsilon 1",
     # Sets that a party is too small for.
     "--design gaussian --party-rows 3,4000 --coordinates 5 --rados 9 --support 1/10 --epsilon 1",
     "--design gaussian --rows 2 --parties 2 --coordinates 20 --rados 10 --epsilon 1 --support 1/2",
@@ -166,7 +166,7 @@ def test_every_suggestion_works(capsys, tmp_path, monkeypatch, case):
 
 
 def test_the_text_says_the_same_and_the_exit_code_too(capsys):
-    assert run(["plan", "--rows", "3", "--parties", "1", "--rados", "1"]) == 1
+    assert run(["plan", "--design", "dp-feat", "--rows", "3", "--parties", "1", "--rados", "1"]) == 1
     printed = capsys.readouterr().out
     assert "This query is not possible" in printed
     assert "What would work: have at least" in printed

@@ -10,14 +10,16 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.notation import parse
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
+from learner.request_fields import ReleaseFields
 from learner.requests import release_request
 from radofed import simulated_federation
 from radofed.cli.entry_point import run
 from radofed.demo.patients import schema, table
-from radofed.planning import PlanRequest, plan_cost
 from radofed.planning.asked_cost import ask_cost
 from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
+from radofed.planning.designs import plan_cost
 from radofed.planning.made_up import made_up_schema
+from radofed.planning.request import PlanRequest
 from radofed.planning.signal import measured
 from radofed.simulation.source import SimulatedSource
 from tests.federation.learner import World
@@ -238,7 +240,7 @@ def test_without_a_schema_an_estimator_of_numbers_is_planned(capsys):
 
 
 def test_every_key_of_a_design_s_plan_is_there(capsys, patients_toml):
-    design = data(capsys, "--rows", "8000", "--parties", "4", "--rados", "10")
+    design = data(capsys, "--design", "dp-feat", "--rows", "8000", "--parties", "4", "--rados", "10")
     asked = data(capsys, "--estimator", "newton", "--schema", patients_toml, "--rows", "8000", "--parties", "4",
                  "--epsilon", "1")  # fmt: skip
     assert design.keys() <= asked.keys()
@@ -265,7 +267,7 @@ def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):
     shared = replace(PATIENTS, bias=bias)
     design = {"joint": "dp-feat"}.get(name.partition(",")[0], name.partition(",")[0])
     world = World(learner_key, {f"party-{place}": rows for place, rows in enumerate(ROWS)})
-    asked = release_request(shared, design, DESIGNS[name])
+    asked = release_request(shared, ReleaseFields(design=design, **DESIGNS[name]))
     real = world.plan(asked, stated_rows=world.rows)
     cost = plan_cost(PlanRequest.over(shared, design=design, party_rows=ROWS, key_bits=2048, **DESIGNS[name]))
     assert cost.feasible
@@ -320,9 +322,12 @@ def test_what_a_schema_says_is_not_said_twice(capsys, patients_toml):
         (("--estimator", "newton", "--source", "numeric"), "--source is of a design"),
         (("--estimator", "newton", "--tolerance", "0.1"), "--tolerance is of a --statistic"),
         (("--statistic", "y == 1", "--rounds", "3"), "--rounds is of an --estimator, and a --statistic is planned"),
-        (("--rados", "5", "--sensitive", "smoker", "--noise-rate", "0.1"), "--noise-rate is of a --statistic"),
-        (("--rados", "5"), "needs a sensitive feature"),
-        (("--rados", "5", "--sensitive", "smokr"), "did you mean 'smoker'"),
+        (
+            ("--design", "dp-feat", "--rados", "5", "--sensitive", "smoker", "--noise-rate", "0.1"),
+            "--noise-rate is of a --statistic",
+        ),
+        (("--design", "dp-feat", "--rados", "5"), "needs a sensitive feature"),
+        (("--design", "dp-feat", "--rados", "5", "--sensitive", "smokr"), "did you mean 'smoker'"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_and_4(capsys, patients_toml, arguments, says):

@@ -21,7 +21,7 @@ EPSILONS = [each for each in EPSILONS if each <= 10]
 WANTED = {
     "moments": (("--design", "moments", *SIZES), "30000"),
     "gaussian": (("--design", "gaussian", "--rados", "100", *SIZES), "60"),
-    "joint": (("--joint", "--rados", "100", *SIZES), "60"),
+    "joint": (("--design", "dp-feat", "--joint", "--rados", "100", *SIZES), "60"),
     "linear-regression": (("--estimator", "linear-regression", *SIZES), "30000"),
 }
 

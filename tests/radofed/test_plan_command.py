@@ -12,9 +12,10 @@ from dpcore.accounting import dp_feat
 from dpcore.accounting.composition import InfiniteEpsilonError
 from learner.requests import most_rados
 from radofed.cli.entry_point import run
-from radofed.planning import PlanRequest, plan_cost, sizes, split_equally
+from radofed.planning import sizes
 from radofed.planning.cost import MOST_LOOKED_FOR
-from radofed.planning.designs import planned
+from radofed.planning.designs import plan_cost, planned
+from radofed.planning.request import PlanRequest, split_equally
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = ("--rows", "4177", "--parties", "1", "--rados", "100")
@@ -27,7 +28,8 @@ SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bit
 
 
 def plan(capsys, *arguments):
-    code = run(["plan", *arguments, "--format", "json"])
+    named = () if "--design" in arguments else ("--design", "dp-feat")
+    code = run(["plan", *named, *arguments, "--format", "json"])
     found = json.loads(capsys.readouterr().out)
     return code, found
 
@@ -124,7 +126,7 @@ def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
     allowed = re.search(r"allow an epsilon of (\S+)$", little["suggestion"])
     assert allowed
     assert data(capsys, "--rows", "40", "--parties", "1", "--epsilon", allowed[1])["feasible"]
-    assert run(["plan", "--rows", "40", "--parties", "1", "--epsilon", "0.01"]) == 1
+    assert run(["plan", "--design", "dp-feat", "--rows", "40", "--parties", "1", "--epsilon", "0.01"]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("1 rado of design dp-feat")
     assert "Within epsilon 0.01 there is no room for a rado." in printed
@@ -234,11 +236,14 @@ def test_seconds_rest_on_what_was_measured():
 
 
 def test_text_for_people(capsys):
-    assert run(["plan", *POOL, "--epsilon-per-rado", "0.5", "--coordinates", "20"]) == 0
+    assert run(["plan", "--design", "dp-feat", *POOL, "--epsilon-per-rado", "0.5", "--coordinates", "20"]) == 0
     text = capsys.readouterr().out
     for words in ("for accounting only", "epsilon is 1.3", "Theorem 6 alone would say 50", "admitted", "ciphertexts"):
         assert words in text
-    assert run(["plan", "--rows", "4177", "--parties", "3", "--rados", "9", "--split", "exact"]) == 0
+    assert (
+        run(["plan", "--design", "dp-feat", "--rows", "4177", "--parties", "3", "--rados", "9", "--split", "exact"])
+        == 0
+    )
     text = capsys.readouterr().out
     assert "in simulation only" in text
     assert "If the other parties work with the learner" in text
@@ -306,7 +311,7 @@ def test_text_for_people(capsys):
     ],
 )
 def test_bad_input_is_one_sentence_and_4(capsys, arguments):
-    code = run(["plan", *arguments, "--format", "json"])
+    code = run(["plan", "--design", "dp-feat", *arguments, "--format", "json"])
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert (code, found["status"]) == (4, "error")
@@ -374,7 +379,7 @@ def test_a_picture_is_not_drawn_over_a_file(capsys, tmp_path):
 
 
 def test_words_fit_the_number_of_parties(capsys):
-    assert run(["plan", *POOL]) == 0
+    assert run(["plan", "--design", "dp-feat", *POOL]) == 0
     assert "work with the learner" not in capsys.readouterr().out
     noise = ("plan", "--design", "moments", "--rows", "4000", "--coordinates", "3", "--epsilon", "1")
     for parties, who in (("2", "the coordinator works"), ("3", "the coordinator and 1 party work")):
@@ -400,5 +405,8 @@ def test_who_gives_a_value_away_is_said(capsys):
 def test_what_is_looked_for_ends_somewhere(capsys):
     found = data(capsys, "--rows", "1000000", "--parties", "1", "--rados", "10", "--epsilon", "10")
     assert found["largest_rados"] == MOST_LOOKED_FOR
-    assert run(["plan", "--rows", "1000000", "--parties", "1", "--rados", "10", "--epsilon", "10"]) == 0
+    assert (
+        run(["plan", "--design", "dp-feat", "--rows", "1000000", "--parties", "1", "--rados", "10", "--epsilon", "10"])
+        == 0
+    )
     assert "100000 rados or more" in capsys.readouterr().out

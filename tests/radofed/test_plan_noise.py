@@ -17,7 +17,8 @@ FOUR = ("--rows", "40000", "--parties", "4", "--coordinates", "20", "--norm-boun
 
 
 def data(capsys, *arguments):
-    code = run(["plan", *arguments, "--format", "json"])
+    named = () if "--design" in arguments else ("--design", "dp-feat")
+    code = run(["plan", *named, *arguments, "--format", "json"])
     found = json.loads(capsys.readouterr().out)
     assert (code, found["status"]) == (0 if found["data"]["feasible"] else 1, "ok")
     return found["data"]

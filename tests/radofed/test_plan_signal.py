@@ -12,9 +12,10 @@ from dpcore.records.schema import Schema
 from radofed import simulate
 from radofed.cli.entry_point import run
 from radofed.demo.patients import schema, table
-from radofed.planning import PlanRequest, plan_cost
 from radofed.planning.asked_cost import ask_cost
 from radofed.planning.asking import AskRequest
+from radofed.planning.designs import plan_cost
+from radofed.planning.request import PlanRequest
 from radofed.planning.signal import Signal, combined
 
 TWENTY = ("--rows", "4000", "--parties", "4", "--coordinates", "20")
@@ -22,7 +23,7 @@ LOST = {
     "moments": ("--design", "moments", *TWENTY, "--epsilon", "0.01"),
     "gaussian": ("--design", "gaussian", *TWENTY, "--rados", "1000", "--epsilon", "1"),
     "fixed-support": ("--design", "fixed-support", *TWENTY, "--rados", "1000", "--epsilon", "1"),
-    "joint": ("--joint", *TWENTY, "--rados", "1000", "--epsilon", "0.01"),
+    "joint": ("--design", "dp-feat", "--joint", *TWENTY, "--rados", "1000", "--epsilon", "0.01"),
     "newton": ("--estimator", "newton", *TWENTY, "--epsilon", "0.05"),
     "logistic-gd": ("--estimator", "logistic-gd", "--rounds", "5", *TWENTY, "--epsilon", "0.02"),
     "linear-regression": ("--estimator", "linear-regression", *TWENTY, "--epsilon", "0.01"),

@@ -16,11 +16,11 @@ from dpcore.records.records import Records
 from learner.estimators import make_estimator
 from learner.federation import Federation
 from radofed.demo.patients import schema
-from radofed.planning import PlanRequest, plan_cost
 from radofed.planning.asked_cost import bare_ask_cost
 from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
-from radofed.planning.designs import planned
+from radofed.planning.designs import plan_cost, planned
 from radofed.planning.made_up import made_up_schema
+from radofed.planning.request import PlanRequest
 
 ROWS = (9000, 9000, 11_000, 11_000)
 KINDS_OF_ROWS = 16

@@ -245,17 +245,17 @@ class Greedy(Asker):
     ("learners", "options", "said"),
     [
         (None, {"epsilon": None}, "mine: .*give epsilon"),
-        (None, {"design": "plain"}, "leave out the design"),
-        (None, {"rados": 5, "norm_bound": 1}, "leave out a number of rados, a norm bound"),
+        (None, {"design": "plain"}, "leave out design"),
+        (None, {"rados": 5, "norm_bound": 1}, "leave out design, rados, norm bound"),
         (None, {"split": "exact"}, "leave out split = exact"),
-        (None, {"epsilon": 0}, "must be positive"),
-        (None, {"delta": 1}, "less than 1"),
-        (None, {"delta": -1}, "must be positive"),
+        (None, {"epsilon": 0}, "make it positive"),
+        (None, {"delta": 1}, "0 to below 1"),
+        (None, {"delta": -1}, "0 to below 1"),
         (None, {"rounds": 2}, "'mine' has no rounds"),
         ("naive-bayes", {"rounds": 2}, "'naive-bayes' has no rounds"),
         ("mean-variance", {"rounds": 2}, "'mean-variance' has no rounds"),
-        ("mean-variance,naive-bayes", {}, "plain takes no epsilon"),
-        ("mean-variance,naive-bayes", {"design": "gaussian", "delta": 0}, "must be positive"),
+        ("mean-variance,naive-bayes", {"design": "plain"}, "plain takes no epsilon"),
+        ("mean-variance,naive-bayes", {"design": "gaussian", "delta": 0}, "between 0 and 1"),
         ("naive-bays", {}, "did you mean 'naive-bayes'"),
         ({"mine": Greedy(lambda oracle: oracle.moments())}, {"delta": 0}, "'mine' failed on fold 1.*Gaussian noise"),
         ({"mine": Greedy(lambda oracle: oracle.statistic(LADDER, tolerance=1e-4))}, {}, "'mine' failed.*rows would"),
@@ -363,7 +363,7 @@ def test_options_are_the_learner_s_parameters(table):
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["radoboost", "adaboost"])
 def test_learners_that_do_not_ask_have_options_too(table, name):
-    given = {"estimators": name, "epsilon": None, "folds": 2, "seed": 1}
+    given = {"estimators": name, "design": "plain", "epsilon": None, "folds": 2, "seed": 1}
     once, _ = asked(table, options={"n_rounds": 1}, **given)
     assert figures(once) != figures(asked(table, **given)[0])
 
@@ -414,17 +414,3 @@ def test_the_command_measures_learners_that_ask(table, tmp_path, capsys):
     assert pq.read_table(rows).to_pydict()["sees"] == ["answers", "rows", "labels"] * 2
     assert run([*arguments[:-4], "--format", "json"]) == 4
     assert "give epsilon" in json.loads(capsys.readouterr().out)["error"]["message"]
-
-
-def test_the_former_spellings_work_with_a_note(table, capsys):
-    arguments = ["simulate", "--data", str(table), "--label", "y", "--positive", "in", "--parties", "3", "--folds", "2"]
-    arguments += ["--workers", "0", "--epsilon", "1", "--format", "json", "--learner", "naive-bayes"]
-    assert run(arguments) == 0
-    captured = capsys.readouterr()
-    assert "--learner is now --estimator" in captured.err
-    assert "naive-bayes" in json.loads(captured.out)["data"]["results"]
-    assert run([*arguments, "--estimator", "newton"]) == 4
-    assert "leave --learner out" in json.loads(capsys.readouterr().out)["error"]["message"]
-    with pytest.warns(DeprecationWarning, match="learners is now estimators"):
-        result = simulate(table, learners="naive-bayes", epsilon=1, folds=2)
-    assert result.summaries[0].learner == "naive-bayes"

@@ -39,7 +39,7 @@ def released(parties, rows, *, encrypt=False, progress=None, workers_=0):
     secret = material.secret_key() if encrypt else None
     with workers.start_hosts(records, 1, names, workers=workers_, timeout_s=120) as hosts:
         asked = federation.SimulatedFederation(hosts, names, 1, secret)
-        options = DesignOptions(rados=20)
+        options = DesignOptions(design="plain", rados=20)
         planned = asked.plan(options, options.request(schema, [[rows] * parties]), parts, 1)
         actors = list(getattr(hosts, "_actors", ()))
         values = asked.ask(planned, progress).tolist()

@@ -144,11 +144,11 @@ def test_without_it_nothing_is_evaluated(table):
     ("options", "said"),
     [
         ({"hold_back": 1, "design": "moments", "epsilon": 1}, "choose one between 0 and 1"),
-        ({"hold_back": 0, "design": "moments", "epsilon": 1}, "must be positive"),
-        ({"hold_back": "a fifth", "design": "moments", "epsilon": 1}, "is not a finite number"),
+        ({"hold_back": 0, "design": "moments", "epsilon": 1}, "make it positive"),
+        ({"hold_back": "a fifth", "design": "moments", "epsilon": 1}, "is not a number"),
         ({"hold_back": 0.2, "design": "plain"}, "give its epsilon"),
         ({"hold_back": 0.2, "design": "plain", "evaluation_epsilon": 1}, "rows that are held back would count"),
-        ({"hold_back": 0.2, "design": "moments", "epsilon": 1, "evaluation_epsilon": 0}, "must be positive"),
+        ({"hold_back": 0.2, "design": "moments", "epsilon": 1, "evaluation_epsilon": 0}, "make it positive"),
         ({"evaluation_epsilon": 1}, "no rows are held back"),
     ],
 )

@@ -104,8 +104,9 @@ with workers.start_hosts(table.records, 4, names, workers=2, timeout_s=120) as h
     found["sealed answers"] = answers(workers=2, encrypt=True)
 
     asked = federation.SimulatedFederation(hosts, names, 4, None)
-    request = radofed.RadosRequest(schema=table.schema, rados=30)
-    planned = asked.plan(run.DesignOptions(), request, np.array_split(np.arange(table.records.rows), 5), 1)
+    request = radofed.RadosRequest(schema=table.schema, rados=30, design="plain")
+    parts = np.array_split(np.arange(table.records.rows), 5)
+    planned = asked.plan(run.DesignOptions(design="plain"), request, parts, 1)
     ask, shares = planned.ask, asked._shares(planned)
     query = replace(ask.opened.query, schema=replace(table.schema, features=table.schema.features[:1]))
     wrong = replace(ask, opened=replace(ask.opened, query=query))

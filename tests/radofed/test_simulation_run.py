@@ -18,6 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.rados.distribution import RadoDistribution
+from radobase.options import exact
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.evaluation import auc
@@ -31,9 +32,9 @@ def table(tmp_path_factory):
 
 def test_a_simulation_repeats_and_another_seed_is_another(table):
     learners = ["mean-variance", "radoboost", "adaboost"]
-    first, again = (simulate(table, estimators=learners, folds=2) for _ in range(2))
+    first, again = (simulate(table, estimators=learners, design="plain", folds=2) for _ in range(2))
     assert figures(first) == figures(again)
-    assert figures(first) != figures(simulate(table, estimators=learners, folds=2, seed=3))
+    assert figures(first) != figures(simulate(table, estimators=learners, design="plain", folds=2, seed=3))
     assert [summary.learner for summary in first.summaries] == [*learners, "logistic", "majority"]
     sees = {summary.learner: summary.sees for summary in first.summaries}
     assert sees == {
@@ -306,7 +307,9 @@ def test_the_command_and_the_function_are_the_same(table, capsys):
     # Without options the estimator is the one to try first, with records protected.
     assert data["privacy"] is found["privacy"] is None
     assert 0.9 < data["asked"]["newton"]["epsilon_if_others_collude"] <= 1.0
-    with_rados = radofed.simulate(table, label="y", positive="in", parties=3, folds=2, workers=0, rados=5)
+    with_rados = radofed.simulate(
+        table, label="y", positive="in", parties=3, folds=2, workers=0, design="plain", rados=5
+    )
     assert {row.learner for row in with_rados.rows} >= {"mean-variance"}
 
 
@@ -389,7 +392,14 @@ def test_rados_of_one_side_are_said_to_be(tmp_path):
     path = tmp_path / "apart.csv"
     path.write_text("x,y\n" + "".join(f"{2 * (i % 2) - 1},{i % 2}\n" for i in range(60)))
     found = radofed.simulate(
-        path, label="y", positive="1", parties=3, folds=2, workers=0, estimators=" radoboost , mean-variance"
+        path,
+        label="y",
+        positive="1",
+        parties=3,
+        folds=2,
+        workers=0,
+        design="plain",
+        estimators=" radoboost , mean-variance",
     )
     said = [note for note in found.notes if note.startswith("radoboost, in 2 of 2 folds: ")]
     assert len(said) == 1
@@ -430,11 +440,8 @@ def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_exact_numbers():
-    from radofed.simulation.options import exact
-
-    assert exact("delta", 1e-6) == exact("delta", "1e-6") == Fraction(1, 10**6)
-    assert exact("epsilon", "1/3") == Fraction(1, 3)
-    assert exact("epsilon", None) is None
+    assert exact(1e-6, "delta") == exact("1e-6", "delta") == Fraction(1, 10**6)
+    assert exact("1/3", "epsilon") == Fraction(1, 3)
 
 
 @pytest.mark.more

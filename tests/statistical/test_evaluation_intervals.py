@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.options import EvaluationOptions
 from tests.dpcore.estimators.oracle_world import divided, real, schema_of
 
 RUNS, CONFIDENCE = 500, 0.9
@@ -54,7 +55,7 @@ def test_intervals_are_right_as_often_as_they_say(rows, epsilon, delta):
     for run in range(RUNS):
         x, labels = table(generator, rows)
         oracle = divided(SCHEMA, x, labels, epsilon=epsilon, delta=delta, seed=run)
-        found = evaluate(THETA, oracle, bins=6, confidence=CONFIDENCE, unseen=True)
+        found = evaluate(THETA, oracle, EvaluationOptions(bins=6, confidence=CONFIDENCE), unseen=True)
         for name, value in true.items():
             missed[name] += value not in getattr(found, name).on_distribution
         error = float(np.mean(np.where(x @ THETA > 0, 1, -1) != labels))

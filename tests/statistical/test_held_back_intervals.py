@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from tests.dpcore.estimators.oracle_world import TableOracle, real, records, schema_of
 
@@ -45,7 +46,7 @@ def test_an_interval_for_new_rows_holds_on_rows_that_are_held_back_and_on_no_oth
             oracle = TableOracle(SCHEMA, [rows])
             oracle.held_back = HeldBack(SHARE, part)
             # On the training part the claim would not be made: `unseen` makes it, to see that it is false.
-            found = evaluate(theta, oracle, bins=6, confidence=CONFIDENCE, unseen=True)
+            found = evaluate(theta, oracle, EvaluationOptions(bins=6, confidence=CONFIDENCE), unseen=True)
             missed[part] += truth not in found.error.on_distribution
     # With intervals right as often as they say, more is seen once in ten thousand times.
     most = stats.binom.isf(1e-4, RUNS, 1 - CONFIDENCE)

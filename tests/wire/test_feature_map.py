@@ -75,7 +75,7 @@ def test_a_map_survives_a_round_trip_and_is_signed(world, request_):
     ids=lambda kind: kind.design.words(),
 )
 def test_kinds_that_do_not_protect_records_take_none(world, kind):
-    query = world.plan(RadosRequest(SCHEMA, 5)).query
+    query = world.plan(RadosRequest(SCHEMA, 5, design="plain")).query
     with pytest.raises(WireError, match="its kind takes a feature map") as caught:
         replace(query, kind=kind, feature_map=MAP)
     assert caught.value.code is Code.QUERY_INVALID
@@ -84,7 +84,7 @@ def test_kinds_that_do_not_protect_records_take_none(world, kind):
 @pytest.mark.parametrize(
     "request_",
     [
-        RadosRequest(SCHEMA, 10, feature_map=MAP),
+        RadosRequest(SCHEMA, 10, design="plain", feature_map=MAP),
         RadosRequest(SCHEMA, 10, design="dp-feat", sensitive="smoker", feature_map=MAP),
         RadosRequest(SCHEMA, 10, design="fixed-support", feature_map=MAP),
     ],

@@ -27,9 +27,9 @@ from dpcore.records.features import DateFeature, Day, Label
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from tests.wire.test_query_kinds import SCHEMA
+from wire.codec import rational_to_proto
 from wire.errors import Code, WireError
 from wire.predicates import read_predicates, write_predicates
-from wire.rationals import rational_to_proto
 
 FORMS = FormCoordinates(SCHEMA)
 

@@ -1,30 +1,19 @@
 """`rado learner histogram|quantiles`: where the values of columns lie, with intervals."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from dpcore.declared import Option, first_changed
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
+from learner.request_fields import CONFIDENCE, AskOptions
 from radobase.options import named_edges
 from radobase.printing import columns as table
 from radobase.printing import in_lines
-from radofed.cli.arguments import (
-    AnswerWithinS,
-    AskAgain,
-    CohortMin,
-    Colluders,
-    ExpiresAfterS,
-    MaxRows,
-    Purpose,
-    QuorumWait,
-    Reuse,
-    Timeout,
-    WouldAccept,
-)
 from radofed.cli.framework import command
-from radofed.cli.learner.asking import OF_ASKING, asked_federation, first_given, question_result, within
-from radofed.cli.learner.models import Config, Delta, Epsilon
+from radofed.cli.learner.asking import ASKING, asked_federation, question_result
 from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
@@ -38,23 +27,36 @@ if TYPE_CHECKING:
 
 _LEVELS = "0.05,0.25,0.5,0.75,0.95"
 
-_Columns = Annotated[list[str] | None, typer.Argument(help="Real features of the schema.", show_default=False)]
-_Schema = Annotated[Path | None, typer.Option(help="The schema that the parties share.", show_default=False)]
-_Cells = Annotated[int | None, typer.Option(help="Cells of each column without --edges, of one length. Default: 32.")]
-_Edges = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Public edges of a column's cells, in its units: NAME=E1,E2,... or NAME=FROM:TO:CELLS. They must not "
-        "come from the parties' rows, except from earlier answers; repeatable."
-    ),
-]
-_Confidence = Annotated[float, typer.Option(help="Confidence of all printed intervals together.")]
-_Plan = Annotated[bool, typer.Option("--plan", help="Print the query's cost and its noise; ask nothing.")]
-_Release = Annotated[
-    Path | None,
-    typer.Option(help="Print from this directory of an earlier answer; nothing is asked, and only --confidence fits."),
-]
-_Levels = Annotated[str, typer.Option(help="Levels of the quantiles, between 0 and 1.")]
+
+@dataclass(frozen=True, kw_only=True)
+class HistogramOptions(AskOptions):
+    """The options of `rado learner histogram`."""
+
+    columns: Annotated[tuple[str, ...], Option("Real features of the schema.", argument=True)] = ()
+    schema: Annotated[Path | None, Option("The schema that the parties share.")] = None
+    cells: Annotated[
+        int | None, Option("Cells of each column without --edges, of one length.", default="32", at_least=1)
+    ] = None
+    edges: Annotated[
+        tuple[str, ...],
+        Option(
+            "Public edges of a column's cells, in its units: NAME=E1,E2,... or NAME=FROM:TO:CELLS. They must not come "
+            "from the parties' rows, except from earlier answers; repeatable."
+        ),
+    ] = ()
+    confidence: Annotated[float, CONFIDENCE] = 0.95
+    plan: Annotated[bool, Option("Print the query's cost and its noise; ask nothing.")] = False
+    release: Annotated[
+        Path | None,
+        Option("Print from this directory of an earlier answer; nothing is asked, and only --confidence fits."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileOptions(HistogramOptions):
+    """The options of `rado learner quantiles`."""
+
+    levels: Annotated[str, Option("Levels of the quantiles, between 0 and 1.")] = _LEVELS
 
 
 def add_to(app: typer.Typer) -> None:
@@ -63,38 +65,14 @@ def add_to(app: typer.Typer) -> None:
         command(app, name)(function)
 
 
-def histogram(
-    output: Output,
-    columns: _Columns = None,
-    config: Config = None,
-    schema: _Schema = None,
-    epsilon: Epsilon = None,
-    delta: Delta = "1e-6",
-    cells: _Cells = None,
-    edges: _Edges = None,
-    confidence: _Confidence = 0.95,
-    plan: _Plan = False,
-    release: _Release = None,
-    ask_again: AskAgain = False,
-    reuse: Reuse = False,
-    would_accept: WouldAccept = False,
-    answer_within_s: AnswerWithinS = None,
-    expires_after_s: ExpiresAfterS = None,
-    cohort_min: CohortMin = None,
-    colluders: Colluders = None,
-    max_rows: MaxRows = None,
-    quorum_wait: QuorumWait = None,
-    purpose: Purpose = None,
-    timeout_s: Timeout = None,
-) -> Result:
+def histogram(output: Output, options: HistogramOptions) -> Result:
     """Show how the values of columns are distributed over the parties' rows.
 
     Asks one batch of statistics: for each column, how many rows are in each cell between the schema's bounds, and at
     both bounds and zero. Prints shares of the usable rows with intervals. More cells cost nothing; each column adds
     noise to all. The answer is saved, and quantiles --release prints its quantiles.
     """
-    given = dict(locals())
-    found = _found(output, given)
+    found = _found(output, options)
     if isinstance(found, Result):
         return found
     histograms, where = found
@@ -115,40 +93,15 @@ def histogram(
     return _result(histograms, histograms.to_dict(), lines, "shares", where)
 
 
-def quantiles(
-    output: Output,
-    columns: _Columns = None,
-    config: Config = None,
-    schema: _Schema = None,
-    epsilon: Epsilon = None,
-    delta: Delta = "1e-6",
-    levels: _Levels = _LEVELS,
-    cells: _Cells = None,
-    edges: _Edges = None,
-    confidence: _Confidence = 0.95,
-    plan: _Plan = False,
-    release: _Release = None,
-    ask_again: AskAgain = False,
-    reuse: Reuse = False,
-    would_accept: WouldAccept = False,
-    answer_within_s: AnswerWithinS = None,
-    expires_after_s: ExpiresAfterS = None,
-    cohort_min: CohortMin = None,
-    colluders: Colluders = None,
-    max_rows: MaxRows = None,
-    quorum_wait: QuorumWait = None,
-    purpose: Purpose = None,
-    timeout_s: Timeout = None,
-) -> Result:
+def quantiles(output: Output, options: QuantileOptions) -> Result:
     """Estimate quantiles of columns over the parties' rows.
 
     Asks what histogram asks, and bounds quantiles by the shares of rows up to each edge: an interval is never shorter
     than a cell, unless it is a value that is repeated at a bound or zero. More levels cost nothing. The answer is
     saved, and histogram --release prints its shares.
     """
-    given = dict(locals())
-    wanted = _levels(levels)
-    found = _found(output, given)
+    wanted = _levels(options.levels)
+    found = _found(output, options)
     if isinstance(found, Result):
         return found
     histograms, where = found
@@ -170,57 +123,36 @@ def quantiles(
     return _result(histograms, histograms.quantiles_to_dict(wanted), lines, "quantiles", where)
 
 
-def _found(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]] | Result":
-    """The histograms and their release with its directory, or the result of --plan. given: a command's parameters."""
-    if given["release"] is not None:
-        return _saved(given)
-    return _asked(output, given)
-
-
-def _saved(given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]]":
+def _found(output: Output, options: HistogramOptions) -> "tuple[Histograms, tuple[Release, Path]] | Result":
+    """The histograms and their release with its directory, or the result of --plan."""
     from dpcore.errors import ConfigurationError
     from learner.release import Release
 
-    if odd := first_given(given, ("columns", *OF_ASKING, "cells", "edges", "plan")):
-        option = "columns" if odd == "--columns" else odd
-        raise ConfigurationError(f"a saved answer is printed as it was asked: leave {option} out, or --release")
-    release = Release.load(given["release"])
-    return _histograms(release, given["confidence"]), (release, given["release"])
+    if options.release is None:
+        return _asked(output, options)
+    if odd := first_changed(options, ("columns", *ASKING, "schema", "cells", "edges", "plan")):
+        raise ConfigurationError(f"a saved answer is printed as it was asked: leave {odd} out, or --release")
+    release = Release.load(options.release)
+    return _histograms(release, options.confidence), (release, options.release)
 
 
-def _asked(output: Output, given: dict[str, Any]) -> "tuple[Histograms, tuple[Release, Path]] | Result":
+def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tuple[Release, Path]] | Result":
     from dpcore.errors import ConfigurationError
     from dpcore.evaluation.histograms import USUAL_CELLS, column_histograms, histogram_predicates
-    from learner.asked_training import terms_of, times_of
     from learner.journal import SessionSource
     from learner.questions import QuestionAnsweredError
     from learner.release import Release
     from radobase.files.schemas import load_schema
 
-    if given["schema"] is None:
+    if options.schema is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")
-    shared, confidence = load_schema(given["schema"]), given["confidence"]
-    cells = USUAL_CELLS if given["cells"] is None else given["cells"]
-    edges = _edges(given["edges"] or ())
-    names = given["columns"] or ()
+    shared, confidence, names = load_schema(options.schema), options.confidence, options.columns
+    cells, edges = options.cells or USUAL_CELLS, _edges(options.edges)
     # Check before connecting.
     predicates = histogram_predicates(shared, names, cells=cells, edges=edges)
-    if not 0.0 < confidence < 1.0:
-        raise ConfigurationError(f"confidence is {confidence}: choose a number between 0 and 1")
-    again, reuse = given["ask_again"], given["reuse"]
-    config, timeout_s = given["config"], given["timeout_s"]
-    with asked_federation(
-        output,
-        config,
-        shared,
-        terms_of(given) | times_of(given),
-        timeout_s,
-        ask_again=again,
-        reuse=reuse,
-        would_accept=given["would_accept"],
-    ) as federation:
-        oracle = within(federation, "a histogram", given["epsilon"], given["delta"])
-        if given["plan"]:
+    with asked_federation(output, options, shared) as federation:
+        oracle = federation.within(*options.budget("a histogram"))
+        if options.plan:
             return _planned(oracle.planned(predicates), predicates, confidence)
         try:
             found = column_histograms(names, oracle, cells=cells, edges=edges, confidence=confidence)
@@ -282,7 +214,7 @@ def _result(
     return Result({**data, "release": directory, "privacy": release.statement.to_dict()}, in_lines(text))
 
 
-def _edges(texts: "list[str] | tuple[()]") -> dict[str, "list[Limit]"]:
+def _edges(texts: tuple[str, ...]) -> dict[str, "list[Limit]"]:
     from dpcore.errors import ConfigurationError
 
     edges: dict[str, list[Limit]] = {}

@@ -1,63 +1,57 @@
 """`rado learner train|evaluate|statistic|predict`: train models, measure them and use them."""
 
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpcore.declared import Option, first_changed
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.decimals import upper
-from radobase.options import exact, named_options
+from learner.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
+from radobase.options import named_options
 from radobase.printing import amount, in_lines
-from radofed.cli.arguments import (
-    AnswerWithinS,
-    AskAgain,
-    CohortMin,
-    Colluders,
-    ExpiresAfterS,
-    HoldBack,
-    MaxRows,
-    Purpose,
-    QuorumWait,
-    Reuse,
-    Timeout,
-    WouldAccept,
-)
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.asking import (
-    OF_ASKING,
-    asked_federation,
-    asked_source,
-    first_given,
-    question_result,
-    terms_of,
-    times_of,
-    within,
-)
+from radofed.cli.learner.asking import ASKING, asked_federation, asked_source, question_result
 from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
-    from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
-ESTIMATOR_HELP = (
-    "On a release of rados or moments: mean-variance; of rados: radoboost, radoboost-l1, -l2, -linf, -slope; of "
-    "moments: moments-discriminant. By queries: newton, additive, logistic-gd, hinge-gd, logistic-regression, "
-    "linear-regression, naive-bayes, conjunction, decision-stump, decision-list, point, threshold."
-)
 
-DEFAULT_ESTIMATOR = "mean-variance"
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(EvaluationOptions, AskOptions):
+    """The options of `rado learner evaluate`."""
 
-Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The learner's configuration file. Required.", show_default=False)
-]
-Epsilon = Annotated[
-    str | None, typer.Option(help="Total epsilon of all answers, if other parties collude; exact. Required.")
-]
-Delta = Annotated[str, typer.Option(help="The delta of epsilon, exact; 0 allows Laplace noise only.")]
+    model: Annotated[Path, Option("A model that train wrote.", argument=True)]
+    delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
+    calibrated: Annotated[
+        Path | None,
+        Option("Write the model with probabilities, calibrated on this evaluation, to this new file."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticOptions(AskOptions):
+    """The options of `rado learner statistic`."""
+
+    predicate: Annotated[
+        tuple[str, ...],
+        Option("Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", argument=True),
+    ]
+    schema: Annotated[Path, Option("The schema that the parties share.")]
+    tolerance: Annotated[
+        float | None,
+        Option("Largest tolerance allowed; an error before any query if the rows are too few.", above=0, below=1),
+    ] = None
+    confidence: Annotated[float, CONFIDENCE] = 0.95
+    noise_rate: Annotated[float, NOISE_RATE] = 0.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -66,60 +60,7 @@ def add_to(app: typer.Typer) -> None:
         command(app, name)(function)
 
 
-def train(
-    output: Output,
-    to: Annotated[Path, typer.Option("--output", "-o", help="Write the model to this new file.", show_default=False)],
-    release: Annotated[
-        Path | None,
-        typer.Argument(help="The directory of a release; none for an estimator that queries.", show_default=False),
-    ] = None,
-    estimator: Annotated[str | None, typer.Option(help=ESTIMATOR_HELP, show_default=DEFAULT_ESTIMATOR)] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="To query: the learner's configuration file.")
-    ] = None,
-    schema: Annotated[Path | None, typer.Option(help="To query: the schema that the parties share.")] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="To query: total epsilon of all answers, if other parties collude; exact.")
-    ] = None,
-    delta: Delta = "1e-6",
-    rounds: Annotated[
-        int | None,
-        typer.Option(help="To query: number of rounds, if the estimator has them. Default: the estimator's."),
-    ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option(help="To query: file with the queries so far, to continue from. Default: OUTPUT.journal."),
-    ] = None,
-    ask_again: Annotated[
-        bool,
-        typer.Option(
-            "--ask-again",
-            help="To query: ask again what was asked before and has an answer, and is charged again; and a round whose "
-            "query ended without a total. Under collusion its attempts count.",
-        ),
-    ] = False,
-    reuse: Annotated[
-        bool,
-        typer.Option(
-            "--reuse",
-            help="To query: use answers on disk to the same questions, of another training too; only others are asked.",
-        ),
-    ] = False,
-    would_accept: WouldAccept = False,
-    answer_within_s: AnswerWithinS = None,
-    expires_after_s: ExpiresAfterS = None,
-    hold_back: HoldBack = None,
-    cohort_min: CohortMin = None,
-    colluders: Colluders = None,
-    max_rows: MaxRows = None,
-    quorum_wait: QuorumWait = None,
-    purpose: Purpose = None,
-    timeout_s: Timeout = None,
-) -> Result:
+def train(output: Output, options: TrainOptions) -> Result:
     """Train a model on a release, or by queries.
 
     A release costs no further privacy. Queries to the parties stay within the budget --epsilon, unless you decide on
@@ -127,55 +68,48 @@ def train(
     run the same command again. If the parties refuse a later round, the estimator keeps its last iterate and reports
     what was spent.
     """
-    given = dict(locals())
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import nearest
     from learner.estimators import BY_QUERIES, FROM_RELEASES
 
-    name = estimator or DEFAULT_ESTIMATOR
+    name, to = options.estimator, options.to
     check_new(to)
     check_directory(to)
     if name not in (*BY_QUERIES, *FROM_RELEASES):
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
-        if odd := first_given(given, (*OF_ASKING, "rounds", "journal", "hold_back")):
+        if odd := first_changed(options, (*ASKING, "schema", "rounds", "journal", "hold_back")):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
-        if release is None:
+        if options.release is None:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
-        return _train_on(output, release, to, name, named_options(option or ()))
-    if release is not None:
+        return _train_on(output, options.release, to, name, named_options(options.option))
+    if options.release is not None:
         raise ConfigurationError(f"{name} queries the parties and takes no release: leave the release out")
-    if schema is None:
+    if options.schema is None:
         raise ConfigurationError(f"{name} queries the parties: give the --schema that they share")
-    return _train_by_queries(output, name, given, journal or to.with_name(f"{to.name}.journal"))
+    return _train_by_queries(output, name, options, options.schema)
 
 
-def _train_by_queries(output: Output, name: str, given: dict[str, Any], journal: Path) -> Result:
-    """Train the estimator `name` by queries. given: the parameters of `train`."""
+def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
+    """Train the estimator `name` by queries over the schema of a file."""
     from learner.asked_training import AskedTraining
     from radobase.files.schemas import load_schema
+    from radofed.planning.whole_training import ask_whole
 
-    schema = load_schema(given["schema"])
-    training = AskedTraining.of(name, given, schema)
-    if given["would_accept"]:
-        return _would_accept(output, name, given, schema)
-    again, reuse = given["ask_again"], given["reuse"]
-    with asked_source(output, given["config"], given["timeout_s"], journal, asks_again=again, reuses=reuse) as source:
+    schema, to = load_schema(file), options.to
+    training = AskedTraining.of(name, options, schema)
+    if options.would_accept:
+        # About each kind of query of a training, at its whole budget.
+        with asked_source(output, replace(options, ask_again=False, reuse=False), None) as source:
+            return question_result(*ask_whole(source.session, name, options, schema, options.timeout_s))
+    with asked_source(output, options, options.journal or to.with_name(f"{to.name}.journal")) as source:
         trained = training.run(source)
-    model, to, found = trained.model, given["to"], trained.oracle.answers
+    model, found = trained.model, trained.oracle.answers
     answers = len(found)
     rows = max(sum(answer.party_rows.values()) for answer in found)
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     return Result(data, in_lines([words, *model.statement.short_sentences()]))
-
-
-def _would_accept(output: Output, name: str, given: dict[str, Any], schema: "Schema") -> Result:
-    """Ask about each kind of query of a training at its whole budget."""
-    from radofed.planning.whole_training import ask_whole
-
-    with asked_source(output, given["config"], given["timeout_s"], None) as source:
-        return question_result(*ask_whole(source.session, name, given, schema, given["timeout_s"]))
 
 
 def _but_held_back(model: "Model") -> str:
@@ -216,38 +150,7 @@ def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[
     return Result(data, f"{to}: {name} over {amount(loaded.cohort_rows, 'row')}{_but_held_back(model)}")
 
 
-def evaluate(
-    output: Output,
-    model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
-    config: Config = None,
-    epsilon: Epsilon = None,
-    delta: Delta = "0",
-    confidence: Annotated[float, typer.Option(help="Confidence of all intervals together.")] = 0.95,
-    bins: Annotated[
-        int | None,
-        typer.Option(help="Number of bins of scores, for calibration and ROC. Default: 8, or 20 at even steps."),
-    ] = None,
-    scale: Annotated[float, typer.Option(help="Scale of the scores, for scores that are not log odds.")] = 1.0,
-    edges_part: Annotated[
-        str,
-        typer.Option(help="Part of epsilon that finds where scores are; exact. 0: bins at even steps of probability."),
-    ] = "1/8",
-    calibrated: Annotated[
-        Path | None,
-        typer.Option(help="Write the model with probabilities, calibrated on this evaluation, to this new file."),
-    ] = None,
-    ask_again: AskAgain = False,
-    reuse: Reuse = False,
-    would_accept: WouldAccept = False,
-    answer_within_s: AnswerWithinS = None,
-    expires_after_s: ExpiresAfterS = None,
-    cohort_min: CohortMin = None,
-    colluders: Colluders = None,
-    max_rows: MaxRows = None,
-    quorum_wait: QuorumWait = None,
-    purpose: Purpose = None,
-    timeout_s: Timeout = None,
-) -> Result:
+def evaluate(output: Output, options: EvaluateOptions) -> Result:
     """Measure a model on the parties' rows.
 
     Prints error, rates, calibration and ROC, with intervals. A model that was trained with --hold-back is measured on
@@ -260,30 +163,19 @@ def evaluate(
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
+    calibrated = options.calibrated
     if calibrated is not None:
         check_new(calibrated)
         check_directory(calibrated)
-    loaded = Model.load(model)
-    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, purpose)
-    if loaded.held_back is not None:
-        terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
-    terms |= times_of(answer_within_s, expires_after_s)
-    with asked_federation(
-        output, config, loaded.schema, terms, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
-    ) as federation:
-        oracle = within(federation, "evaluate", epsilon, delta)
-        options: dict[str, Any] = {
-            "confidence": confidence,
-            "bins": bins,
-            "scale": scale,
-            "edges_part": exact(edges_part, "edges-part"),
-            "feature_map": loaded.feature_map,
-        }
-        if would_accept:
+    loaded = Model.load(options.model)
+    held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
+    with asked_federation(output, options, loaded.schema, held_back) as federation:
+        oracle = federation.within(*options.budget("evaluate"))
+        if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
-        found = ask_evaluation(loaded.theta, oracle, **options)
+        found = ask_evaluation(loaded.theta, oracle, options, feature_map=loaded.feature_map)
     statement = oracle.statement()
-    data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
+    data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
     lines = [*found.sentences(), *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
@@ -291,19 +183,19 @@ def evaluate(
 
 
 def _evaluation_questions(
-    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: dict[str, Any]
+    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
 ) -> Result:
-    """Ask whether parties would accept each batch of an evaluation. options: of `evaluate`."""
+    """Ask whether parties would accept each batch of an evaluation."""
     from dpcore.evaluation.evaluation import planned_batches
     from learner.questions import Batch, ask_about
 
-    batches = planned_batches(model.theta, model.schema, **options)
+    batches = planned_batches(model.theta, model.schema, options, feature_map=model.feature_map)
     part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
     named = []
     for number, batch in enumerate(batches, 1):
         which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
         named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    found = ask_about(federation, oracle.epsilon, oracle.delta, named, options["feature_map"])
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map)
     if all(batch.is_exact for batch in batches):
         return question_result(found)
     unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
@@ -325,35 +217,7 @@ def _save_calibrated(output: Output, model: "Model", found: "Evaluation", to: Pa
     return f"{to}: the model with probabilities"
 
 
-def statistic(
-    output: Output,
-    predicate: Annotated[
-        list[str],
-        typer.Argument(help="Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", show_default=False),
-    ],
-    schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
-    config: Config = None,
-    epsilon: Epsilon = None,
-    delta: Delta = "1e-6",
-    tolerance: Annotated[
-        float | None, typer.Option(help="Largest tolerance allowed; an error before any query if the rows are too few.")
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Confidence of all tolerances together.")] = 0.95,
-    noise_rate: Annotated[
-        float, typer.Option(help="Known rate of flipped labels; estimates are corrected for it.")
-    ] = 0.0,
-    ask_again: AskAgain = False,
-    reuse: Reuse = False,
-    would_accept: WouldAccept = False,
-    answer_within_s: AnswerWithinS = None,
-    expires_after_s: ExpiresAfterS = None,
-    cohort_min: CohortMin = None,
-    colluders: Colluders = None,
-    max_rows: MaxRows = None,
-    quorum_wait: QuorumWait = None,
-    purpose: Purpose = None,
-    timeout_s: Timeout = None,
-) -> Result:
+def statistic(output: Output, options: StatisticOptions) -> Result:
     """Estimate how often predicates hold in the parties' rows.
 
     Prints the fraction of all parties' rows for each predicate, and its tolerance.
@@ -366,18 +230,16 @@ def statistic(
     from learner.questions import QuestionAnsweredError
     from radobase.files.schemas import load_schema
 
-    shared = load_schema(schema)
-    times = times_of(answer_within_s, expires_after_s)
-    predicates = tuple(parse(text) for text in predicate)
+    shared, tolerance = load_schema(options.schema), options.tolerance
+    predicates = tuple(parse(text) for text in options.predicate)
     # Check before connecting.
     check(predicates, shared)
-    terms = terms_of(cohort_min, colluders, max_rows, quorum_wait, purpose)
-    with asked_federation(
-        output, config, shared, terms | times, timeout_s, ask_again=ask_again, reuse=reuse, would_accept=would_accept
-    ) as federation:
-        oracle = within(federation, "statistic", epsilon, delta)
+    with asked_federation(output, options, shared) as federation:
+        oracle = federation.within(*options.budget("statistic"))
         try:
-            found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
+            found = oracle.statistic(
+                predicates, tolerance=tolerance, confidence=options.confidence, noise_rate=options.noise_rate
+            )
         except QuestionAnsweredError as answered:
             return question_result([answered.found])
     if tolerance is not None and found.tolerance > tolerance:
@@ -385,12 +247,11 @@ def statistic(
         output.note(f"warning: {amount(found.rows, 'row')} are too few for a tolerance of {tolerance:g}")
     statement = oracle.statement()
     widths = {name: getattr(found, name) for name in ("tolerance", "sampling", "quantisation", "noise")}
-    estimates = [
-        {"predicate": text, "estimate": value} for text, value in zip(predicate, found.values.tolist(), strict=True)
-    ]
+    each = list(zip(options.predicate, found.values.tolist(), strict=True))
+    estimates = [{"predicate": text, "estimate": value} for text, value in each]
     data = {"estimates": estimates, "rows": found.rows, "confidence": found.confidence, **widths}
     width = upper(found.tolerance, 5)
-    lines = [f"{value:.5f} +- {width}  {text}" for text, value in zip(predicate, found.values, strict=True)]
+    lines = [f"{value:.5f} +- {width}  {text}" for text, value in each]
     lines.append(
         f"over {amount(found.rows, 'row')}; all tolerances hold with probability {found.confidence:g}: sampling "
         f"{upper(found.sampling, 5)}, quantisation {upper(found.quantisation, 5)}, noise {upper(found.noise, 5)}"

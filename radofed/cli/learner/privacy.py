@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from dpcore.declared import number_text
+from learner.request_fields import USUAL_DELTA
 from radobase.printing import in_lines
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
@@ -24,7 +26,7 @@ def privacy(
         str | None, typer.Option(help="Protect this feature's own values, instead of whole records.")
     ] = None,
     column: Annotated[str | None, typer.Option(help="Protect this source column, instead of whole records.")] = None,
-    delta: Annotated[str, typer.Option(help="The delta of epsilon, exact.")] = "1e-6",
+    delta: Annotated[str, typer.Option(help="The delta of epsilon, exact.")] = number_text(USUAL_DELTA),
 ) -> Result:
     """Compute the privacy cost of several releases.
 
@@ -39,7 +41,7 @@ def privacy(
 
     if feature is not None and column is not None:
         raise ConfigurationError("give --feature or --column, not both")
-    budget = exact(delta, "delta")
+    budget = exact(delta, "--delta")
     loaded = [Release.load(each) for each in releases]
     cost = composed_privacy(loaded, budget, feature=feature, column=column)
     what = "one record"

@@ -9,31 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from learner.request_fields import KEY_BITS, QueryOptions
 from radobase.printing import amount, columns, duration, in_lines, local_time
-from radofed.cli.arguments import (
-    LISTED,
-    AnswerWithinS,
-    AskAgain,
-    CohortMin,
-    Colluders,
-    Design,
-    EdgeWeight,
-    EpsilonPerRado,
-    ExpiresAfterS,
-    FractionBits,
-    HoldBack,
-    Limit,
-    MapFile,
-    MaxRows,
-    Purpose,
-    QuorumWait,
-    Rados,
-    Retries,
-    Rounded,
-    Support,
-    Timeout,
-    WouldAccept,
-)
+from radofed.cli.arguments import LISTED, Limit, Timeout
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.asking import question_result
 from radofed.cli.learner.sessions import open_session
@@ -60,7 +38,7 @@ _Bits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits,
 def keygen(
     output: Output,
     config: ConfigOption,
-    bits: _Bits = 3072,
+    bits: _Bits = KEY_BITS,
 ) -> Result:
     """Make the Paillier key that decrypts this learner's totals.
 
@@ -75,7 +53,7 @@ def keygen(
 
 
 @command(app, "rotate-key")
-def rotate_key(output: Output, config: ConfigOption, bits: _Bits = 3072) -> Result:
+def rotate_key(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> Result:
     """Put a new Paillier key in the place of the present one, for new queries.
 
     The signing key, which parties know, certifies it: no one else has to act. The former key stays in a file beside it,
@@ -95,107 +73,39 @@ def _made(file: Path, key: "LearnerKey") -> Result:
     return Result(data, f"{file}: a key of {key.public_key.bits} bits, fingerprint {fingerprint}")
 
 
-# The options of `query`.
-_Schema = Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)]
-_Sensitive = Annotated[
-    list[str] | None,
-    typer.Option(help="dp-feat: a boolean or threshold feature; repeatable. With --joint: a source column."),
-]
-_Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect the column in the whole release, by noise.")]
-_Epsilon = Annotated[
-    str | None,
-    typer.Option(
-        help="Total epsilon; exact. dp-feat without --joint: the most against the learner alone. Other designs: "
-        "noise is calibrated to it, if other parties collude."
-    ),
-]
-_NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
-_Delta = Annotated[str, typer.Option(help="The delta of epsilon; exact.")]
-_MaxParties = Annotated[int | None, typer.Option(help="Most parties in a cohort. Default: all that are asked.")]
-_Attempts = Annotated[
-    int | None, typer.Option(help="Most attempts that may be started; parties charge each. Default: 3.")
-]
-_PrepareWithinS = Annotated[int | None, typer.Option(help="Time for parties to get ready, in seconds. Default: 3600.")]
-_UploadWithinS = Annotated[int | None, typer.Option(help="Time for parties to upload, in seconds. Default: 3600.")]
-_Wait = Annotated[bool, typer.Option(help="Follow the query and fetch its release.")]
-
-
 @command(app, "query")
-def query(
-    output: Output,
-    config: ConfigOption,
-    schema: _Schema,
-    rados: Rados = None,
-    design: Design = "dp-feat",
-    sensitive: _Sensitive = None,
-    joint: _Joint = False,
-    rounded: Rounded = None,
-    epsilon: _Epsilon = None,
-    norm_bound: _NormBound = None,
-    support: Support = None,
-    edge_weight: EdgeWeight = None,
-    map_file: MapFile = None,
-    epsilon_per_rado: EpsilonPerRado = None,
-    delta: _Delta = "1e-6",
-    fraction_bits: FractionBits = None,
-    max_rows: MaxRows = None,
-    max_parties: _MaxParties = None,
-    cohort_min: CohortMin = None,
-    colluders: Colluders = None,
-    attempts: _Attempts = None,
-    answer_within_s: AnswerWithinS = None,
-    prepare_within_s: _PrepareWithinS = None,
-    upload_within_s: _UploadWithinS = None,
-    expires_after_s: ExpiresAfterS = None,
-    quorum_wait: QuorumWait = None,
-    purpose: Purpose = None,
-    hold_back: HoldBack = None,
-    ask_again: AskAgain = False,
-    would_accept: WouldAccept = False,
-    wait: _Wait = True,
-    timeout_s: Timeout = None,
-    retries: Retries = 0,
-) -> Result:
+def query(output: Output, options: QueryOptions) -> Result:
     """Plan a query, send it, and fetch its release.
 
     Prints the plan first. With --no-wait the command ends when the query is sent.
     """
-    given = dict(locals())
     from learner.asked_before import AskedBeforeError
-    from learner.request_options import request_of
+    from learner.requests import query_request
     from learner.session import check_timeout
+    from radobase.files.schemas import load_schema
 
-    check_timeout(timeout_s)
-    request = request_of(given)
+    check_timeout(options.timeout_s)
+    request, config = query_request(options, load_schema(options.schema)), options.config
     with open_session(config, output) as session:
-        if would_accept:
-            return question_result([session.would_accept(request, timeout_s)])
+        if options.would_accept:
+            return question_result([session.would_accept(request, options.timeout_s)])
         plan = session.plan(request)
         for sentence in plan.sentences():
             output.note(sentence)
-        if not ask_again and (earlier := session.asked_before(plan)) is not None:
+        if not options.ask_again and (earlier := session.asked_before(plan)) is not None:
             raise AskedBeforeError(earlier, f"{_again('fetch', earlier.query_id, config)} shows it")
         with _note_how_to_continue(output, session, plan.query_id, config):
-            return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s, retries=retries)
+            return _ask(output, session, plan, options)
 
 
-def _ask(
-    output: Output,
-    session: "Session",
-    plan: "Plan",
-    config: Path,
-    *,
-    wait: bool,
-    timeout_s: float | None,
-    retries: int,
-) -> Result:
+def _ask(output: Output, session: "Session", plan: "Plan", options: QueryOptions) -> Result:
     query_id = session.ask(plan)
     output.note(f"asked: query {query_id.hex()}")
     cost = {"ciphertexts": plan.ciphertexts, "upload_bytes_per_party": plan.upload_bytes_per_party}
-    if not wait:
-        words = f"follow it with: {_again('fetch', query_id, config)}"
+    if not options.wait:
+        words = f"follow it with: {_again('fetch', query_id, options.config)}"
         return Result({"query_id": query_id, "plan": cost}, words)
-    session.watch(query_id, timeout_s=timeout_s, retries=retries)
+    session.watch(query_id, timeout_s=options.timeout_s, retries=options.retries)
     fetched = _fetched(session.fetch(query_id), session.release_directory(query_id))
     return Result({**fetched.data, "plan": cost}, fetched.text)
 

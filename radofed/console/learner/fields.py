@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from learner.design_options import DESIGNS, OPTIONS, taken_options
+from learner.design_options import OPTIONS, taken_options
 from learner.estimators import BY_QUERIES
-from radofed.console.forms import CommandForm, Field
+from learner.request_fields import DESIGNS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions
+from radofed.console.forms import Field, Form
+from radofed.planning.fields import PlanOptions
+
+PLAN, QUERY, BUDGET, TRAIN = Form(PlanOptions), Form(QueryOptions), Form(AskOptions), Form(TrainOptions)
 
 STATISTIC = "statistic"
 CHOICES: Mapping[str, Sequence[str]] = {
@@ -14,12 +17,12 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "What an estimator asks": tuple(BY_QUERIES),
     "Counts and means": (STATISTIC,),
 }
-USUAL = "moments"
+USUAL = USUAL_DESIGN
 
 _ROWS = ("rows", "parties", "party_rows")
-_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait", "purpose")
+_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
-_NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "output_format", "debug"}
+_NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",
@@ -64,9 +67,9 @@ class PlanFields:
         return {"design" if self.is_design else "estimator": self.what}
 
 
-def fields_of(what: str, plan: CommandForm, query: CommandForm) -> PlanFields:
-    """The fields for a design, an estimator or statistics. plan, query: the options of the two commands."""
-    of_plan, of_query = ({field.name: field for field in form.fields} for form in (plan, query))
+def fields_of(what: str) -> PlanFields:
+    """The fields for a design, an estimator or statistics: options of `rado plan` and `rado learner query`."""
+    of_plan, of_query = ({field.name: field for field in form.fields} for form in (PLAN, QUERY))
     if what in DESIGNS:
         taken = taken_options(what) | taken_options(what, joint=what == "dp-feat")
         names = {"schema", *_ROWS, *(name for name in of_query if name in taken or name not in OPTIONS)}
@@ -79,9 +82,3 @@ def fields_of(what: str, plan: CommandForm, query: CommandForm) -> PlanFields:
     shown = [known[name] for name in known if name in names - _NOT_SHOWN]
     first = sorted((each for each in shown if each.name in _FIRST), key=lambda each: _FIRST.index(each.name))
     return PlanFields(what, tuple(first), tuple(each for each in shown if each.name not in _FIRST))
-
-
-def parsed(form: CommandForm, values: Mapping[str, str], **chosen: str) -> dict[str, Any]:
-    """A command's parameters of those fields that are its own."""
-    known = {field.name for field in form.fields}
-    return form.parse({name: text for name, text in values.items() if name in known} | chosen)

@@ -6,29 +6,28 @@ import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.predicates.checking import check
 from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
 from learner.accepted_parties import AcceptedParties
 from learner.asked_before import AskedBefore
-from learner.asked_training import budget_of, terms_of
 from learner.config import LearnerConfig
 from learner.estimators import class_of
 from learner.federation import Federation
 from learner.history import LearnerHistory
 from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
-from learner.request_options import request_of as query_request
-from learner.requests import Request
+from learner.request_fields import AskedTerms, QueryOptions
+from learner.requests import Request, query_request
 from learner.session import Session
 from radobase.files.schemas import load_schema
-from radofed.console.forms import CommandForm
-from radofed.console.learner.fields import CHOICES, STATISTIC, USUAL, PlanFields, fields_of, parsed
+from radofed.console.learner.fields import BUDGET, CHOICES, PLAN, QUERY, STATISTIC, USUAL, PlanFields, fields_of
 from radofed.console.learner.following import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
@@ -66,16 +65,8 @@ class Prepared:
 class Planning:
     """Plans a learner's queries and asks them."""
 
-    def __init__(
-        self,
-        file: Path,
-        config: LearnerConfig,
-        forms: Mapping[str, CommandForm],
-        following: Following,
-        trainings: Trainings,
-    ) -> None:
+    def __init__(self, file: Path, config: LearnerConfig, following: Following, trainings: Trainings) -> None:
         self._file, self._config, self._following, self._trainings = file, config, following, trainings
-        self._plan, self._query = forms["plan"], forms["query"]
         self._prepared: dict[str, Prepared] = {}
         self._lock = threading.Lock()
 
@@ -137,7 +128,7 @@ class Planning:
     def _fields(self, what: str) -> PlanFields:
         if what not in {name for names in CHOICES.values() for name in names}:
             raise ConfigurationError(f"there is no plan of {what!r}: choose one of the list")
-        return fields_of(what, self._plan, self._query)
+        return fields_of(what)
 
     def _history(self) -> LearnerHistory | None:
         return LearnerHistory(self._config) if self._config.state_directory.is_dir() else None
@@ -162,18 +153,16 @@ class Planning:
         return newest.schema
 
     def _planned(self, fields: PlanFields, values: dict[str, str]) -> Answer:
-        given = parsed(self._plan, values, **fields.chosen)
-        if fields.what == STATISTIC and not given["statistic"]:
+        options, schema = PLAN.parse(values, **fields.chosen), self._schema(values["schema"])
+        if fields.what == STATISTIC and not options.statistic:
             raise ConfigurationError('give at least one predicate, such as x["age"] >= 65')
-        given["schema"] = self._schema(values["schema"])
-        if fields.is_design:
-            # These are options of the query alone; they are read here, too, so that a wrong one is seen at once.
-            asked = self._asked(fields, values)
-            given["honest"] = _honest(asked, request_of(given).party_rows)
-        elif (honest := _honest(self._terms(values), request_of(given).party_rows)) is not None:
-            given["honest"] = honest
-        request = request_of(given)
-        planned = cost_of(request, given)
+        # Some are options of the query alone; they are read here, too, so that a wrong one is seen at once.
+        asked = self._asked(values, fields.what) if fields.is_design else BUDGET.parse(values)
+        honest = _honest(asked, request_of(options, schema).party_rows)
+        if fields.is_design or honest is not None:
+            options = replace(options, honest=honest)
+        request = request_of(options, schema)
+        planned = cost_of(request, options)
         if planned.needed_epsilon is not None:
             values |= {"epsilon": planned.needed_epsilon, "worth": ""}
         sentences = planned.sentences()
@@ -188,18 +177,18 @@ class Planning:
         }
         return self._shown(fields, values, **found)
 
-    def _asked(self, fields: PlanFields, values: Mapping[str, str]) -> dict[str, Any]:
-        """The parameters of `rado learner query`."""
-        chosen = {"config": str(self._file), "design": fields.what}
+    def _asked(self, values: Mapping[str, str], design: str) -> QueryOptions:
+        """The options of `rado learner query`."""
         # The command needs a file; without one it is the newest query's schema.
-        return parsed(self._query, values, **chosen, schema=values["schema"] or str(self._file))
+        schema = values["schema"] or str(self._file)
+        return QUERY.parse(values, config=str(self._file), schema=schema, design=design)
 
     def _prepare(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         schema = self._schema(values["schema"])
         notes: list[str] = []
         with self._following.session(notes) as session:
             if fields.is_design:
-                request: Request = query_request(self._asked(fields, values) | {"schema": schema})
+                request: Request = query_request(self._asked(values, fields.what), schema)
                 plan = session.plan(request)
             else:
                 plan, request = self._statistic(session, schema, values)
@@ -212,27 +201,20 @@ class Planning:
                 self._prepared.pop(next(iter(self._prepared)))
         return name
 
-    def _terms(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """The options of `rado learner query` that hold for each query of an estimator, and for statistics."""
-        own = {"cohort_min", "colluders", "max_rows", "quorum_wait", "purpose"}
-        texts = {name: text for name, text in values.items() if name in own}
-        given = parsed(self._query, texts, config=str(self._file), schema=str(self._file))
-        return {name: given[name] for name in own}
-
     def _statistic(self, session: Session, schema: Schema, values: Mapping[str, str]) -> tuple[Plan, Request]:
         """The plan of a batch of statistics, as `rado learner statistic` asks it."""
-        texts = {name: text for name, text in values.items() if name != "worth"}
-        given = parsed(self._plan, texts, schema=str(self._file))
-        predicates = [parse(text) for text in given["statistic"] or ()]
+        options = PLAN.parse({name: text for name, text in values.items() if name != "worth"})
+        predicates = [parse(text) for text in options.statistic]
         if not predicates:
             raise ConfigurationError('give at least one predicate, such as x["age"] >= 65')
         check(predicates, schema)
-        if given["noise_rate"]:
+        if options.noise_rate:
             raise ConfigurationError("--noise-rate is for the command that the plan prints: leave it out to ask here")
+        asked = BUDGET.parse(values)
         source = Questions(session)
-        federation = Federation(source, schema, **terms_of(self._terms(values)))
-        oracle = federation.within(*budget_of("a statistic", given["epsilon"], given["delta"]))
-        plan = oracle.planned(predicates, tolerance=given["tolerance"], confidence=given["confidence"])
+        federation = Federation(source, schema, **values_of(asked, AskedTerms))
+        oracle = federation.within(*asked.budget("a statistic"))
+        plan = oracle.planned(predicates, tolerance=options.tolerance, confidence=options.confidence)
         return plan, source.request_of(plan)
 
     def _prepare_training(self, fields: PlanFields, values: Mapping[str, str]) -> str:
@@ -247,9 +229,9 @@ class Planning:
             rows = list(session.rows_of(parties.asked, roster).values())
         notes += filter(None, (parties.not_asked, parties.warning))
         texts, options = self._trainings.options(fields.what, values)
-        given = parsed(self._plan, {**values, **_rows_of(rows, values)}, **fields.chosen) | {"schema": schema}
-        given["honest"] = _honest(options, request_of(given).party_rows)
-        planned = cost_of(request_of(given), given)
+        plan = PLAN.parse({**values, **_rows_of(rows, values)}, **fields.chosen)
+        plan = replace(plan, honest=_honest(options, request_of(plan, schema).party_rows))
+        planned = cost_of(request_of(plan, schema), plan)
         if not planned.cost.feasible:
             raise ConfigurationError(f"this is not possible: {planned.cost.reason}")
         if planned.needed_epsilon is not None:
@@ -314,12 +296,14 @@ def _rows_of(stated: Sequence[int | None], values: Mapping[str, str]) -> dict[st
     return {"rows": "", "parties": "", "party_rows": typed}
 
 
-def _honest(given: Mapping[str, Any], party_rows: tuple[int, ...]) -> int | None:
+def _honest(asked: AskedTerms, party_rows: tuple[int, ...]) -> int | None:
     """The parties whose noise counts, as the query will have it; None for the usual number, also of a pool."""
-    named = {name: given.get(name) for name in ("colluders", "cohort_min", "max_parties")}
-    if set(named.values()) == {None}:
+    most = asked.max_parties if isinstance(asked, QueryOptions) else None
+    if asked.colluders is asked.cohort_min is most is None:
         return None
-    colluders, cohort_min, _ = cohort_sizes(len(party_rows), **named)
+    colluders, cohort_min, _ = cohort_sizes(
+        len(party_rows), colluders=asked.colluders, cohort_min=asked.cohort_min, max_parties=most
+    )
     return cohort_min - colluders
 
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.asked_before import AskedBeforeError
@@ -25,13 +25,13 @@ from learner.journal import SessionSource, query_ids_of
 from learner.planning import Plan
 from learner.progress import advice, party_words, progress_sentence
 from learner.release import Release
+from learner.request_fields import USUAL_DELTA, TrainOptions
 from learner.requests import Request
 from learner.session import Session
 from radobase.failure import Failure
 from radobase.files.schemas import load_schema
 from radobase.files.writing import create_durably, write_durably
-from radofed.console.forms import CommandForm
-from radofed.console.learner.fields import parsed
+from radofed.console.learner.fields import TRAIN
 from radofed.console.learner.following import Following
 from radofed.console.learner.training_file import TrainingFile
 from radofed.console.pages import Answer, Goto, Shown, Visit
@@ -122,20 +122,19 @@ class _Stoppable:
 class Trainings:
     """The trainings of one learner. Their files are in the directory of its models."""
 
-    def __init__(self, file: Path, config: LearnerConfig, form: CommandForm, following: Following) -> None:
-        """form: the options of `rado learner train`."""
-        self._file, self._config, self._form, self._following = file, config, form, following
+    def __init__(self, file: Path, config: LearnerConfig, following: Following) -> None:
+        self._file, self._config, self._following = file, config, following
         self._models = config.releases_directory.with_name("models")
         self._prepared: dict[str, PreparedTraining] = {}
         self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()
 
-    def options(self, estimator: str, values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    def options(self, estimator: str, values: Mapping[str, str]) -> tuple[dict[str, str], TrainOptions]:
         """The options of the command among a form's values: their texts, and as the command reads them.
 
         Raises ConfigurationError with the command's own sentence.
         """
-        own = {each.name for each in self._form.fields} - {
+        own = {each.name for each in TRAIN.fields} - {
             "to",
             "config",
             "schema",
@@ -145,8 +144,7 @@ class Trainings:
             "would_accept",
         }
         texts = {name: text for name, text in values.items() if name in own and text.strip()}
-        chosen = {"to": str(self._models / "model.json"), "estimator": estimator}
-        return texts, parsed(self._form, texts, **chosen)
+        return texts, TRAIN.parse(texts, to=str(self._models / "model.json"), estimator=estimator)
 
     def prepare(self, prepared: PreparedTraining) -> str:
         """Keep a training for its confirmation; returns its name until then. Raises as AskedTraining.of does."""
@@ -198,7 +196,7 @@ class Trainings:
             "run": run,
             "state": state,
             "asked": asked,
-            "budget": (kept.given.get("epsilon"), kept.given.get("delta", "1e-6")),
+            "budget": (kept.given.get("epsilon"), kept.given.get("delta", number_text(USUAL_DELTA))),
             "status": status,
             "sentence": "" if status is None else progress_sentence(status),
             "advice": "" if status is None else advice(status),
@@ -332,7 +330,7 @@ class Trainings:
         words += [
             "--schema",
             str(self._schema(name)),
-            *self._form.arguments(kept.given),
+            *TRAIN.arguments(kept.given),
             "--output",
             str(self._model(name)),
         ]

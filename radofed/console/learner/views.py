@@ -1,11 +1,9 @@
 """All pages and actions of a learner's console."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from learner.config import LearnerConfig
 from radobase.logs import quiet_grpc
-from radofed.console.forms import CommandForm
 from radofed.console.learner.following import Following
 from radofed.console.learner.planning import Planning
 from radofed.console.learner.queries import Queries
@@ -14,18 +12,17 @@ from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Action, Page, Views
 
 
-def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
+def learner_views(config: Path) -> Views:
     """The views of the learner with this configuration file. It follows the queries that are open.
 
-    forms: the options of `rado plan`, `rado learner query` and `rado learner train`, by their last words. Raises
-    ConfigurationError.
+    Raises ConfigurationError.
     """
     quiet_grpc()
     loaded = LearnerConfig.load(config)
     following = Following(loaded)
-    trainings = Trainings(config, loaded, forms["train"], following)
+    trainings = Trainings(config, loaded, following)
     planning, queries, releases = (
-        Planning(config, loaded, forms, following, trainings),
+        Planning(config, loaded, following, trainings),
         Queries(loaded, following),
         Releases(config, loaded, trainings),
     )

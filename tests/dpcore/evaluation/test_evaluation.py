@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from dpcore.estimators.additive import PrivateAdditive
 from dpcore.evaluation.evaluation import WIDE, Evaluation
 from dpcore.evaluation.evaluation import evaluate as evaluate_rows
 from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import values
@@ -26,11 +26,16 @@ from dpcore.records.records import Records
 from tests.dpcore.estimators import oracle_world as world
 from tests.dpcore.records.test_feature_map import by_definition
 
-# THETA is chosen here and not learned: it saw no row.
-evaluate = partial(evaluate_rows, unseen=True, edges_part=Fraction(0))
+
+def evaluate(theta, oracle, *, part=Fraction(1), feature_map=None, **options):
+    """THETA is chosen here and not learned: it saw no row."""
+    chosen = EvaluationOptions(edges_part=Fraction(0), **options)
+    return evaluate_rows(theta, oracle, chosen, unseen=True, part=part, feature_map=feature_map)
+
 
 THETA = np.array([2.0, -1.0, 0.5, -0.3])
 SCHEMA = world.schema_of(*(world.real(f"r{i}") for i in range(3)))
+SIX_BINS = EvaluationOptions(bins=6)
 EDGES = np.array([-1.0, 0.0, 1.0])
 PROPORTIONS = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc")
 
@@ -300,7 +305,7 @@ def test_an_evaluation_is_frozen():
 
 def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
     x, labels = rows_of(2000)
-    found = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, edges_part=Fraction(0))
+    found = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), EvaluationOptions(bins=6, edges_part=Fraction(0)))
     told, said = json.loads(json.dumps(found.to_dict(), allow_nan=False)), found.sentences()
     proportions = [told[name] for name in PROPORTIONS]
     proportions += [part["observed"] for part in told["calibration"]]
@@ -327,7 +332,7 @@ def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
     x, labels = rows_of(500)
     oracle = world.divided(SCHEMA, x, labels)
     oracle.held_back = HeldBack(Fraction(1, 5), part)
-    found = evaluate_rows(THETA, oracle, bins=6)
+    found = evaluate_rows(THETA, oracle, SIX_BINS)
     assert found.unseen == (part is Part.HELD_BACK)
     assert (found.error.on_distribution is not None) == found.unseen
     assert ("hold back" in found.sentences()[0]) == found.unseen
@@ -346,8 +351,8 @@ def test_a_part_may_have_more_rows_than_on_average():
             found = super().statistic(*arguments, **options)
             return replace(found, values=found.values * 1.3, rows=100, most_rows=500)
 
-    found = evaluate_rows(THETA, Oracle(SCHEMA, [world.records(x, labels)]), bins=6)
-    expected = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, unseen=True)
+    found = evaluate_rows(THETA, Oracle(SCHEMA, [world.records(x, labels)]), SIX_BINS)
+    expected = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), SIX_BINS, unseen=True)
     assert (found.rows, found.usable, expected.usable) == (500, 130, 130)
     assert found.confusion.tolist() == expected.confusion.tolist()
     assert found.error == expected.error

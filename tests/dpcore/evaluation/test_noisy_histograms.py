@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpcore.estimators.oracle import WHOLE
-from dpcore.evaluation.evaluation import FEWEST_FOUND, evaluate
+from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.options import FEWEST_FOUND, EvaluationOptions
 from dpcore.evaluation.score_edges import CELLS
 from dpcore.statistics.estimates import Estimates
 from tests.dpcore.estimators import oracle_world as world
@@ -70,7 +71,7 @@ deviations = st.one_of(st.just(0.0), st.floats(0.01, 1e4), st.floats(1e-12, 1e9)
 def test_of_fixed_edges(histogram, rows, deviation, unseen):
     bins, second = histogram
     oracle = Histograms(second, rows, deviation)
-    check(evaluate(THETA, oracle, bins=bins, edges_part=Fraction(0), unseen=unseen))
+    check(evaluate(THETA, oracle, EvaluationOptions(bins=bins, edges_part=Fraction(0)), unseen=unseen))
 
 
 @given(
@@ -86,4 +87,4 @@ def test_of_edges_that_a_first_release_found(bins, second, spots, rows, deviatio
     for place, count in spots:
         first[place] += count
     oracle = Histograms(second, rows, deviation, first)
-    check(evaluate(THETA, oracle, bins=bins, edges_part=EIGHTH, unseen=unseen))
+    check(evaluate(THETA, oracle, EvaluationOptions(bins=bins, edges_part=EIGHTH), unseen=unseen))

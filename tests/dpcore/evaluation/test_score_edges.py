@@ -10,7 +10,8 @@ from sklearn.metrics import roc_auc_score
 
 from dpcore.errors import ConfigurationError
 from dpcore.evaluation.evaluation import evaluate, planned_batches
-from dpcore.evaluation.score_edges import USUAL_BINS, find_edges, located
+from dpcore.evaluation.options import USUAL_BINS, EvaluationOptions
+from dpcore.evaluation.score_edges import find_edges, located
 from dpcore.predicates.disjoint import batch_sensitivity
 from tests.dpcore.estimators import oracle_world as world
 
@@ -60,7 +61,7 @@ def test_the_area_of_a_rare_label_is_measured(slope):
 def test_fixed_edges_say_that_they_cannot_tell():
     """All scores in one bin, as with even steps of probability."""
     x, labels, theta = rare_rows(40_000, 1.2, 0.01)
-    found = evaluate(theta, oracle_of(x, labels), edges_part=Fraction(0))
+    found = evaluate(theta, oracle_of(x, labels), EvaluationOptions(edges_part=Fraction(0)))
     assert found.edges_found is None
     assert found.largest_bin > 0.9
     assert found.auc.on_rows.width > 0.6
@@ -132,7 +133,7 @@ def test_exact_counts_of_any_bins_bound_the_area():
     x, labels, theta = rare_rows(3000, 1.2, 0.3)
     area = roc_auc_score(labels, x @ theta)
     for bins in (4, USUAL_BINS, 40):
-        found = evaluate(theta, world.divided(SCHEMA, x, labels), bins=bins)
+        found = evaluate(theta, world.divided(SCHEMA, x, labels), EvaluationOptions(bins=bins))
         assert area in found.auc.on_rows
         assert abs(found.auc.estimate - area) < 0.02
         assert found.auc_half_width == 0.0
@@ -177,7 +178,7 @@ def test_arguments_out_of_range_are_refused_before_anything_is_asked(wrong):
     x, labels, theta = rare_rows(60, 1.2, 0.3)
     oracle = oracle_of(x, labels)
     with pytest.raises(ConfigurationError):
-        evaluate(theta, oracle, **wrong)
+        evaluate(theta, oracle, EvaluationOptions(**wrong))
     assert oracle.releases == []
 
 
@@ -187,8 +188,8 @@ def test_planned_batches_are_what_is_asked(bins, part):
     edges_part = Fraction(part)
     x, labels, theta = rare_rows(2000, 2.0, 0.3)
     oracle = oracle_of(x, labels)
-    planned = planned_batches(theta, SCHEMA, bins=bins, edges_part=edges_part)
-    evaluate(theta, oracle, bins=bins, edges_part=edges_part)
+    planned = planned_batches(theta, SCHEMA, EvaluationOptions(bins=bins, edges_part=edges_part))
+    evaluate(theta, oracle, EvaluationOptions(bins=bins, edges_part=edges_part))
     assert [part for _, part in oracle.releases] == [batch.part for batch in planned]
     for batch, (asked, _) in zip(planned, oracle.releases, strict=True):
         if batch.is_exact:

@@ -10,6 +10,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.evaluation.evaluation import evaluate
+from dpcore.evaluation.options import EvaluationOptions
 from learner.model import error_rate
 from learner.report.measured import _FORMAT, measure, read_evaluation
 from learner.report.page import calibration_plot, roc_plot
@@ -22,7 +23,7 @@ def printed(reported):
     """What `rado learner evaluate --format json` prints."""
     model = reported.loaded()
     oracle = reported.federation.within(Fraction(1), Fraction(1, 10**6))
-    found = evaluate(model.theta, oracle, bins=10)
+    found = evaluate(model.theta, oracle, EvaluationOptions(bins=10))
     data = {"model": "m.json", "model_digest": model.digest, **found.to_dict(), "privacy": oracle.statement().to_dict()}
     return {"schema_version": 1, "status": "ok", "data": json_ready(data)}
 

@@ -3,10 +3,6 @@
 import pytest
 
 from learner.accepted_parties import parties_toml
-from radofed.cli import plan
-from radofed.cli.command_form import CommandForm
-from radofed.cli.framework import group
-from radofed.cli.learner import models, queries
 from radofed.console.pages import Goto, Visit
 from radofed.console.roles import views_of
 from tests.federation.learner import SCHEMA
@@ -32,12 +28,7 @@ class Console:
     """A learner's console without a browser."""
 
     def __init__(self, setting, schema):
-        plans, trains = group("Plan."), group("Train.")
-        plan.add_to(plans)
-        models.add_to(trains)
-        words = {"plan": (plans, "rado plan"), "query": (queries.app, "rado learner query")}
-        words["train"] = (trains, "rado learner train")
-        views = views_of(setting.config_file, {name: CommandForm(*form) for name, form in words.items()})
+        views = views_of(setting.config_file)
         self._pages = {page.path: page.show for page in views.pages}
         self._actions = {action.path: action.act for action in views.actions}
         self._schema = str(schema)

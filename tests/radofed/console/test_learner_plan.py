@@ -117,7 +117,8 @@ def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
         ("moments", {"epsilon": "1"}, ("--design", "moments", "--epsilon", "1")),
         pytest.param("moments", {"epsilon": "1", "colluders": "0", "cohort_min": "3"},
                      ("--design", "moments", "--epsilon", "1", "--honest", "3"), marks=pytest.mark.slow),
-        ("dp-feat", {"rados": "9", "sensitive": "smoker"}, ("--rados", "9", "--sensitive", "smoker")),
+        ("dp-feat", {"rados": "9", "sensitive": "smoker"},
+         ("--design", "dp-feat", "--rados", "9", "--sensitive", "smoker")),
         pytest.param("linear-regression", {"epsilon": "1"}, ("--estimator", "linear-regression", "--epsilon", "1"),
                      marks=pytest.mark.slow),
         ("statistic", {"epsilon": "1/2", "statistic": 'x["age"] >= 65\ny == 1'},
@@ -216,7 +217,7 @@ def test_what_is_not_possible_says_what_would_work(plan, member):
     asked = {"rados": "900", "epsilon": "0.01", "sensitive": "smoker"}
     page = plan("dp-feat", **asked)
     given = [part for name, text in asked.items() for part in (f"--{name}", text)]
-    found = command(member, *given, code=1)
+    found = command(member, "--design", "dp-feat", *given, code=1)
     assert "not possible" in page.text(role="alert")
     assert found["suggestion"] in page.text("section")
 

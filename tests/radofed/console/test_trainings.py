@@ -13,9 +13,6 @@ from dpcore.records.schema import Schema
 from learner.asked_training import AskedTraining
 from learner.config import LearnerConfig
 from learner.federation import RoundEndedError, RoundLostError
-from radofed.cli.command_form import CommandForm
-from radofed.cli.framework import group
-from radofed.cli.learner import models
 from radofed.console.learner.following import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Visit
@@ -40,10 +37,8 @@ def member(tmp_path_factory):
 
 @pytest.fixture
 def trainings(member):
-    app = group("Train.")
-    models.add_to(app)
     config = LearnerConfig.load(member.config)
-    return Trainings(member.config, config, CommandForm(app, "rado learner train"), Following(config))
+    return Trainings(member.config, config, Following(config))
 
 
 def started(trainings, **given: str) -> str:

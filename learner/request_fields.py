@@ -1,0 +1,299 @@
+"""What a request has: the one declaration of its fields, in groups.
+
+The requests (`learner.requests`), the commands, the console's forms, plans and simulations have these fields, with
+these defaults and bounds. Imports nothing that computes, so that help is fast.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal
+
+from dpcore.declared import Declared, Option, names_of
+from dpcore.errors import ConfigurationError
+from wire.purpose import MAX_PURPOSE, PURPOSE_RULE, is_purpose
+
+USUAL_DESIGN = "moments"
+"""It protects whole records, so a policy that lists it need not allow anything unprotected."""
+DESIGNS = ("plain", "dp-feat", "fixed-support", "gaussian", "moments")
+"""All names of designs; "moments" has no rados."""
+USUAL_DELTA = Fraction(1, 1_000_000)
+USUAL_RADOS = 1000
+"""Nock, Patrini and Friedman (ICML 2015), section 4, use n = min(1000, m / 2)."""
+
+# Fraction bits of kinds with noise: the granularity of the noise. Rados without noise choose by their number.
+EDGE_FRACTION_BITS = 16
+MOMENT_FRACTION_BITS = 10
+GRADIENT_FRACTION_BITS = 12
+VALUE_FRACTION_BITS = 10
+COUNT_FRACTION_BITS = 6
+
+KEY_BITS = 3072
+LEAST_KEY_BITS, MOST_KEY_BITS = 2048, 4096
+
+DELTA = Option("The delta of epsilon.", above=0, below=1)
+DELTA_OR_ZERO = Option("The delta of epsilon; 0 allows Laplace noise only.", at_least=0, below=1)
+CONFIDENCE = Option("Confidence of all intervals and tolerances together.", above=0, below=1)
+MAP_FILE = Option(
+    "moments, gaussian, fixed-support with --epsilon: a feature map in the columns' units, TOML or JSON; records are "
+    "mapped before they are clipped.",
+    flag="--map",
+    unit="file",
+)
+HOLD_BACK = Option(
+    "Share of its rows that each party holds back, by its own key. Only the others are asked about, and an evaluation "
+    "asks about those that were held back.",
+    above=0,
+)
+ESTIMATOR_OPTION = Option("An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable.")
+ROUNDS = Option("Number of rounds, if the estimator has them.", default="the estimator's")
+NOISE_RATE = Option("Known rate of flipped labels; estimates are corrected for it.", at_least=0)
+KEY_SIZE = Option("Size of the Paillier modulus.", unit="bits", at_least=LEAST_KEY_BITS, at_most=MOST_KEY_BITS)
+
+
+Source = Literal["boolean", "numeric", "category"]
+Split = Literal["local", "exact"]
+
+SPLIT = Option("local: each party truncates its own count; exact: a coordinator divides the pool's, in simulation.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedTerms(Declared):
+    """What holds for each query of a command that asks parties."""
+
+    answer_within_s: Annotated[
+        int, Option("Time for parties, and for people who decide there, to answer.", unit="seconds", at_least=1)
+    ] = 600
+    expires_after_s: Annotated[int, Option("Time until the query expires.", unit="seconds", at_least=1)] = 24 * 3600
+    quorum_wait_s: Annotated[
+        int | None,
+        Option(
+            "Longest wait for further parties once enough for a cohort have accepted, and again once enough are ready.",
+            default="as long as the phase lasts",
+            unit="seconds",
+            at_least=1,
+            flag="--quorum-wait",
+        ),
+    ] = None
+    cohort_min: Annotated[
+        int | None,
+        Option("Fewest parties in a cohort.", default="all but one, and at least colluders + 2", at_least=1),
+    ] = None
+    colluders: Annotated[
+        int | None,
+        Option(
+            "c, the number of parties assumed to collude with coordinator and learner.",
+            default="1; 0 if there are only two parties",
+            at_least=0,
+        ),
+    ] = None
+    max_rows: Annotated[
+        int | None,
+        Option(
+            "Most rows in a cohort.",
+            default="four times what each party last stated in an answer, or before the first what the roster states, "
+            "at least 1,000,000",
+            at_least=1,
+        ),
+    ] = None
+    purpose: Annotated[
+        str,
+        Option(
+            "What the answer is for, such as a study and its number: signed, and shown to whoever decides at a party. "
+            f"At most {MAX_PURPOSE} characters."
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.purpose and not is_purpose(self.purpose):
+            raise ConfigurationError(f"{PURPOSE_RULE}: write it so, or leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryTerms(AskedTerms):
+    """What every request has."""
+
+    delta: Annotated[Fraction, DELTA] = USUAL_DELTA
+    fraction_bits: Annotated[
+        int | None,
+        Option(
+            "Binary digits after the point, in an edge's coordinates.",
+            default=f"{EDGE_FRACTION_BITS}; for moments {MOMENT_FRACTION_BITS}; for plain and dp-feat without --joint "
+            f"those with the fewest ciphertexts, at most {EDGE_FRACTION_BITS}",
+        ),
+    ] = None
+    max_parties: Annotated[
+        int | None, Option("Most parties in a cohort.", default="all that are asked", at_least=1)
+    ] = None
+    attempts: Annotated[int, Option("Most attempts that may be started; parties charge each.", at_least=1)] = 3
+    prepare_within_s: Annotated[int, Option("Time for parties to get ready.", unit="seconds", at_least=1)] = 3600
+    upload_within_s: Annotated[int, Option("Time for parties to upload.", unit="seconds", at_least=1)] = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentsFields(Declared):
+    """What a release of moments has beside its epsilon."""
+
+    norm_bound: Annotated[
+        Fraction | None,
+        Option(
+            "R, the clipping norm of records.",
+            default="by the schema; for a plan without one, that of real-valued features",
+            above=0,
+        ),
+    ] = None
+    edge_weight: Annotated[
+        Fraction | None,
+        Option("moments: the precision of edges relative to products.", default="chosen by R", above=0),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseFields(MomentsFields):
+    """What a release of some design has. `learner.design_options` says which design takes which."""
+
+    design: Annotated[str | None, Option(f"{', '.join(DESIGNS[:-1])} or {DESIGNS[-1]}.", default=USUAL_DESIGN)] = None
+    rados: Annotated[
+        int | None,
+        Option(
+            "Number of rados; not for moments.",
+            default=f"for dp-feat as many as --epsilon allows, at most {USUAL_RADOS}; in a simulation half the rows, "
+            f"at most {USUAL_RADOS}",
+            at_least=1,
+        ),
+    ] = field(default=None, kw_only=False)
+    sensitive: Annotated[
+        str | tuple[str, ...] | None,
+        Option("dp-feat: a boolean or threshold feature to protect; with --joint a source column; repeatable."),
+    ] = None
+    rounded: Annotated[
+        str | tuple[str, ...] | None,
+        Option("dp-feat: a sensitive feature that is a number, to be rounded to a sign; repeatable."),
+    ] = None
+    joint: Annotated[bool, Option("dp-feat: protect a source column in the whole release, by noise.")] = False
+    epsilon: Annotated[
+        Fraction | None,
+        Option(
+            "Total epsilon. dp-feat without --joint: the most against the learner alone. Other designs: noise is "
+            "calibrated to it, if other parties collude.",
+            above=0,
+        ),
+    ] = None
+    epsilon_per_rado: Annotated[
+        Fraction | None,
+        Option("dp-feat: epsilon of one rado, by truncation (Algorithm 2).", default="no truncation", above=0),
+    ] = None
+    support: Annotated[
+        Fraction | None,
+        Option(
+            "fixed-support, gaussian: the fraction of its records that a party draws for a rado.",
+            default="1/2 for fixed-support, uniform signatures for gaussian",
+            above=0,
+        ),
+    ] = None
+
+    @property
+    def design_name(self) -> str:
+        """The design, by default the usual one."""
+        return USUAL_DESIGN if self.design is None else self.design
+
+    @property
+    def sensitive_names(self) -> tuple[str, ...]:
+        """The names of the sensitive features."""
+        return names_of(self.sensitive)
+
+    @property
+    def rounded_names(self) -> tuple[str, ...]:
+        """The names of the features that are rounded."""
+        return names_of(self.rounded)
+
+
+# The options of commands.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Following(Declared):
+    """How a command that asks waits, and what it does about earlier answers."""
+
+    ask_again: Annotated[
+        bool,
+        Option(
+            "Ask, and be charged, again if the same was asked before and has an answer; in a training also a round "
+            "whose query ended without a total, whose attempts count under collusion."
+        ),
+    ] = False
+    would_accept: Annotated[
+        bool, Option("Ask the parties whether they would accept all of it, over how many rows. Costs nothing.")
+    ] = False
+    timeout_s: Annotated[
+        float | None, Option("Longest wait; the query continues.", default="no limit", unit="seconds", above=0)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions(ReleaseFields, QueryTerms, Following):
+    """The options of `rado learner query`."""
+
+    config: Annotated[Path, Option("This node's configuration file.", short="-c")]
+    schema: Annotated[Path, Option("The schema that the parties share.")]
+    map_file: Annotated[Path | None, MAP_FILE] = None
+    hold_back: Annotated[Fraction | None, HOLD_BACK] = None
+    wait: Annotated[bool, Option("Follow the query and fetch its release.")] = True
+    retries: Annotated[
+        int, Option("Attempts to start without asking after one is lost; parties charge each.", at_least=0)
+    ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskOptions(AskedTerms, Following):
+    """The options of every command that asks within a budget."""
+
+    config: Annotated[Path | None, Option("The learner's configuration file. Required to ask.", short="-c")] = None
+    epsilon: Annotated[
+        Fraction | None,
+        Option("Total epsilon of all answers, if other parties collude. Required to ask.", above=0),
+    ] = None
+    delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
+    reuse: Annotated[
+        bool,
+        Option(
+            "Use the answer to the same question that is on disk; nothing is asked. In a training: use answers on "
+            "disk, of another training too, and ask only the others."
+        ),
+    ] = False
+
+    def budget(self, what: str) -> tuple[Fraction, Fraction]:
+        """Epsilon and delta of all answers. what: who asks. Raises ConfigurationError without an epsilon."""
+        if self.epsilon is None:
+            raise ConfigurationError(
+                f"{what} queries the parties, and answers have noise: give the --epsilon of all answers in total"
+            )
+        return self.epsilon, self.delta
+
+
+ESTIMATOR_HELP = (
+    "On a release of rados or moments: mean-variance; of rados: radoboost, radoboost-l1, -l2, -linf, -slope; of "
+    "moments: moments-discriminant. By queries: newton, additive, logistic-gd, hinge-gd, logistic-regression, "
+    "linear-regression, naive-bayes, conjunction, decision-stump, decision-list, point, threshold."
+)
+USUAL_ESTIMATOR = "mean-variance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(AskOptions):
+    """The options of `rado learner train`."""
+
+    to: Annotated[Path, Option("Write the model to this new file.", flag="--output", short="-o")]
+    release: Annotated[
+        Path | None, Option("The directory of a release; none for an estimator that queries.", argument=True)
+    ] = None
+    estimator: Annotated[str, Option(ESTIMATOR_HELP)] = USUAL_ESTIMATOR
+    option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
+    schema: Annotated[Path | None, Option("To query: the schema that the parties share.")] = None
+    rounds: Annotated[int | None, ROUNDS] = None
+    journal: Annotated[
+        Path | None,
+        Option("To query: file with the queries so far, to continue from.", default="OUTPUT.journal"),
+    ] = None
+    hold_back: Annotated[Fraction | None, HOLD_BACK] = None
