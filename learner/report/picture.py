@@ -145,7 +145,8 @@ def _curve_words(shape: Curve) -> str:
     steps = "; ".join(f"{value_text(shape.named(at.value))}: {_adds(at)}" for at in chosen)
     points = "".join(
         f" Exactly {value_text(shape.named(at.value))}"
-        f"{'' if at.share is None else f' ({100 * at.share:.0f} of 100 values)'} adds {_adds(at)} instead, marked by a square."
+        f"{'' if at.share is None else f' ({100 * at.share:.0f} of 100 values)'} adds {_adds(at)} "
+        "instead, marked by a square."
         for at in shape.points
     )
     return f"What {shape.title} adds to the score, for some values. {steps}.{points}"
