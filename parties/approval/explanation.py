@@ -54,7 +54,7 @@ class Explanation:
 
     @property
     def opened_words(self) -> str:
-        """Who can open what leaves (docs/threat-model.md, P2)."""
+        """Who can open what leaves (docs/threat-model-details.md, P2)."""
         return (
             "the learner opens only the sum over all parties that answer together; this party's part alone could be "
             f"known only if more than {self.colluders} of the parties that it accepts told the learner theirs"
