@@ -87,8 +87,8 @@ Purpose = Annotated[
 HoldBack = Annotated[
     str | None,
     typer.Option(
-        help="Share of its rows that each party holds back, by its own key; exact, such as 0.2. Only the others are "
-        "asked about, and evaluate asks about those that were held back."
+        help="Share of its rows that each party holds back, such as 0.2. Each party's own key chooses them. Only the "
+        "others are asked about, and evaluate asks about those that were held back."
     ),
 ]
 Retries = Annotated[

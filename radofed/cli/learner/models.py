@@ -56,9 +56,7 @@ DEFAULT_ESTIMATOR = "mean-variance"
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", help="The learner's configuration file. Required.", show_default=False)
 ]
-Epsilon = Annotated[
-    str | None, typer.Option(help="Total epsilon of all answers, if other parties collude; exact. Required.")
-]
+Epsilon = Annotated[str | None, typer.Option(help="Total epsilon of all answers, counted under collusion. Required.")]
 Delta = Annotated[str, typer.Option(help="The delta of epsilon, exact; 0 allows Laplace noise only.")]
 
 
@@ -86,7 +84,7 @@ def train(
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="To query: the schema that the parties share.")] = None,
     epsilon: Annotated[
-        str | None, typer.Option(help="To query: total epsilon of all answers, if other parties collude; exact.")
+        str | None, typer.Option(help="For estimators that ask: total epsilon of all answers, counted under collusion.")
     ] = None,
     delta: Delta = "1e-6",
     rounds: Annotated[
