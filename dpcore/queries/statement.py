@@ -281,8 +281,10 @@ def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
 def _warnings(kind: QueryKind, schema: Schema, epsilon: float) -> tuple[str, ...]:
     weak = (
         (
-            f"An epsilon of {rounded_up(epsilon)} bounds little: the odds of a guess about one record may grow by a "
-            "factor of e^epsilon.",
+            (
+                f"An epsilon of {rounded_up(epsilon)} bounds little: the odds of a guess about one record may grow by a "
+                "factor of e^epsilon."
+            ),
         )
         if epsilon > LARGE_EPSILON
         else ()
