@@ -211,11 +211,12 @@ class Federation:
 
 @dataclass(frozen=True)
 class _Widths:
-    """What determines the half-widths of a batch, for a number of parties. part: of the rows, None for all."""
+    """What determines the half-widths of a batch, for a number of parties."""
 
     batch: Batch
     failure: float
     part: HeldBack | None = None
+    """Of the rows, None for all."""
 
     def of(self, rows: int) -> HalfWidths:
         """The half-widths over all of the parties' `rows` rows, of which the answers may be about a part.

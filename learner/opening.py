@@ -58,13 +58,12 @@ class OpeningsDifferError(TotalError):
 
 @dataclass(frozen=True, eq=False)
 class OpenedTotal:
-    """A total whose cohort, receipts and check slots are verified.
-
-    acceptances: the cohort's, in order. values: (length,) int64, in units of 2^-fraction_bits.
-    """
+    """A total whose cohort, receipts and check slots are verified."""
 
     acceptances: tuple[Acceptance, ...]
+    """The cohort's, in order."""
     values: NDArray[np.int64]
+    """(length,) int64, in units of 2^-fraction_bits."""
 
     @property
     def rows(self) -> int:

@@ -33,22 +33,20 @@ ROWS_OF_UNSTATED_PARTY = 1_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """A query that can be sent, and its cost. A plan is one query, however often it is sent.
-
-    cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
-    opening: the secret of the query's binding, None if it has none. not_asked: which parties of the roster are not
-    asked, a sentence, empty if all are. warnings: sentences if the roster, the learner's certificate or its Paillier
-    key expires soon, or a party's key changed.
-    """
+    """A query that can be sent, and its cost. A plan is one query, however often it is sent."""
 
     query: Query
     public_key: PublicKey
     colluders: int
     party_rows: tuple[int, ...] | None
     cost: ReleaseCost | None
+    """The exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none."""
     opening: OpeningSecret | None = None
+    """The secret of the query's binding, None if it has none."""
     not_asked: str = ""
+    """Which parties of the roster are not asked, a sentence, empty if all are."""
     warnings: tuple[str, ...] = ()
+    """Sentences if the roster, the learner's certificate or its Paillier key expires soon, or a party's key changed."""
 
     @cached_property
     def query_id(self) -> bytes:

@@ -54,13 +54,14 @@ _CERTAIN = 4.0
 class Calibration:
     """A monotone map from scores to probabilities: linear between knots, constant outside them.
 
-    scores, probabilities: (k,), k >= 2, ascending, scores strictly, probabilities between 0 and 1. words: what was
-    measured, in a sentence. Raises ModelError.
+    Raises ModelError.
     """
 
     scores: Floats
     probabilities: Floats
+    """(k,), k >= 2, ascending, scores strictly, probabilities between 0 and 1."""
     words: str
+    """What was measured, in a sentence."""
 
     def __post_init__(self) -> None:
         scores, chances = (np.array(values, dtype=np.float64) for values in (self.scores, self.probabilities))

@@ -131,8 +131,7 @@ def infinite_mass(distribution: CountDistribution, n: int) -> float:
 class GridLosses:
     """Privacy losses on a grid: mass i at the loss l = (first + i) step, and `infinite` at infinity.
 
-    The mass at l is masses[i] e^(log_scale - tilt l). pointwise: bounds the error of each of masses; stray: bounds the
-    sum of further errors, of mass that is missing or at another loss.
+    The mass at l is masses[i] e^(log_scale - tilt l).
     """
 
     step: float
@@ -142,7 +141,9 @@ class GridLosses:
     tilt: float = 0.0
     log_scale: float = 0.0
     pointwise: float = 0.0
+    """Bounds the error of each of masses."""
     stray: float = 0.0
+    """Bounds the sum of further errors, of mass that is missing or at another loss."""
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at `epsilon`: E[max(0, 1 - e^(epsilon - loss))], without a bound on its error."""
@@ -229,14 +230,12 @@ class GridLosses:
 
 @dataclass(frozen=True)
 class Composed:
-    """The composition of n releases on a grid of step h, without infinite losses.
-
-    cut: mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the module's docstring,
-    belong to the lower end.
-    """
+    """The composition of n releases on a grid of step h, without infinite losses."""
 
     finite: GridLosses
     cut: float
+    """Mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the module's docstring, belong
+    to the lower end."""
     shift: float
     hoeffding: float
     infinite: float

@@ -54,17 +54,18 @@ class DpFeatAccount:
     """The cost of a DP-FEAT release at `delta`, which is for the whole release.
 
     The exact epsilon against the learner alone is in [epsilon_lower, epsilon]; state `epsilon`.
-    epsilon_if_others_collude: from the worst party's own distribution, also an upper end. theorem_epsilon: n
-    epsilon_per_rado, None without truncation. party_rows: m_p, public.
     """
 
     epsilon: float
     epsilon_lower: float
     delta: float
     epsilon_if_others_collude: float
+    """From the worst party's own distribution, also an upper end."""
     theorem_epsilon: float | None
+    """n epsilon_per_rado, None without truncation."""
     rados: int
     party_rows: tuple[int, ...]
+    """m_p, public."""
 
 
 def account(
@@ -224,17 +225,17 @@ class DpFeatRange:
 
     A single rado without truncation has a finite epsilon at the smallest delta: what is impossible here is impossible
     with any truncation.
-
-    one_rado: epsilon of a single rado, None if no bound is finite. largest: the most rados whose epsilon is at most
-    `epsilon`, 0 if none. delta_needed: delta must exceed it for a finite bound at this size. rows_needed: the rows that
-    give a finite bound at this delta.
     """
 
     rows: int
     delta: Fraction
     one_rado: float | None
+    """Epsilon of a single rado, None if no bound is finite."""
     largest: int
+    """The most rados whose epsilon is at most `epsilon`, 0 if none."""
     delta_needed: float
+    """Delta must exceed it for a finite bound at this size. rows_needed: the rows that give a finite bound at this
+    delta."""
 
     @property
     def rows_needed(self) -> int:

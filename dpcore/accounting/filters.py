@@ -69,19 +69,21 @@ _epsilon, _rho_and_step = lru_cache(maxsize=256)(concentrated_epsilon), lru_cach
 class Loss:
     """The privacy loss of one or several releases in one scope: bounds, all valid; no part is negative.
 
-    epsilon, delta: (epsilon, delta)-differential privacy. rho, failure: failure-approximate rho-zCDP. For several
-    releases these are sums. curve: sum of the Renyi curves of those that have one of their own; `curved` is their part
-    of rho. So D_a is at most a (rho - curved) + curve at a. is_earlier: whether an earlier version charged any of it.
     Raises PlanError if a part is negative.
     """
 
     epsilon: Fraction
     delta: Fraction
+    """(epsilon, delta)-differential privacy."""
     rho: Fraction
     failure: Fraction
+    """failure-approximate rho-zCDP. For several releases these are sums."""
     curve: Curve = ()
+    """Sum of the Renyi curves of those that have one of their own; `curved` is their part of rho. So D_a is at most a
+    (rho - curved) + curve at a."""
     curved: Fraction = Fraction(0)
     is_earlier: bool = False
+    """Whether an earlier version charged any of it."""
 
     def __post_init__(self) -> None:
         if min(self.epsilon, self.delta, self.rho, self.failure, self.curved, *self.curve) < 0:
@@ -295,13 +297,12 @@ class PrivacyLimit:
 
 @dataclass(frozen=True)
 class Left:
-    """The largest epsilon, at the limit's delta, of one more release that is admitted: by the kind of its noise.
-
-    pure: of any release with delta 0, such as by Laplace noise. gaussian: of one by Gaussian noise.
-    """
+    """The largest epsilon, at the limit's delta, of one more release that is admitted: by the kind of its noise."""
 
     pure: float
+    """Of any release with delta 0, such as by Laplace noise."""
     gaussian: float
+    """Of one by Gaussian noise."""
 
     @property
     def epsilon(self) -> float:

@@ -66,20 +66,20 @@ class WeakNoiseError(PlanError):
 
 @dataclass(frozen=True, eq=False)
 class ShiftDistribution:
-    """The distribution of the squared shift S between neighbours, in units of the noise's variance, and its cost.
-
-    lower, upper: (atoms,) ends of the interval that holds an atom's S. masses: (atoms,), sum 1. trimmed: a bound on the
-    total variation distance to the true distribution; relative_error: one on that of each mass. slack: lambda of
-    `dpcore.accounting.integer_noise`, as the true outputs are within a factor e^lambda of Gaussians' outputs; 0 for
-    continuous noise. The lower end of each bracket is that of the Gaussians themselves.
-    """
+    """The distribution of the squared shift S between neighbours, in units of the noise's variance, and its cost."""
 
     lower: Vector
     upper: Vector
+    """(atoms,) ends of the interval that holds an atom's S."""
     masses: Vector
+    """(atoms,), sum 1."""
     trimmed: float = 0.0
+    """A bound on the total variation distance to the true distribution."""
     relative_error: float = 0.0
+    """One on that of each mass."""
     slack: float = 0.0
+    """Lambda of `dpcore.accounting.integer_noise`, as the true outputs are within a factor e^lambda of Gaussians'
+    outputs; 0 for continuous noise. The lower end of each bracket is that of the Gaussians themselves."""
 
     def delta(self, epsilon: float) -> Bracket:
         """The least delta at which the releases are (epsilon, delta)-private.

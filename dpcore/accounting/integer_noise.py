@@ -52,13 +52,15 @@ ROUNDING_VARIANCE = 4
 class IntegerNoise:
     """The noise on each coordinate of a total: the sum of `shares` independent N_Z(0, share_sigma^2).
 
-    share_sigma: s, integer units. shares: N, of the parties that add one and keep it secret. coordinates: D, the number
-    of a record's values that get noise, over all rados. Raises PlanError if a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     share_sigma: int
+    """s, integer units."""
     shares: int
+    """N, of the parties that add one and keep it secret."""
     coordinates: int
+    """D, the number of a record's values that get noise, over all rados."""
 
     def __post_init__(self) -> None:
         if not SMALLEST_SHARE_SIGMA <= self.share_sigma <= LARGEST_SIGMA:

@@ -83,12 +83,14 @@ class GaussianShares:
 class LaplaceShares:
     """Each party's share is a difference of two NB(1/shares, exp(-1/scale)); `shares` of them are discrete Laplace.
 
-    scale: t, integer units. shares: h, of the parties that add one and keep it secret. Raises PlanError unless scale is
-    a Fraction from 1/64 to 2^40 of 63-bit integers and shares an integer from 1 to 2^16.
+    Raises PlanError unless scale is a Fraction from 1/64 to 2^40 of 63-bit integers and shares an integer from 1 to
+    2^16.
     """
 
     scale: Fraction
+    """t, integer units."""
     shares: int
+    """h, of the parties that add one and keep it secret."""
 
     def __post_init__(self) -> None:
         check_scale(self.scale, self.shares)

@@ -41,9 +41,10 @@ _LEAST_SHOWN = 1e-9
 
 @dataclass(frozen=True)
 class Chance:
-    """A probability, as what is missing to 1, so that a chance close to 1 is exact. doubt: in [0, 1]."""
+    """A probability, as what is missing to 1, so that a chance close to 1 is exact."""
 
     doubt: float
+    """In [0, 1]."""
 
     @property
     def probability(self) -> float:

@@ -35,15 +35,16 @@ _CLOSEST = ONE >> 12
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Terms with one prior variance. places: in the map; covariance: of their weights under the prior, up to it.
-
-    name: of the column, if it is about one, and the kind. kind: groups of a kind have variances that are alike.
-    """
+    """Terms with one prior variance."""
 
     name: str
+    """Of the column, if it is about one, and the kind."""
     kind: str
+    """Groups of a kind have variances that are alike."""
     places: tuple[int, ...]
+    """In the map."""
     covariance: Matrix
+    """Of their weights under the prior, up to it."""
 
     @property
     def is_columns(self) -> bool:

@@ -75,15 +75,18 @@ class RadoRelease(Protocol):
 class RadoSample:
     """Rados with the facts that estimation needs; the simplest `RadoRelease`.
 
-    rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature.
-    distribution: how they were drawn. Read-only float64 rados in row order, such as a release's, are not copied. Raises
-    ShapeError for another shape, DataError if a rado is not finite, ConfigurationError if rows < 1.
+    Read-only float64 rados in row order, such as a release's, are not copied. Raises ShapeError for another shape,
+    DataError if a rado is not finite, ConfigurationError if rows < 1.
     """
 
     rados: Matrix
+    """(n, d) with n >= 2 and d >= 1, finite."""
     rows: int
+    """m >= 1."""
     bias: bool = True
+    """The last coordinate is the constant feature."""
     distribution: RadoDistribution = PLAIN_DISTRIBUTION
+    """How they were drawn."""
 
     def __post_init__(self) -> None:
         rados = frozen(self.rados, np.float64)

@@ -61,23 +61,25 @@ UPDATES = ("linear", "exponential")
 class BoostingRules:
     """How to boost; valid from construction.
 
-    n_rounds: T >= 1, the maximum number of rounds. oracle: picks the feature. kappa: at least 1, divides every step.
-    clip: in (0, 1], |r_t| is lowered to it before the oracle looks; None is no clip. floor: in [0, 1) and at most clip,
-    |r_t| of the picked feature is raised to it. smallest_edge: in [0, 1), a feature whose |r_t| is at most this counts
-    as having no edge. update: of the weights, one of UPDATES. patience: at least 1, boosting stops after this many
-    rounds without a better iterate; None never stops.
-
     Raises ConfigurationError if a field is out of range.
     """
 
     n_rounds: int
+    """T >= 1, the maximum number of rounds."""
     oracle: Oracle
+    """Picks the feature."""
     kappa: float = 1.0
+    """At least 1, divides every step."""
     clip: float | None = None
+    """In (0, 1], |r_t| is lowered to it before the oracle looks; None is no clip."""
     floor: float = 0.0
+    """In [0, 1) and at most clip, |r_t| of the picked feature is raised to it."""
     smallest_edge: float = 1e-10
+    """In [0, 1), a feature whose |r_t| is at most this counts as having no edge."""
     update: str = "linear"
+    """Of the weights, one of UPDATES."""
     patience: int | None = None
+    """At least 1, boosting stops after this many rounds without a better iterate; None never stops."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.n_rounds, Integral) or self.n_rounds < 1:
@@ -103,38 +105,41 @@ class BoostingRules:
 
 @dataclass(frozen=True, eq=False)
 class RoundTrace:
-    """The rounds that took a step; arrays of shape (rounds,).
-
-    feature: its index. edge: its normalised edge (equation 9), in [-1, 1]. r: the edge that the step used, clipped or
-    floored, in (-1, 1). alpha: the step along the feature, in 1/units of a row. log_loss: log of the exponential loss
-    of theta after the step, in nats. log_bound: its upper bound from the module's docstring, in nats.
-    """
+    """The rounds that took a step; arrays of shape (rounds,)."""
 
     feature: NDArray[np.int64]
+    """Its index."""
     edge: Vector
+    """Its normalised edge (equation 9), in [-1, 1]."""
     r: Vector
+    """The edge that the step used, clipped or floored, in (-1, 1)."""
     alpha: Vector
+    """The step along the feature, in 1/units of a row."""
     log_loss: Vector
+    """Log of the exponential loss of theta after the step, in nats."""
     log_bound: Vector
+    """Its upper bound from the module's docstring, in nats."""
 
 
 @dataclass(frozen=True, eq=False)
 class Boosted:
-    """The result of boosting.
-
-    theta: (d,), the kept iterate. best_round: the number of its steps. log_loss: the log of its exponential loss, in
-    nats. weights: (n,), after the last round. rounds: the trace. stopped_because: a sentence, or None if all rounds
-    ran. warning: a sentence if theta puts every row on its positive side, else None: the loss then falls to zero along
-    theta, so it has no minimum, and more rounds only scale theta.
-    """
+    """The result of boosting."""
 
     theta: Vector
+    """(d,), the kept iterate."""
     best_round: int
+    """The number of its steps."""
     log_loss: float
+    """The log of its exponential loss, in nats."""
     weights: Vector
+    """(n,), after the last round."""
     rounds: RoundTrace
+    """The trace."""
     stopped_because: str | None
+    """A sentence, or None if all rounds ran."""
     warning: str | None
+    """A sentence if theta puts every row on its positive side, else None: the loss then falls to zero along theta, so
+    it has no minimum, and more rounds only scale theta."""
 
 
 def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Progress | None = None) -> Boosted:

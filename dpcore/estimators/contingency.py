@@ -25,14 +25,13 @@ _GRID_BITS = 24
 
 @dataclass(frozen=True)
 class Contingency:
-    """The batch for `features` among rows of `region` (predicates that must all hold; () for every usable row).
-
-    features: at least one. bins: of a real feature, at least 2.
-    """
+    """The batch for `features` among rows of `region` (predicates that must all hold; () for every usable row)."""
 
     features: tuple[Feature, ...]
+    """At least one."""
     region: tuple[Predicate, ...] = ()
     bins: int = 16
+    """Of a real feature, at least 2."""
 
     def predicates(self) -> tuple[Predicate, ...]:
         """The region's positive and negative rows, then those in each cell of each feature."""

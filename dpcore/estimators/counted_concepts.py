@@ -52,11 +52,6 @@ class UnstatedRowsError(TooFewRowsError):
 class CountedConcepts(QueryClassifier):
     """An estimator that uses counts; `_promise` gives its guarantee.
 
-    alpha, beta: with probability >= 1 - beta the error is below alpha, if labels are those of a concept of the class;
-    if `agnostic`, below that of the best concept plus alpha, for any labels. part: of the oracle's budget.
-    require_rows: refuse if there are fewer rows than the guarantee needs: before the query if even the least possible
-    noise is too much, after it if the stated noise is.
-
     A row that is not usable is in no count: every concept is right on it. Errors are shares of all rows.
 
     After `fit_queries`: `guarantee_`, for any number of rows.
@@ -64,9 +59,14 @@ class CountedConcepts(QueryClassifier):
 
     alpha: float
     beta: float
+    """With probability >= 1 - beta the error is below alpha, if labels are those of a concept of the class; if
+    `agnostic`, below that of the best concept plus alpha, for any labels."""
     agnostic: bool
     part: Fraction
+    """Of the oracle's budget."""
     require_rows: bool
+    """Refuse if there are fewer rows than the guarantee needs: before the query if even the least possible noise is too
+    much, after it if the stated noise is."""
 
     @abstractmethod
     def _promise(self, noise: CountNoise, epsilon: Fraction, delta: Fraction) -> PacGuarantee:

@@ -40,14 +40,14 @@ _BLOCK_VALUES = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Mean and scatter of n rados: the statistics that estimates of edge moments use.
-
-    count: n. mean: (d,). scatter: (d, d), sum_j (pi_j - mean) (pi_j - mean)^T, symmetric.
-    """
+    """Mean and scatter of n rados: the statistics that estimates of edge moments use."""
 
     count: int
+    """n."""
     mean: Vector
+    """(d,)."""
     scatter: Matrix
+    """(d, d), sum_j (pi_j - mean) (pi_j - mean)^T, symmetric."""
 
     @classmethod
     def of(cls, rados: Matrix) -> Self:
@@ -81,16 +81,16 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class EdgeMoments:
-    """Estimates of sums over the m records; errors may leave the products indefinite.
-
-    edge_sum: (d,), mu = sum_i y_i x_i. product_sum: (d, d), S = sum_i x_i x_i^T, symmetric. rows: m. bias: the last
-    coordinate is the constant feature, and product_sum's last entry is m.
-    """
+    """Estimates of sums over the m records; errors may leave the products indefinite."""
 
     edge_sum: Vector
+    """(d,), mu = sum_i y_i x_i."""
     product_sum: Matrix
+    """(d, d), S = sum_i x_i x_i^T, symmetric."""
     rows: int
+    """m."""
     bias: bool
+    """The last coordinate is the constant feature, and product_sum's last entry is m."""
 
 
 def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> EdgeMoments:

@@ -48,16 +48,15 @@ class Shrunk:
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """The groups in whitened coordinates: A_g, (d, places of the group). free: (d, other places), not shrunk.
-
-    kinds: of each group; groups of one kind share what they say of their variances. columns: (d, places), the span of
-    the free weights and of groups that are columns.
-    """
+    """The groups in whitened coordinates: A_g, (d, places of the group)."""
 
     groups: tuple[Matrix, ...]
     kinds: tuple[str, ...]
+    """Of each group; groups of one kind share what they say of their variances."""
     free: Matrix
+    """(d, other places), not shrunk."""
     columns: Matrix
+    """(d, places), the span of the free weights and of groups that are columns."""
 
     @classmethod
     def of(cls, groups: Sequence[Group], basis: Matrix) -> "Prior":

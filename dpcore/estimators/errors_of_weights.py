@@ -65,25 +65,27 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A gradient's answer. theta: (d,), where. mean: (d,), with noise of this deviation in every coordinate.
-
-    axes: (d, k), the orthonormal directions that it is about, in the basis's coordinates.
-    """
+    """A gradient's answer."""
 
     theta: Vector
+    """(d,), where."""
     mean: Vector
+    """(d,), with noise of this deviation in every coordinate."""
     deviation: float
     axes: Matrix
+    """(d, k), the orthonormal directions that it is about, in the basis's coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What is known beside the answers. basis: P. clip: C of all directions."""
+    """What is known beside the answers."""
 
     schema: Schema
     moments: Moments
     basis: Matrix
+    """P."""
     clip: float
+    """C of all directions."""
     feature_map: FeatureMap | None = None
 
 
@@ -123,11 +125,12 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Mat
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """The answers. squared_steps: |phi_t - phi|^2, from the stated weights to where each was asked."""
+    """The answers."""
 
     basis: Matrix
     answers: tuple[Answer, ...]
     squared_steps: tuple[float, ...]
+    """|phi_t - phi|^2, from the stated weights to where each was asked."""
 
     @classmethod
     def of(cls, theta: Vector, answers: Sequence[Answer], basis: Matrix) -> Self:
@@ -155,14 +158,14 @@ class _Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Curvature:
-    """Of made rows at one theta. factors: (d,), mean of w (1 - w) column by column; along: that of the scores squared.
-
-    squares: (d,), mean of w^2 column by column.
-    """
+    """Of made rows at one theta."""
 
     factors: Vector
+    """(d,), mean of w (1 - w) column by column."""
     squares: Vector
+    """(d,), mean of w^2 column by column."""
     along: float
+    """That of the scores squared."""
 
     def hessian(self, products: Matrix, factors: Vector, theta: Vector) -> Matrix:
         """H for these factors of curvature, (d,)."""
@@ -182,17 +185,17 @@ class _Curvature:
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """The columns of the schema, and the mean products of the map's coordinates as the moments show them.
-
-    places: of each coordinate of the schema in theta, -1 if it is in no term by itself. categories: their coordinates
-    in the schema. products: (d, d). count_errors: (d,), relative, of the count of a level; 0 for others.
-    """
+    """The columns of the schema, and the mean products of the map's coordinates as the moments show them."""
 
     schema: Schema
     places: NDArray[np.intp]
+    """Of each coordinate of the schema in theta, -1 if it is in no term by itself."""
     categories: tuple[NDArray[np.intp], ...]
+    """Their coordinates in the schema."""
     products: Matrix
+    """(d, d)."""
     count_errors: Vector
+    """(d,), relative, of the count of a level; 0 for others."""
 
     @classmethod
     def of(cls, released: Released) -> Self:
@@ -258,15 +261,16 @@ def _cleaned(moments: Moments, categories: Sequence[NDArray[np.intp]]) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class _MadeRows:
-    """Rows that are made from the moments. mapped: (n, d). weights: (n, d), by which rows count for a coordinate.
-
-    shares: (n,), by which they count for all. most: (n,), the clipped weight.
-    """
+    """Rows that are made from the moments."""
 
     mapped: Matrix
+    """(n, d)."""
     weights: Matrix
+    """(n, d), by which rows count for a coordinate."""
     shares: Vector
+    """(n,), by which they count for all."""
     most: Vector
+    """(n,), the clipped weight."""
 
     @classmethod
     def of(cls, columns: _Columns, released: Released, random: np.random.Generator) -> Self:

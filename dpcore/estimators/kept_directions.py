@@ -61,15 +61,14 @@ def narrowed_answers(seen: list[Seen], kept: Matrix) -> list[Seen]:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What variance each kept coordinate of phi will have in the end.
-
-    now: that of the noise of all answers so far. later: that of the noise of all answers to come, for each direction
-    that they are about. sampling: that of the rows.
-    """
+    """What variance each kept coordinate of phi will have in the end."""
 
     now: float
+    """That of the noise of all answers so far."""
     later: float
+    """That of the noise of all answers to come, for each direction that they are about."""
     sampling: float
+    """That of the rows."""
 
     def variance(self, kept: int) -> float:
         """For this many directions in the answers to come."""

@@ -250,19 +250,22 @@ class _Noise:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """S split into class means and the covariance within classes; arrays exclude the bias coordinate, if there is one.
+    """S split into class means and the covariance within classes; arrays exclude the bias coordinate, if any.
 
-    sizes: records of class +1 and of class -1, each at least a half. means: (2, .), their mean features. within: W, the
-    sum of products within classes, positive definite. apart: (.,), u, such that S given the bias is W + u u^T. scale:
-    W's mean diagonal, positive. Without a bias: one class of all edges.
+    Without a bias: one class of all edges.
     """
 
     moments: EdgeMoments
     sizes: tuple[float, ...]
+    """Records of class +1 and of class -1, each at least a half."""
     means: Matrix
+    """(2, .), their mean features."""
     within: Matrix
+    """W, the sum of products within classes, positive definite."""
     apart: Vector
+    """(.,), u, such that S given the bias is W + u u^T."""
     scale: float
+    """W's mean diagonal, positive."""
 
     @classmethod
     def of(cls, moments: EdgeMoments) -> "_Split":

@@ -27,13 +27,15 @@ WHOLE = Fraction(1)
 class GradientEstimate:
     """The mean over m records of the clipped gradient of a loss, with noise; valid from construction.
 
-    mean: (d,) float64, read-only. deviation: the standard deviation of the noise on each coordinate. rows: m, public.
     Raises DataError if a value is not finite, ConfigurationError if a figure is out of range.
     """
 
     mean: NDArray[np.float64]
+    """(d,) float64, read-only."""
     deviation: float
+    """The standard deviation of the noise on each coordinate."""
     rows: int
+    """m, public."""
 
     def __post_init__(self) -> None:
         mean = np.array(self.mean, dtype=np.float64)

@@ -46,14 +46,14 @@ _CLOSEST = 64
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Where a feature's values lie. edges: (cells + 1,) from -1 to 1, in coordinates of the schema; shares: (cells,).
-
-    points: the values of point masses, in units of 2^-30, and their shares. All shares are at least 0 and add up to 1.
-    """
+    """Where a feature's values lie."""
 
     edges: Vector
+    """(cells + 1,) from -1 to 1, in coordinates of the schema."""
     shares: Vector
+    """(cells,)."""
     points: dict[int, float]
+    """The values of point masses, in units of 2^-30, and their shares. All shares are at least 0 and add up to 1."""
 
     @property
     def is_coarse(self) -> bool:
@@ -87,15 +87,13 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of a feature between `bounds`, ascending from -2^30 to 2^30, without `points`, as values are stored.
-
-    whole: the bounds of cells that are not parts of others.
-    """
+    """The cells of a feature between `bounds`, ascending from -2^30 to 2^30, without `points`, as values are stored."""
 
     name: str
     bounds: tuple[int, ...]
     points: tuple[int, ...]
     whole: tuple[int, ...]
+    """The bounds of cells that are not parts of others."""
 
     @classmethod
     def equal(cls, feature: RealFeature, cells: int) -> "Cells":

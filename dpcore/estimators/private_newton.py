@@ -268,14 +268,12 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Affine:
-    """The ridge regression target_t = target - D (phi_t - start) + noise over releases, D symmetric.
-
-    change: D. Releases count by one over their variance.
-    """
+    """The ridge regression target_t = target - D (phi_t - start) + noise over releases, D symmetric."""
 
     start: Vector
     target: Vector
     change: Matrix
+    """D. Releases count by one over their variance."""
 
     @classmethod
     def of(cls, seen: Sequence[Seen]) -> "_Affine":

@@ -61,14 +61,14 @@ class QueryClassifier(LinearClassifier):
 
 @dataclass(frozen=True)
 class Literal:
-    """A condition that is affine in one encoded coordinate: scale z + offset is 1 if it holds, else 0.
-
-    text: its description. predicate: the condition. position: of the coordinate.
-    """
+    """A condition that is affine in one encoded coordinate: scale z + offset is 1 if it holds, else 0."""
 
     text: str
+    """Its description."""
     predicate: Predicate
+    """The condition."""
     position: int
+    """Of the coordinate."""
     scale: float
     offset: float
 

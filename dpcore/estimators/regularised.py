@@ -136,11 +136,13 @@ class SortedNorm(Regulariser):
 
 @dataclass(frozen=True, eq=False)
 class _Boosted:
-    """theta (d,); objective: F at the start and after each round; finished: no coordinate had a slope left."""
+    """theta (d,)."""
 
     theta: Vector
     objective: Vector
+    """F at the start and after each round."""
     finished: bool
+    """No coordinate had a slope left."""
 
 
 @dataclass(frozen=True)

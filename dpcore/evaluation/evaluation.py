@@ -66,14 +66,13 @@ Cells = tuple[tuple[Count, Count], tuple[Count, Count]]
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Rows that the model predicts to be positive with a probability in (predicted.lower, predicted.upper].
-
-    rows: their number, with noise. observed: the share of them that are positive.
-    """
+    """Rows that the model predicts to be positive with a probability in (predicted.lower, predicted.upper]."""
 
     predicted: Interval
     rows: float
+    """Their number, with noise."""
     observed: Proportion
+    """The share of them that are positive."""
 
     @property
     def is_off(self) -> bool:
@@ -94,41 +93,43 @@ class CalibrationBin:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The results of one release; the module's docstring says which intervals hold jointly.
-
-    rows: what parties state, usable or not. part: the part of them that it is about; None for all. unseen: whether the
-    model was not trained on the rows; intervals on the distribution are only then stated. usable: how many rows of the
-    part can be used, an estimate, and within `usable_half_width`.
-    confusion: (2, 2), rows by label (-1, +1) and prediction (-1, +1), on the parties' rows with noise, each within
-    `cell_half_width`. balanced_accuracy: the mean of the true positive and the true negative rate. calibration: from
-    low to high. roc: from high thresholds to low; estimates are made monotone by isotonic regression, intervals are not
-    adjusted. auc_half_width: of the noise on the estimate of the area. largest_bin: the share of usable rows in the bin
-    of scores that has most. edges_found: whether the edges of the bins follow the scores; None if no release asked
-    where they are. rounding: the scores of the evaluated model differ from theta . x by at most this. deviation: the
-    noise's standard deviation on a cell, in rows.
-    """
+    """The results of one release; the module's docstring says which intervals hold jointly."""
 
     rows: int
+    """What parties state, usable or not."""
     confidence: float
     usable: float
+    """How many rows of the part can be used, an estimate, and within `usable_half_width`."""
     usable_half_width: float
     confusion: NDArray[np.float64]
+    """(2, 2), rows by label (-1, +1) and prediction (-1, +1), on the parties' rows with noise, each within
+    `cell_half_width`."""
     cell_half_width: float
     error: Proportion
     true_positive_rate: Proportion
     false_positive_rate: Proportion
     precision: Proportion
     balanced_accuracy: Proportion
+    """The mean of the true positive and the true negative rate."""
     calibration: tuple[CalibrationBin, ...]
+    """From low to high."""
     roc: tuple[RocPoint, ...]
+    """From high thresholds to low; estimates are made monotone by isotonic regression, intervals are not adjusted."""
     auc: Proportion
     auc_half_width: float
+    """Of the noise on the estimate of the area."""
     largest_bin: float
+    """The share of usable rows in the bin of scores that has most."""
     edges_found: bool | None
+    """Whether the edges of the bins follow the scores; None if no release asked where they are."""
     rounding: float
+    """The scores of the evaluated model differ from theta . x by at most this."""
     deviation: float
+    """The noise's standard deviation on a cell, in rows."""
     part: HeldBack | None = None
+    """The part of them that it is about; None for all."""
     unseen: bool = False
+    """Whether the model was not trained on the rows; intervals on the distribution are only then stated."""
 
     def __post_init__(self) -> None:
         confusion = np.array(self.confusion, dtype=np.float64)
@@ -354,15 +355,15 @@ def evaluate(
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """A release of an evaluation before it is asked for. part: of the budget. what: in words.
-
-    is_exact: whether these predicates will be asked; otherwise as many of the same form.
-    """
+    """A release of an evaluation before it is asked for."""
 
     predicates: tuple[Predicate, ...]
     part: Fraction
+    """Of the budget."""
     what: str
+    """In words."""
     is_exact: bool
+    """Whether these predicates will be asked; otherwise as many of the same form."""
 
 
 def planned_batches(

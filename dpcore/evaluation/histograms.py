@@ -56,14 +56,12 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Part:
-    """The share of usable rows with lower <= value < upper, in the column's units.
-
-    is_point: whether it is a single value instead, which is both ends. Next to one, a cell is open on that side.
-    """
+    """The share of usable rows with lower <= value < upper, in the column's units."""
 
     lower: float
     upper: float
     is_point: bool
+    """Whether it is a single value instead, which is both ends. Next to one, a cell is open on that side."""
     share: Proportion
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,21 +90,21 @@ class Quantile:
 
 @dataclass(frozen=True, eq=False)
 class ColumnHistogram:
-    """One column. ends: of its parts in ascending order, in its units; counts: (parts,), noisy numbers of rows.
-
-    failure: of all of a family's statements, of which `statements` are shares and `splits` cumulative shares. most: no
-    number of rows is larger.
-    """
+    """One column."""
 
     name: str
     ends: tuple[Range, ...]
+    """Of its parts in ascending order, in its units."""
     are_points: tuple[bool, ...]
     counts: NDArray[np.float64] = field(repr=False)
+    """(parts,), noisy numbers of rows."""
     noise: CellNoise
     failure: float
+    """Of all of a family's statements, of which `statements` are shares and `splits` cumulative shares."""
     statements: int
     splits: int
     most: int
+    """No number of rows is larger."""
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -190,17 +188,16 @@ class ColumnHistogram:
 
 @dataclass(frozen=True, eq=False)
 class Histograms:
-    """Histograms of several columns from one release; the module's docstring says which intervals hold jointly.
-
-    rows: what parties state, usable or not. deviation: the noise's standard deviation on a part, in rows. part: the
-    part of the rows that it is about; None for all.
-    """
+    """Histograms of several columns from one release; the module's docstring says which intervals hold jointly."""
 
     columns: tuple[ColumnHistogram, ...]
     rows: int
+    """What parties state, usable or not."""
     confidence: float
     deviation: float
+    """The noise's standard deviation on a part, in rows."""
     part: HeldBack | None = None
+    """The part of the rows that it is about; None for all."""
 
     def to_dict(self) -> dict[str, Any]:
         """The shares, for JSON."""

@@ -88,12 +88,12 @@ class Count:
 class CellNoise:
     """Noise on every cell: its standard deviation in rows, 0 if there is none; see the module's docstring.
 
-    copies: each cell's noise is a sum of at least this many Laplace variables; infinite for normal noise. Raises
-    ConfigurationError if the deviation is negative or not finite, or copies below 1.
+    Raises ConfigurationError if the deviation is negative or not finite, or copies below 1.
     """
 
     deviation: float
     copies: float = 1.0
+    """Each cell's noise is a sum of at least this many Laplace variables; infinite for normal noise."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.deviation) and self.deviation >= 0.0):

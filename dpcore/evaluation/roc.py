@@ -36,21 +36,21 @@ class RocPoint:
 
 @dataclass(frozen=True)
 class Area:
-    """The area under the curve. noise: the half-width of the noise on its estimate. value.on_rows also counts ties."""
+    """The area under the curve."""
 
     value: Proportion
     noise: float
+    """The half-width of the noise on its estimate. value.on_rows also counts ties."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """From high scores to low. sides: (rows scored above an edge, rows at or below it) of either label, negative first.
-
-    histogram: (2, bins), noisy rows of each label by score.
-    """
+    """From high scores to low."""
 
     sides: tuple[tuple[tuple[Count, Count], ...], tuple[tuple[Count, Count], ...]]
+    """(rows scored above an edge, rows at or below it) of either label, negative first."""
     histogram: NDArray[np.float64]
+    """(2, bins), noisy rows of each label by score."""
 
     @classmethod
     def of(cls, histogram: NDArray[np.float64], middle: int, cells: NDArray[np.float64] | None) -> "Curve":

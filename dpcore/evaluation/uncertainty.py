@@ -54,15 +54,13 @@ Fit = Callable[[Moments], Vector]
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Two intervals for each combination of theta: lower and upper ends, (k, 2) float64.
-
-    noise: over the noise alone, for these rows. both: also over the rows, for their distribution; None if that cannot
-    be simulated.
-    """
+    """Two intervals for each combination of theta: lower and upper ends, (k, 2) float64."""
 
     confidence: float
     noise: NDArray[np.float64]
+    """Over the noise alone, for these rows."""
     both: NDArray[np.float64] | None
+    """Also over the rows, for their distribution; None if that cannot be simulated."""
 
 
 def intervals(
@@ -157,12 +155,14 @@ def _exact(moments: Moments, edge_sum: Vector, products: Matrix) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class _Classes:
-    """Two classes of normal rows of one covariance. means: (2, d - 1), negative first. root: R, covariance R R^T."""
+    """Two classes of normal rows of one covariance."""
 
     moments: Moments
     positive: float
     means: Matrix
+    """(2, d - 1), negative first."""
     root: Matrix
+    """R, covariance R R^T."""
 
     @classmethod
     def of(cls, world: Moments) -> "_Classes | None":

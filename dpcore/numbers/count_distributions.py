@@ -30,19 +30,19 @@ MOST_ROWS = 1 << 60
 
 @dataclass(frozen=True, eq=False)
 class CountDistribution:
-    """A distribution of k on the integers low, low + 1, ...: symmetric, all masses positive, sum 1.
-
-    masses: (width,). losses: (width - 1,), log(p(k) / p(k - 1)) for k = low + 1, ..., nats, decreasing.
-    trimmed: bounds the total variation distance to the true distribution. relative_error: bounds the relative error of
-    each mass, up to one common factor. loss_error: bounds the absolute error of each loss.
-    """
+    """A distribution of k on the integers low, low + 1, ...: symmetric, all masses positive, sum 1."""
 
     low: int
     masses: NDArray[np.float64]
+    """(width,)."""
     losses: NDArray[np.float64]
+    """(width - 1,), log(p(k) / p(k - 1)) for k = low + 1, ..., nats, decreasing."""
     trimmed: float
+    """Bounds the total variation distance to the true distribution."""
     relative_error: float
+    """Bounds the relative error of each mass, up to one common factor."""
     loss_error: float
+    """Bounds the absolute error of each loss."""
 
 
 def _window(rows: int) -> int:

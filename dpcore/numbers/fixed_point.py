@@ -29,13 +29,15 @@ def _check_fraction_bits(fraction_bits: int) -> None:
 class Encoding:
     """The encoding of the sums of one query.
 
-    fraction_bits: sums are in units of 2^-fraction_bits, 0 to 30. value_bits: w, values travel mod 2^w, 2 to 62.
-    slot_bits: the width of a slot, a multiple of 8, w < slot_bits <= 64. Raises PlanError if these do not hold.
+    Raises PlanError if these do not hold.
     """
 
     fraction_bits: int
+    """Sums are in units of 2^-fraction_bits, 0 to 30."""
     value_bits: int
+    """w, values travel mod 2^w, 2 to 62."""
     slot_bits: int
+    """The width of a slot, a multiple of 8, w < slot_bits <= 64."""
 
     def __post_init__(self) -> None:
         _check_fraction_bits(self.fraction_bits)

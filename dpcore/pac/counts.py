@@ -77,14 +77,14 @@ class GaussianCounts:
 class LaplaceCounts:
     """Noise on each total: discrete Laplace of `scale` rows, on integers or any finer grid, `copies` times.
 
-    copies: 1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h. With unit u
-    and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for s < 1/t,
-    and sinh(x) / x grows, so it is at most that of the continuous distribution, 1 / (1 - s^2 t^2). Raises
-    ConfigurationError if a field is not positive.
+    Raises ConfigurationError if a field is not positive.
     """
 
     scale: float
     copies: Fraction = Fraction(1)
+    """1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h. With unit u and q
+    = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for s < 1/t, and
+    sinh(x) / x grows, so it is at most that of the continuous distribution, 1 / (1 - s^2 t^2)."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale > 0 and self.copies > 0):

@@ -31,9 +31,7 @@ class TooFewRowsError(PlanError):
 class PacGuarantee:
     """(alpha, beta, epsilon, delta)-private PAC learning from `rows` rows; the module's docstring defines it.
 
-    agnostic: labels may come from any distribution of (x, y), and the learned concept's error is less than that of the
-    best concept in the class plus alpha. rows: examples of all parties in total. where: see `Where`. Raises
-    ConfigurationError or PlanError if a field is out of range.
+    Raises ConfigurationError or PlanError if a field is out of range.
     """
 
     alpha: float
@@ -41,8 +39,12 @@ class PacGuarantee:
     epsilon: Fraction
     delta: Fraction
     rows: int
+    """Examples of all parties in total."""
     where: Where
+    """See `Where`."""
     agnostic: bool = False
+    """Labels may come from any distribution of (x, y), and the learned concept's error is less than that of the best
+    concept in the class plus alpha."""
 
     def __post_init__(self) -> None:
         check_accuracy(self.alpha, self.beta)

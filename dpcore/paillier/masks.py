@@ -37,11 +37,13 @@ _DOMAIN = b"rado.v1/mask\0"
 
 @dataclass(frozen=True)
 class CohortAttempt:
-    """One attempt with one cohort: what masks and pads are derived for. number: from 1. cohort_digest: 32 bytes."""
+    """One attempt with one cohort: what masks and pads are derived for."""
 
     query_id: bytes
     number: int
+    """From 1."""
     cohort_digest: bytes
+    """32 bytes."""
 
     def derive(
         self, own_key: X25519PrivateKey, peer_key: bytes, domain: bytes, *names: str, peer: str, length: int

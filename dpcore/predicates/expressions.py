@@ -173,11 +173,12 @@ class Affine(_Node):
 
     Coordinates are the schema's, or those of the query's feature map (dpcore.predicates.forms).
 
-    weights: (name, w_j), distinct names, kept sorted and without zeros. Raises PredicateError if sum |w_j| + |constant|
-    is 2^32 or more, so that every value in units of 2^-30 is exact in int64.
+    Raises PredicateError if sum |w_j| + |constant| is 2^32 or more, so that every value in units of 2^-30 is exact in
+    int64.
     """
 
     weights: tuple[tuple[str, int], ...]
+    """(name, w_j), distinct names, kept sorted and without zeros."""
     constant: int = 0
 
     def __post_init__(self) -> None:

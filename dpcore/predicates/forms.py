@@ -20,10 +20,11 @@ LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class FormCoordinates:
-    """What forms name. feature_map: fits the schema; None for the schema's own coordinates."""
+    """What forms name."""
 
     schema: Schema
     feature_map: FeatureMap | None = None
+    """Fits the schema; None for the schema's own coordinates."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

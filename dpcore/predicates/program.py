@@ -56,15 +56,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, each of which reads earlier ones only.
-
-    roots: for each predicate, the index of its step. columns: the coordinates that are read, in the steps' numbering:
-    those of the schema by their places, and those of a feature map by their places after all of the schema's.
-    """
+    """Steps, each of which reads earlier ones only."""
 
     steps: tuple[Step, ...]
     roots: tuple[int, ...]
+    """For each predicate, the index of its step."""
     columns: tuple[int, ...]
+    """The coordinates that are read, in the steps' numbering: those of the schema by their places, and those of a
+    feature map by their places after all of the schema's."""
 
     def run(self, block: Block) -> Iterator[tuple[list[int], Result]]:
         """Yield (indices of the predicates with this result, result). A result is freed after its last use."""

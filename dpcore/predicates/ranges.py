@@ -24,15 +24,14 @@ _MOST_COLUMNS = 10
 
 @dataclass(frozen=True)
 class Range:
-    """Whether a real feature's value, as stored, is in [low, high). low, high: in the column's units; None for no end.
-
-    step: the distance between neighbouring stored values.
-    """
+    """Whether a real feature's value, as stored, is in [low, high)."""
 
     name: str
     low: Fraction | None
     high: Fraction | None
+    """In the column's units; None for no end."""
     step: Fraction
+    """The distance between neighbouring stored values."""
 
     @property
     def width(self) -> Fraction | None:

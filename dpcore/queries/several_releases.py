@@ -31,17 +31,18 @@ from dpcore.records.schema import Schema
 class CountedRelease:
     """One of several releases: its query, parties and encoding.
 
-    party_rows: m_p by party of the cohort; of a query that ended without a total, of the parties that may have been in
-    one. attempts: how many of its attempts may have a total that a coalition can complete. is_opened: whether the
-    learner opened the total of one of them. Raises PlanError if there is no attempt.
+    Raises PlanError if there is no attempt.
     """
 
     kind: QueryKind
     party_rows: Mapping[str, int]
+    """m_p by party of the cohort; of a query that ended without a total, of the parties that may have been in one."""
     schema: Schema
     setting: Setting
     attempts: int = 1
+    """How many of its attempts may have a total that a coalition can complete."""
     is_opened: bool = True
+    """Whether the learner opened the total of one of them."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:

@@ -79,9 +79,10 @@ def _codes(records: Records, key: bytes) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class NoisedTable:
-    """The noise of one epoch, block by block of rows. key: 32 bytes, secret."""
+    """The noise of one epoch, block by block of rows."""
 
     key: bytes = field(repr=False)
+    """32 bytes, secret."""
     sigma: int
 
     @classmethod
@@ -106,12 +107,14 @@ class NoisedTable:
 
 @dataclass(frozen=True, eq=False)
 class PreparedRecords:
-    """Records whose edges can be summed over signatures. records: after rounding; table: the noise on the edges."""
+    """Records whose edges can be summed over signatures."""
 
     records: Records
+    """After rounding."""
     fraction_bits: int
     design: RadoDesign
     table: NoisedTable | None
+    """The noise on the edges."""
 
     @classmethod
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
@@ -169,15 +172,16 @@ class PreparedRecords:
 class RadoPart:
     """The sums of a run of rows that are added to the rados (dpcore.records.row_sums.RowPart).
 
-    d: coordinates. table: noise on the edges. It holds the keys of the signatures and of the table, so it may be sent
-    to the party's own workers only.
+    It holds the keys of the signatures and of the table: only the party's own workers may have it.
     """
 
     signatures: Signatures
     d: int
+    """Coordinates."""
     fraction_bits: int
     design: RadoDesign
     table: NoisedTable | None
+    """Noise on the edges."""
 
     @property
     def shape(self) -> tuple[int, ...]:

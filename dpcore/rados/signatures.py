@@ -73,11 +73,12 @@ class Signatures(Protocol):
 
 @dataclass(frozen=True)
 class UniformSignatures:
-    """Independent signatures, each uniform over {0, 1}^m: the bits of the key's streams. key: 32 bytes, secret."""
+    """Independent signatures, each uniform over {0, 1}^m: the bits of the key's streams."""
 
     rows: int
     rados: int
     key: bytes = field(repr=False)
+    """32 bytes, secret."""
 
     def block(self, first_row: int) -> NDArray[np.uint8]:
         """As `Signatures` says."""
@@ -90,12 +91,10 @@ class UniformSignatures:
 
 @dataclass(frozen=True, eq=False)
 class KeptSignatures:
-    """The admitted signatures of rounds of candidates, in the order drawn.
-
-    rounds: candidates and the indices, ascending, of those that are kept.
-    """
+    """The admitted signatures of rounds of candidates, in the order drawn."""
 
     rounds: tuple[tuple[UniformSignatures, NDArray[np.int64]], ...]
+    """Candidates and the indices, ascending, of those that are kept."""
 
     @property
     def rows(self) -> int:
@@ -118,10 +117,11 @@ class KeptSignatures:
 
 @dataclass(frozen=True, eq=False)
 class GivenSignatures:
-    """Whole signatures, given as bits. selection: uint8 (n, ceil(m/8)). Raises ShapeError for another width."""
+    """Whole signatures, given as bits. Raises ShapeError for another width."""
 
     rows: int
     selection: NDArray[np.uint8] = field(repr=False)
+    """uint8 (n, ceil(m/8))."""
 
     def __post_init__(self) -> None:
         if self.selection.ndim != 2 or self.selection.shape[1] != packed_width(self.rows):

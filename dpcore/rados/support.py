@@ -102,17 +102,15 @@ class Coin:
 
 @dataclass(frozen=True, eq=False)
 class SubsetSignatures:
-    """Signatures each of which is uniform among those that select an exact number of rows; see `subsets`.
-
-    coins, chosen: keys of the coins and of the choice of rows to move in a block. moves: int16 (blocks, n), the number
-    of rows of each block to take out of each rado or, if negative, to put in.
-    """
+    """Signatures each of which is uniform among those that select an exact number of rows; see `subsets`."""
 
     rows: int
     coin: Coin
     coins: bytes = field(repr=False)
     chosen: bytes = field(repr=False)
+    """Keys of the coins and of the choice of rows to move in a block."""
     moves: NDArray[np.int16] = field(repr=False)
+    """int16 (blocks, n), the number of rows of each block to take out of each rado or, if negative, to put in."""
 
     @property
     def rados(self) -> int:

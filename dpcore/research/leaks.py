@@ -30,11 +30,11 @@ _MULTIPLIER = 0x9E3779B97F4A7C15
 class SubsetSums:
     """Finds the subsets of known integer vectors that add up to a total, by meeting in the middle.
 
-    vectors: (m, w) int64, 2 <= m <= MOST_ROWS, whose sums fit int64. Takes 2^(m/2) steps for each total. Raises
-    ShapeError for another shape or more rows.
+    Raises ShapeError for another shape or more rows.
     """
 
     vectors: Integers
+    """(m, w) int64, 2 <= m <= MOST_ROWS, whose sums fit int64. Takes 2^(m/2) steps for each total."""
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or self.vectors.dtype != np.int64 or not 2 <= len(self.vectors) <= MOST_ROWS:
@@ -89,15 +89,17 @@ class SubsetSums:
 class KnownAllButOneBit:
     """The adversary: its knowledge, and its best guess from a release.
 
-    edges: (m, d) int64 in integer units, every record's edge vector; the entry (target, sensitive) is never read.
-    sensitive: the protected coordinate. target: the record whose bit is unknown. one: the integer that encodes +1.
     Raises ShapeError as `SubsetSums` does, ConfigurationError if sensitive or target is out of range.
     """
 
     edges: Integers
+    """(m, d) int64 in integer units, every record's edge vector; the entry (target, sensitive) is never read."""
     sensitive: int
+    """The protected coordinate."""
     target: int
+    """The record whose bit is unknown."""
     one: int
+    """The integer that encodes +1."""
 
     def __post_init__(self) -> None:
         SubsetSums(self.edges)

@@ -38,14 +38,15 @@ from dpcore.statistics.sample_size import PLAIN, Amplification, Batch
 class Correction:
     """Converts answers on flipped labels to answers on true labels, with the growth of each error.
 
-    noise_rate: eta in [0, 1/2). own, swapped: for each of the M predicates the position of its own answer and of its
-    swap's among `asked`; the two are equal if the label does not matter. Raises ConfigurationError for another noise
-    rate, ShapeError if positions do not fit.
+    Raises ConfigurationError for another noise rate, ShapeError if positions do not fit.
     """
 
     noise_rate: float
+    """Eta in [0, 1/2)."""
     own: tuple[int, ...]
     swapped: tuple[int, ...]
+    """For each of the M predicates the position of its own answer and of its swap's among `asked`; the two are equal if
+    the label does not matter."""
     asked: int
 
     def __post_init__(self) -> None:

@@ -68,15 +68,17 @@ class HalfWidths:
 class Batch:
     """M queries answered at once, from the same rows.
 
-    queries: M. noise: on each sum, None if there is none. quantisation: q, values are rounded down by less than this, 0
-    for Boolean predicates. asked: how many sums carry noise, M unless each answer combines several; `amplification`
-    gives the factors. Raises ConfigurationError if a field is out of range.
+    Raises ConfigurationError if a field is out of range.
     """
 
     queries: int
+    """M."""
     noise: SumNoise | None = None
+    """On each sum, None if there is none."""
     quantisation: float = 0.0
+    """q, values are rounded down by less than this, 0 for Boolean predicates."""
     asked: int | None = None
+    """How many sums carry noise, M unless each answer combines several; `amplification` gives the factors."""
     amplification: Amplification = PLAIN
 
     def __post_init__(self) -> None:

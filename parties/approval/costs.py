@@ -26,18 +26,18 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class AttemptCosts:
-    """What the attempts of a query cost, in each scope.
-
-    one: one attempt, with what is then spent. most: all `attempts` that the query allows together, with what is then
-    spent. more: how many attempts like it would still fit after one, None for any number. admitted: how many of its
-    attempts the lifetime limits admit, those that are charged or reserved included, as long as nothing else is charged.
-    """
+    """What the attempts of a query cost, in each scope."""
 
     attempts: int
     one: tuple[ScopeCost, ...]
+    """One attempt, with what is then spent."""
     most: tuple[ScopeCost, ...]
+    """All `attempts` that the query allows together, with what is then spent."""
     more: int | None
+    """How many attempts like it would still fit after one, None for any number."""
     admitted: int
+    """How many of its attempts the lifetime limits admit, those that are charged or reserved included, as long as
+    nothing else is charged."""
 
     @classmethod
     def of(

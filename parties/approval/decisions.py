@@ -44,10 +44,12 @@ def is_user(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Person:
-    """Who decides. user: of the operating system, which alone tells people apart. name: as given, or empty."""
+    """Who decides."""
 
     user: str
+    """Of the operating system, which alone tells people apart."""
     name: str = ""
+    """As given, or empty."""
 
     @classmethod
     def present(cls, name: str = "") -> "Person":
@@ -67,11 +69,12 @@ class Person:
 
 @dataclass(frozen=True)
 class Decision:
-    """One person's decision. reason: as given, may be empty."""
+    """One person's decision."""
 
     person: Person
     approves: bool
     reason: str
+    """As given, may be empty."""
     at_unix_s: float
 
     def __str__(self) -> str:
@@ -89,12 +92,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Decided:
-    """What the decisions on a query amount to under a policy. counted: approvals that count. needed: approvals."""
+    """What the decisions on a query amount to under a policy."""
 
     verdict: Verdict
     decisions: Sequence[Decision]
     counted: int
+    """Approvals that count."""
     needed: int
+    """Approvals."""
 
     @property
     def refusal(self) -> Decision | None:

@@ -39,30 +39,29 @@ _OVERFLOW_USER = Path("/proc/sys/kernel/overflowuid")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A query that waits, as the node shows it.
-
-    cost: of an attempt and of all that are allowed, in a few words. costs: the same in lines; none if the file is of an
-    earlier version, whose `cost` is that of an attempt.
-    """
+    """A query that waits, as the node shows it."""
 
     query_id: bytes
     envelope: Envelope
     reasons: tuple[str, ...]
     cost: str
+    """Of an attempt and of all that are allowed, in a few words."""
     answers_due_unix_s: float
     needed: int
     costs: tuple[str, ...] = ()
+    """The same in lines; none if the file is of an earlier version, whose `cost` is that of an attempt."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """A decision that somebody left in the directory. cause: why it does not count; empty if it may."""
+    """A decision that somebody left in the directory."""
 
     path: Path
     query_id: bytes
     uid: int
     decision: Decision | None
     cause: str
+    """Why it does not count; empty if it may."""
 
 
 class DecisionFiles:

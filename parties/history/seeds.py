@@ -17,12 +17,13 @@ from wire.query import Query
 
 @dataclass(frozen=True)
 class SeedRead:
-    """The seed of a query that was charged. digits: None if the signed query or a seed for this party is not there."""
+    """The seed of a query that was charged."""
 
     query_id: bytes
     shown_at_unix_s: float
     learner: str | None
     digits: str | None
+    """None if the signed query or a seed for this party is not there."""
 
     def to_dict(self) -> dict[str, object]:
         """All fields by name, in JSON types."""

@@ -37,23 +37,25 @@ UNWITNESSED_STEP = 1 << 32
 
 @dataclass(frozen=True)
 class Claim:
-    """A head of this party's ledger. source: who holds it. account: None if it has none that this party can read."""
+    """A head of this party's ledger."""
 
     source: str
+    """Who holds it."""
     entries: int
     account: Account | None
+    """None if it has none that this party can read."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `acknowledge` writes. whole: whether it is the whole remaining limit. number: of its first entry at least.
-
-    charges: at least one, so that the chain continues.
-    """
+    """What `acknowledge` writes."""
 
     whole: bool
+    """Whether it is the whole remaining limit."""
     number: int
+    """Of its first entry at least."""
     charges: tuple[Charge, ...]
+    """At least one, so that the chain continues."""
 
 
 def plan(ledger: Ledger, claims: Sequence[Claim], *, witnessed: bool) -> Plan:

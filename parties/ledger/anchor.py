@@ -33,12 +33,14 @@ def head_path(ledger: Path) -> Path:
 
 @dataclass(frozen=True)
 class LocalHead:
-    """What the file says. owner: federation, party and source. account: None if it did not fit."""
+    """What the file says."""
 
     owner: tuple[str, str, str]
+    """Federation, party and source."""
     genesis: bytes
     head: Head
     account: Account | None
+    """None if it did not fit."""
 
     @classmethod
     def of(cls, identity: Mapping[str, str], genesis: bytes, head: Head, account: Account) -> "LocalHead":

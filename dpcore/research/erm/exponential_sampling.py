@@ -49,14 +49,12 @@ _CANDIDATES_TOGETHER = 256
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """A classifier drawn: theta (d,), the pure epsilon proved for this output or None, and a statement in words.
-
-    accepted: the share of a walk's proposals that were accepted; 1 for a draw without a walk.
-    """
+    """A classifier drawn: theta (d,), the pure epsilon proved for this output or None, and a statement in words."""
 
     theta: Vector
     epsilon: Fraction | None
     accepted: float
+    """The share of a walk's proposals that were accepted; 1 for a draw without a walk."""
     statement: str
 
 
@@ -64,14 +62,17 @@ class Sampled:
 class ExponentialSampling:
     """A_exp-samp over a convex set, by a random walk.
 
-    epsilon: of the exact distribution. d: coordinates. norm_bound: R, no record is longer; L = R. convex_set: C. Raises
-    PlanError if a field is out of range, ShapeError if the set has another d.
+    Raises PlanError if a field is out of range, ShapeError if the set has another d.
     """
 
     epsilon: Fraction
+    """Of the exact distribution."""
     d: int
+    """Coordinates."""
     norm_bound: Fraction
+    """R, no record is longer; L = R."""
     convex_set: ConvexSet
+    """C."""
     loss: MarginLoss = LOGISTIC
 
     def __post_init__(self) -> None:
@@ -130,8 +131,6 @@ class ExponentialSampling:
 class GridSampling:
     """Exponential sampling from finitely many candidates, exactly: a grid in one dimension, or any public list.
 
-    candidates: (G, d), chosen independently of the data; kept as a read-only copy. epsilon: pure. norm_bound: R.
-
     A record's score at a candidate is its loss in units of 2^-16, rounded and clipped to the losses at margins R r and
     -R r, r the longest candidate. So scores are integers, and a record's scores differ by at most `width` units; as in
     the module's docstring, replacing a record moves a sum of centred scores by at most `width`, and the exponential
@@ -142,8 +141,11 @@ class GridSampling:
     """
 
     candidates: Matrix
+    """(G, d), chosen independently of the data; kept as a read-only copy."""
     epsilon: Fraction
+    """Pure."""
     norm_bound: Fraction
+    """R."""
     loss: MarginLoss = LOGISTIC
 
     def __post_init__(self) -> None:

@@ -73,10 +73,6 @@ class Descended:
 class NoisyDescent:
     """A_Noise-GD for n = `rows` records of d coordinates, planned: its noise, cost and bound are known.
 
-    epsilon, delta: of Theorem 2.1. norm_bound: R, no record is longer; L = R for both losses. convex_set: C. noise:
-    "theorem" takes its sigma; "counted" the least for which the accounting, instead of the theorem, gives epsilon.
-    output: "last" iterate or the "average" of all, whose privacy is the same.
-
     Raises ConfigurationError or PlanError if a field is out of range.
     """
 
@@ -84,11 +80,17 @@ class NoisyDescent:
     d: int
     epsilon: Fraction
     delta: Fraction
+    """Of Theorem 2.1."""
     norm_bound: Fraction
+    """R, no record is longer; L = R for both losses."""
     convex_set: ConvexSet
+    """C."""
     loss: MarginLoss = LOGISTIC
     noise: Literal["theorem", "counted"] = "theorem"
+    """"theorem" takes its sigma; "counted" the least for which the accounting, instead of the theorem, gives epsilon.
+    """
     output: Literal["last", "average"] = "last"
+    """"last" iterate or the "average" of all, whose privacy is the same."""
 
     def __post_init__(self) -> None:
         check_rational("norm_bound", self.norm_bound)

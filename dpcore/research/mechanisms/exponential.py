@@ -47,12 +47,13 @@ _BATCH = 1 << 12
 class ExponentialMechanism:
     """A choice of one candidate by `rule`, (epsilon, 0)-private.
 
-    epsilon: exact. sensitivity: the most that replacing a record moves any one score. Raises PlanError if a field
-    is out of range: epsilon in (0, 150], sensitivity above 0.
+    Raises PlanError if a field is out of range: epsilon in (0, 150], sensitivity above 0.
     """
 
     epsilon: Fraction
+    """Exact."""
     sensitivity: Fraction
+    """The most that replacing a record moves any one score."""
     rule: Rule = "exponential"
 
     def __post_init__(self) -> None:

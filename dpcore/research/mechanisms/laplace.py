@@ -25,12 +25,13 @@ from dpcore.research.mechanisms.checks import check_epsilon, integer_values
 class LaplaceMechanism:
     """Discrete Laplace noise on integers, (epsilon, 0)-private.
 
-    epsilon: exact, of all values in total. sensitivity: the L1 sensitivity of the integers released. Raises PlanError
-    unless epsilon is in (0, 150], sensitivity at least 1 and the scale at most 2^40.
+    Raises PlanError unless epsilon is in (0, 150], sensitivity at least 1 and the scale at most 2^40.
     """
 
     epsilon: Fraction
+    """Exact, of all values in total."""
     sensitivity: int
+    """The L1 sensitivity of the integers released."""
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)

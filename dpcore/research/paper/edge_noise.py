@@ -15,19 +15,19 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NoisyRate:
-    """The logistic rado loss on noise-free rados of a theta from noisy rados, and its bounds; nats.
-
-    loss: F_log^r(S, theta_T, U). noise_free: right side of equation 17, log 2 - sum_t r_t^2 / (2 kappa m). stated:
-    right side of equation 19, half that rate. allowance: the most that noise adds, with probability 1 - tau
-    (`noise_allowance`); `noise_free + allowance` bounds the loss with that probability. prudence: the largest |r_t|, so
-    the oracle was lambda_p-prudential for this lambda_p.
-    """
+    """The logistic rado loss on noise-free rados of a theta from noisy rados, and its bounds; nats."""
 
     loss: float
+    """F_log^r(S, theta_T, U)."""
     noise_free: float
+    """Right side of equation 17, log 2 - sum_t r_t^2 / (2 kappa m)."""
     stated: float
+    """Right side of equation 19, half that rate."""
     allowance: float
+    """The most that noise adds, with probability 1 - tau (`noise_allowance`); `noise_free + allowance` bounds the loss
+    with that probability."""
     prudence: float
+    """The largest |r_t|, so the oracle was lambda_p-prudential for this lambda_p."""
 
     @property
     def holds(self) -> bool:

@@ -13,18 +13,18 @@ from dpcore.numbers.count_distributions import binomial_mass
 
 @dataclass(frozen=True)
 class Draws:
-    """n_R, the signatures drawn from all of {-1, +1}^m until n are admitted: exact values, and Theorem 7's bound.
-
-    acceptance: the probability of admission. expected: E[n_R], n / acceptance; inf if none is admitted. quantile: the
-    least N with P(n_R <= N) >= 1 - eta; inf if none is admitted. theorem: the theorem's N, which it claims to suffice.
-    theorem_probability: P(n_R <= theorem), exact up to rounding.
-    """
+    """n_R, the signatures drawn from all of {-1, +1}^m until n are admitted: exact values, and Theorem 7's bound."""
 
     acceptance: float
+    """The probability of admission."""
     expected: float
+    """E[n_R], n / acceptance; inf if none is admitted."""
     quantile: float
+    """The least N with P(n_R <= N) >= 1 - eta; inf if none is admitted."""
     theorem: float
+    """The theorem's N, which it claims to suffice."""
     theorem_probability: float
+    """P(n_R <= theorem), exact up to rounding."""
     eta: float
 
     @property

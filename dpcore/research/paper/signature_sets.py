@@ -35,12 +35,13 @@ BISECTIONS = 200
 
 @dataclass(frozen=True, eq=False)
 class SignatureBlock:
-    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high. target: (rows,) bool.
+    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high.
 
     Raises ShapeError if there is no row, ConfigurationError if the range is empty or not within 0 to rows.
     """
 
     target: Mask
+    """(rows,) bool."""
     low: int
     high: int
 

@@ -24,14 +24,14 @@ _PARTIES_TOLD_APART = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """Parties that accepted one another, and a coalition.
-
-    parties: how many. assumed: c of every honest party. coalition: its members are among the parties, the last ones.
-    """
+    """Parties that accepted one another, and a coalition."""
 
     parties: int
+    """How many."""
     assumed: int
+    """c of every honest party."""
     coalition: Coalition
+    """Its members are among the parties, the last ones."""
 
     @classmethod
     def of(cls, parties: int, assumed: int, members: int, **others: bool) -> "Setting":
@@ -62,15 +62,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a coalition gets in a setting, over all choices.
-
-    excess, fewest: as in `dpcore.research.who_learns_what.learning.Gain`. changes: of a total, without the learner's
-    notice; empty for a coalition with the learner.
-    """
+    """What a coalition gets in a setting, over all choices."""
 
     excess: frozenset[Excess]
     fewest: int
+    """As in `dpcore.research.who_learns_what.learning.Gain`."""
     changes: frozenset[Change]
+    """Of a total, without the learner's notice; empty for a coalition with the learner."""
 
 
 def findings(setting: Setting, protocol: Protocol = TODAY) -> Findings:

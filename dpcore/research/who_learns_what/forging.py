@@ -44,9 +44,10 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class _Move:
-    """What a strategy may add. slots: check slot first."""
+    """What a strategy may add."""
 
     slots: tuple[Form, ...]
+    """Check slot first."""
     tag: Form = ZERO
 
 
