@@ -6,16 +6,22 @@ reflection maps (p(k), p(k-1)) to (p(k-1), p(k)). So one order is composed.
 
 Upper end. Each outcome, of mass P and loss l, is split over the two grid points g1 <= l <= g2 so that its mass under
 both neighbours is preserved: "connect the dots" for a single atom (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, arXiv
-2207.04380). Merging the two pieces again is post-processing, so the split pair is never more private than the true one.
+2207.04380).
+
+Merging the two pieces again is post-processing, so the split pair is never more private than the true one.
 
 Lower end. Given l, a piece's excess x = grid - l is in an interval as long as the grid step h, and E[exp(-x)] = 1 under
-P, because the other neighbour's mass is preserved. Hoeffding's lemma gives E[x] <= h^2/8, and his inequality, for the n
-independent excesses, P(sum x >= n h^2/8 + h sqrt(n log(1/q)/2)) <= q. So the true delta at epsilon is at least the
-split pair's delta at (epsilon + that shift), less q.
+P, because the other neighbour's mass is preserved.
+
+Hoeffding's lemma gives E[x] <= h^2/8, and his inequality, for the n independent excesses, P(sum x >= n h^2/8 + h sqrt(n
+log(1/q)/2)) <= q. So the true delta at epsilon is at least the split pair's delta at (epsilon + that shift), less q.
 
 Tilting. What is convolved are tilted masses p(l) e^(t l) / M, with M their sum; true masses are M^n e^(-t l) times the
-composed ones. With t near the minimum of M(t)^n e^(-t epsilon), an error in the composed masses moves delta at epsilon
-by at most that error times M^n e^(-t epsilon), which is about delta: Chernoff's bound is within a small factor of it.
+composed ones.
+
+With t near the minimum of M(t)^n e^(-t epsilon), an error in the composed masses moves delta at epsilon by at most that
+error times M^n e^(-t epsilon), which is about delta: Chernoff's bound is within a small factor of it.
+
 So rounding, and mass that the circular convolution puts elsewhere, are small in proportion to any delta. Every t >= 0
 is valid; t only decides where the result is accurate.
 

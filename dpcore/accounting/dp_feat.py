@@ -1,22 +1,25 @@
 """The exact privacy cost of DP-FEAT, in place of Theorem 6.
 
-Unit of privacy: one record's value of the sensitive coordinate; neighbours differ in that value of one record. Scope:
-the marginal of that coordinate within the release, and nothing beyond it.
+Unit of privacy: one record's value of the sensitive coordinate. Scope: the marginal of that coordinate within the
+release, and nothing beyond it.
 
 A flip moves k by one. The learner alone sees the k of the pool, whose distribution is the convolution of the parties'
 truncated binomials (split = local). If all other parties and the coordinator tell the learner what they know, one
-party's own distribution remains; the worst party's figure is `epsilon_if_others_collude`.
+party's own distribution remains. The worst party's figure is `epsilon_if_others_collude`.
 
-Several coordinates, and plain rados. Without truncation the distribution of k does not depend on the coordinate: for
-every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij], so that k_j ~
-Binomial(m, 1/2) for any data, in any design that draws uniform signatures, and the rado's coordinate is k_j - m +
-#(e_ij = +1). So the figure without truncation holds for each such coordinate of the release separately, plain rados
-included. It also holds if one record changes in all of them, or in its label, which turns e_ij. It does not hold for
-two coordinates jointly: the joint distribution of (k_1, k_2) depends on the data. A truncation on one coordinate makes
-the distribution of another depend on the data, so several coordinates are counted, and drawn, without truncation.
+Several coordinates, and plain rados. For every coordinate j that is coded -1/+1, k_j counts over the records the fair
+coins [sigma_i = y_i e_ij]. So without truncation k_j ~ Binomial(m, 1/2) for any data, in any design that draws uniform
+signatures, and the rado's coordinate is k_j - m + #(e_ij = +1).
+
+So the figure without truncation holds for each such coordinate separately, plain rados included, and also if one record
+changes in all of them, or in its label, which turns e_ij.
+
+It does not hold for two coordinates jointly: the joint distribution of (k_1, k_2) depends on the data. A truncation on
+one coordinate makes the distribution of another depend on the data, so several coordinates are counted, and drawn,
+without truncation.
 
 Theorem 6 (Nock, Patrini, Friedman, ICML 2015) states (n epsilon, n delta) for a pool with one truncation and calls
-delta o(1/m). The exact delta per rado need not be: the theorem's figure is printed for comparison with the paper, and
+delta o(1/m). The exact delta per rado need not be. The theorem's figure is printed for comparison with the paper;
 nothing is charged by it.
 """
 
@@ -75,8 +78,10 @@ def account(
 
     epsilon_per_rado: Algorithm 2's, exact; None draws uniform signatures. delta: in (0, 1), for the whole release.
 
-    Raises PlanError if an argument is out of range, or EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError or
-    DeltaTooSmallError, also if only the figure under collusion is infinite: that is the one a party charges.
+    Raises:
+        PlanError: an argument is out of range.
+        EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError: there is no figure, or none
+            under collusion, which is the one that a party charges.
     """
     budget = _delta(delta)
     parties = _parties(party_rows, epsilon_per_rado)
@@ -178,10 +183,10 @@ def largest_rados(
 ) -> int:
     """The largest n up to `most` whose stated epsilon against the learner alone is at most `epsilon`; 0 if none.
 
-    Epsilon grows with n, since dropping a rado is post-processing, and nearly as mu^2/2 + mu sqrt(2 log 1/delta) with
-    mu^2 in proportion to n (a Gaussian's composed loss). By that rule each count gives the next guess, so that a few
-    compositions are enough. The answer does not depend on the rule: it is an n that fits, while n + 1 does not. Raises
-    PlanError if an argument is out of range or the truncation is empty.
+    Epsilon grows with n, nearly as mu^2/2 + mu sqrt(2 log 1/delta) with mu^2 in proportion to n. That rule gives the
+    next guess, so a few compositions are enough. The answer does not depend on it: n fits, and n + 1 does not.
+
+    Raises PlanError if an argument is out of range or the truncation is empty.
     """
     if not epsilon > 0:
         raise PlanError(f"epsilon is {epsilon}: make it positive")

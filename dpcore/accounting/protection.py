@@ -50,18 +50,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class ReleaseCost:
-    """The figures of one release at `delta`, which is 0 if the noise is Laplace's.
-
-    State epsilon: the least epsilon against the learner alone is not above it.
-    """
+    """The figures of one release at `delta`, which is 0 if the noise is Laplace's."""
 
     scope: Scope
     epsilon: float
+    """The figure to state: the least epsilon against the learner alone is not above it."""
     epsilon_lower: float | None
-    """A lower bound on that least epsilon, None if none is known. Only counts have one, as their distribution is the
-    released one. The lower ends for noise are those of the mechanism that the accounting assumes, which gives the
-    adversary more than a release does: a record's coins (who does not know them sees a mixture), and a record that
-    moves the values by the whole sensitivity."""
+    """A lower bound on that least epsilon, None if none is known. Counts have one, as their distribution is the
+    released one. For noise it is the lower end for the assumed mechanism, whose adversary sees a record's coins and a
+    shift of the whole sensitivity."""
     delta: float
     epsilon_if_others_collude: float
     """Against learner, coordinator and colluding parties."""
@@ -138,7 +135,10 @@ class Unprotected(Protection):
 
 @dataclass(frozen=True)
 class CountProtection(Protection):
-    """Coordinates coded -1/+1, each separately: a rado shows a count whose distribution depends on the design alone."""
+    """Coordinates coded -1/+1, each separately: a rado shows a count whose distribution depends on the design alone.
+
+    Proof: dpcore.accounting.dp_feat.
+    """
 
     rados: int
     """n."""
@@ -147,8 +147,7 @@ class CountProtection(Protection):
     is_pooled: bool = False
     """One truncation of the pool is divided (split = exact)."""
     is_promised: bool = True
-    """Whether the design requires a bound; if these rows give none, such a design fails, and another one has no bound.
-    Proof: dpcore.accounting.dp_feat."""
+    """Whether the design requires a bound. If these rows give none, such a design fails; others have no bound."""
     scope: Scope = field(default="marginal", init=False)
 
     def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:

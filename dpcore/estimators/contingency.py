@@ -1,8 +1,8 @@
 """Counts of every feature against the label, in a region: one batch of mutually exclusive predicates per feature.
 
-A boolean or threshold feature has two cells, a category one for each listed value, a real feature `bins` of equal width
-between its declared bounds. Each cell is counted among positive and among negative labels. A record is in one cell of a
-feature, so a feature adds 2 to the batch's sensitivity for any number of cells, as does the pair of class counts.
+A boolean or threshold feature has two cells, a category one for each listed value, a real feature `bins` of equal
+width. Each cell is counted among positive and among negative labels. A record is in one cell of a feature, so a feature
+adds 2 to the batch's sensitivity, as does the pair of class counts.
 """
 
 import itertools

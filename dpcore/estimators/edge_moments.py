@@ -21,8 +21,9 @@ So the slope of pi on pi_j is S_j / m, as without truncation, and the residual c
 that without. Over parties this holds if their means are equal, as above; see `restoration`.
 
 Rados of many more records than coordinates are Gaussian to a good approximation, with these two moments: the third
-cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can resolve. So mean and
-covariance carry the information. (With m <= d they are not Gaussian, and rados determine each edge.)
+cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can resolve.
+
+So mean and covariance carry the information. (With m <= d they are not Gaussian, and rados determine each edge.)
 """
 
 from dataclasses import dataclass, replace
@@ -97,10 +98,11 @@ def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> Edg
     """Unbiased edge moments of a release (exactly so for Gaussian rados of independent inclusions, n >= 5).
 
     With a bias coordinate its square, S_bb = m, is known: the others are regressed on it, and S_jb is slope_j m, which
-    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1 for
-    any value of the feature, so its diagonal entry is assumed, not estimated: see `assumed_squares`. edge_sum: (d,), if
-    known better than from these rados. Truncated rados are first restored by `restoration`. Raises ShapeError if the
-    distribution's width differs from the rados'.
+    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1, so
+    its diagonal entry is assumed: see `assumed_squares`. Truncated rados are first restored by `restoration`.
+
+    edge_sum: (d,), if known better than from these rados. Raises ShapeError if the distribution's width differs from
+    the rados'.
     """
     spread = Spread.of(release.rados)
     to, distribution = restoration(spread, release.rows, release.distribution)
@@ -127,11 +129,12 @@ def restoration(spread: Spread, rows: int, distribution: RadoDistribution) -> tu
 
     None for the identity, which suffices for other distributions. spread: of all rados; their mean stays.
 
-    The component of a rado along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. The
-    slopes have an error that the stretching magnifies, so they are shrunk towards 0 as a whole, by the best factor for
-    this many means of one covariance (positive-part James and Stein), which is close to 1 if pi_j varies enough. If it
-    does not vary, its products with others cannot be estimated, and its square is assumed like that of a rounded
-    coordinate. Raises ShapeError if the distribution's width differs from the rados'.
+    The component of a rado along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. That
+    magnifies the error of the slopes, so they are shrunk towards 0 as a whole, by the best factor for this many means
+    of one covariance (positive-part James and Stein).
+
+    If pi_j does not vary, its products with others cannot be estimated, and its square is assumed like that of a
+    rounded coordinate. Raises ShapeError if the distribution's width differs from the rados'.
     """
     n, d = spread.count, len(spread.mean)
     _check_distribution(distribution, d)

@@ -51,13 +51,17 @@ class Asked(Protocol):
     """Base of the oracle protocols below. An estimator takes the narrowest of them that it needs.
 
     `part`, of every query: the fraction of the budget's squared mu (of its epsilon, if delta is 0) that one release
-    takes. The parts of all queries of an estimator add up to at most 1. The composition of all answers is then
-    (epsilon, delta)-private, even if queries depend on earlier answers, because the noise does not (Dong, Roth and Su
-    2022, Corollary 2: adaptive composition of Gaussian mechanisms).
+    takes. The parts of all queries of an estimator add up to at most 1.
 
-    Every query raises PlanError if it is infeasible, with a feasible alternative, before any party receives it;
-    ConfigurationError if an argument is out of range or the parts exceed 1; OracleRefusedError if the federation does
-    not answer.
+    The composition of all answers is then (epsilon, delta)-private, even if queries depend on earlier answers, because
+    the noise does not (Dong, Roth and Su 2022, Corollary 2).
+
+    Every query raises, before any party receives it:
+
+    Raises:
+        PlanError: it is infeasible; the error has a feasible alternative.
+        ConfigurationError: an argument is out of range, or the parts exceed 1.
+        OracleRefusedError: the federation does not answer.
     """
 
     @property

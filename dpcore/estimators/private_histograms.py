@@ -1,11 +1,11 @@
 """Histograms of real features from one noisy release: where their values lie, for knots, centres and lengths.
 
-Each feature has equal cells between its bounds, and the values that columns often repeat apart: both bounds, to which
-cells are clipped, zero, and what stands for missing cells. Bounds of a domain are often far wider than the values. So
-the cells beside zero, or the bound that is nearest to it, are divided again, each part a third of the next: values
-that crowd there are told apart. Halves would tell more apart, but a cell that is not crowded is the sum of its parts,
-and has the noise of all of them. A record is in one of a feature's cells, so F features have a squared sensitivity of
-2 F (dpcore.predicates.disjoint), whatever the number of cells. What is computed from the release costs nothing more.
+Each feature has equal cells between its bounds. Values that columns often repeat are apart: both bounds, to which cells
+are clipped, zero, and what stands for missing cells. The cells beside zero, or the bound that is nearest to it, are
+divided again, each part a third of the next, because bounds are often far wider than the values.
+
+A cell that is not crowded is the sum of its parts, and has the noise of all of them, so there are few parts. A record
+is in one of a feature's cells, so F features have a squared sensitivity of 2 F (dpcore.predicates.disjoint).
 """
 
 import math

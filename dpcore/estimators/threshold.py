@@ -5,11 +5,16 @@ sensitivity is 2 (k + 1). The errors of each cut are then sums of at most k coun
 errors is chosen (dpcore.research.pac.thresholds).
 
 Either direction. With d(j) the noisy rows of label -1 below cut j less those of label +1, e(j) = P + d(j) is the number
-of errors of "below j is +1" and N - d(j) that of "from j on is +1", P and N being the rows of either label, and
-d(2^k) = N - P. For concepts of the same direction the noise is as in dpcore.research.pac.thresholds. For i of one
-direction and j of the other it is that of d(i) + d(j) - d(2^k). The first two are sums of at most k intervals for
-either label, all different from that of d(2^k), or that one alone. With L(s) the log moment generating function of one
-count's noise, which is convex and 0 at 0, an interval that both use adds L(2 s) >= 2 L(s) for either label, so
+of errors of "below j is +1" and N - d(j) that of "from j on is +1", P and N being the rows of either label, and d(2^k)
+= N - P.
+
+For concepts of the same direction the noise is as in dpcore.research.pac.thresholds.
+
+For i of one direction and j of the other it is that of d(i) + d(j) - d(2^k). The first two are sums of at most k
+intervals for either label, all different from that of d(2^k), or that one alone.
+
+With L(s) the log moment generating function of one count's noise, which is convex and 0 at 0, an interval that both use
+adds L(2 s) >= 2 L(s), so
 
     K(s) <= K_same(s) + (2^k + 1) exp(2 k L(2 s) + 2 L(s)).
 
