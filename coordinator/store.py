@@ -95,10 +95,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Revisions:
-    """revision: the last change of any kind. work_revision: the last change of phase or attempt."""
+    """Revisions of a query."""
 
     revision: int
+    """The last change of any kind."""
     work_revision: int
+    """The last change of phase or attempt."""
 
 
 @dataclass(frozen=True)

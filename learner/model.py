@@ -228,26 +228,26 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """scores: (rows,) float64, theta . x, NaN without a prediction. labels: (rows,) int8: +1, -1, or 0 without one.
-
-    probabilities: (rows,), of the positive class, NaN without a prediction; None if the model has none. changes: what
-    the schema's policies changed in the table, by column and policy, what lost most first.
-    """
+    """Predictions of rows."""
 
     scores: NDArray[np.float64]
+    """(rows,) float64, theta . x, NaN without a prediction."""
     labels: NDArray[np.int8]
+    """(rows,) int8: +1, -1, or 0 without a prediction."""
     probabilities: NDArray[np.float64] | None = None
+    """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
+    """What the schema's policies changed in the table, by column and policy, what lost most first."""
 
 
 def predict(model: Model, path: Any) -> Predictions:
     """Scores and labels of the rows of a table. The label column is not read.
 
-    path: a CSV or Parquet file's path, an Arrow table or a data frame (radobase.tables.arrow_table).
-    A row that the schema's policies make a zero vector has no prediction. A UserWarning says how many rows have none,
-    with the column and the policy that made most of them, and another names each policy that changed many cells. A
-    score of exactly zero has label -1, as in the estimators. Raises
-    DataError as radobase.tables.tables does.
+    path: a CSV or Parquet file's path, an Arrow table or a data frame (radobase.tables.arrow_table). A row that the
+    schema's policies make a zero vector has no prediction; a UserWarning says how many, and which policy made most of
+    them. Another names each policy that changed many cells. A score of exactly zero has label -1, as in the estimators.
+
+    Raises DataError as radobase.tables.tables does.
     """
     rows = model.schema.encode(path)
     usable = rows.usable

@@ -157,16 +157,17 @@ def plan_query(
     features: Sequence[str] = USUAL_FEATURES,
     stated_rows: Mapping[str, int] | None = None,
 ) -> Plan:
-    """The plan of a request for parties of this roster.
+    """The plan of a request for parties of this roster. Nothing is sent.
 
-    asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name. certificate:
-    its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the operating system's
-    source. features: those that the query uses, besides those that the request needs; parties answer no query with
-    fewer. stated_rows: how many rows parties now have, by their names, as they stated it with a signature. Of others
-    the roster's number is taken, which is a lower bound, and may be old.
+    - asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name.
+    - certificate: its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the
+      operating system's source.
+    - features: those that the query uses, besides those that the request needs; parties answer no query with fewer.
+    - stated_rows: how many rows parties now have, by name, as they stated with a signature. Of others the roster's
+      number is taken, which is a lower bound, and may be old.
 
     Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or
-    WireError(QUERY_INVALID), each with what would work. Nothing is sent.
+    WireError(QUERY_INVALID), each with what would work.
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
     colluders, cohort_min, max_parties = cohort_sizes(

@@ -19,7 +19,7 @@ _LINE = FileKind(with_remedy("see log_file in the configuration"), limit_bytes=T
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line. fields: by name, as text.
+    """One line.
 
     If this program did not write it, level is empty, the time None, and event the whole line.
     """
@@ -28,6 +28,7 @@ class LogLine:
     level: str
     event: str
     fields: Mapping[str, str] = field(default_factory=dict)
+    """By name, as text."""
 
     def __str__(self) -> str:
         return " ".join([self.event, *(f"{name}={value}" for name, value in self.fields.items())])

@@ -1,32 +1,15 @@
 """Exact composition of a count that neighbours shift by one: brackets of epsilon and delta.
 
 For two neighbouring data sets, one release of a count k has the distribution p(k) or p(k - 1). n independent releases
-are composed by their privacy loss distribution. Both orders of the pair have the same one, because p is symmetric:
-reflection maps (p(k), p(k-1)) to (p(k-1), p(k)). So one order is composed.
+are composed by their privacy loss distribution on a grid.
 
-Upper end. Each outcome, of mass P and loss l, is split over the two grid points g1 <= l <= g2 so that its mass under
-both neighbours is preserved: "connect the dots" for a single atom (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, arXiv
-2207.04380).
+Losses are split over grid points so that both masses are preserved ("connect the dots": Doroshenko, Ghazi, Kamath,
+Kumar, Manurangsi, arXiv 2207.04380), which gives the upper end; Hoeffding's inequality gives the lower.
 
-Merging the two pieces again is post-processing, so the split pair is never more private than the true one.
+Masses are tilted by e^(t l), so that rounding and wrapped mass are small in proportion to any delta. Every error widens
+the bracket by a stated amount (`Slack`, `GridLosses.error`).
 
-Lower end. Given l, a piece's excess x = grid - l is in an interval as long as the grid step h, and E[exp(-x)] = 1 under
-P, because the other neighbour's mass is preserved.
-
-Hoeffding's lemma gives E[x] <= h^2/8, and his inequality, for the n independent excesses, P(sum x >= n h^2/8 + h sqrt(n
-log(1/q)/2)) <= q. So the true delta at epsilon is at least the split pair's delta at (epsilon + that shift), less q.
-
-Tilting. What is convolved are tilted masses p(l) e^(t l) / M, with M their sum; true masses are M^n e^(-t l) times the
-composed ones.
-
-With t near the minimum of M(t)^n e^(-t epsilon), an error in the composed masses moves delta at epsilon by at most that
-error times M^n e^(-t epsilon), which is about delta: Chernoff's bound is within a small factor of it.
-
-So rounding, and mass that the circular convolution puts elsewhere, are small in proportion to any delta. Every t >= 0
-is valid; t only decides where the result is accurate.
-
-Rounding. Every error widens the bracket by a stated amount: cut tails, relative errors of masses and errors of losses
-by `Slack`, the transforms' rounding, which dpcore.accounting.transforms bounds, by `GridLosses.error`.
+Proof: docs/explanation/proofs.md, "Composition of a count".
 """
 
 import math
@@ -240,7 +223,7 @@ class Composed:
 
     finite: GridLosses
     cut: float
-    """Mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the module's docstring, belong
+    """Mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the proof, belong
     to the lower end."""
     shift: float
     hoeffding: float
@@ -423,8 +406,10 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
     State the upper end. The bracket is wider than 1 % only where delta is close to the smallest that can be counted or
     to the probability of an infinite loss; both ends still hold.
 
-    Raises InfiniteEpsilonError if no finite epsilon holds, VoidEpsilonError above LARGEST_EPSILON, DeltaTooSmallError
-    where rounding could hide delta.
+    Raises:
+        InfiniteEpsilonError: no finite epsilon holds.
+        VoidEpsilonError: epsilon is above LARGEST_EPSILON.
+        DeltaTooSmallError: rounding could hide delta.
     """
     infinite = infinite_mass(distribution, n)
     if delta <= infinite:

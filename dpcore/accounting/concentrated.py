@@ -178,23 +178,12 @@ def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated
 def of_count(distribution: CountDistribution, n: int, failure: Fraction) -> Concentrated:
     """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions).
 
-    distribution: from `binomial_distribution`, whose window conditions the true distribution. One neighbour has p(k),
-    the other p(k - 1). Let A be the counts from low + c + 1 to high - c.
+    distribution: from `binomial_distribution`, whose window conditions the true distribution. The count is conditioned
+    on low + c + 1 to high - c, c the largest with n (1 - P) <= failure. If the infinite losses alone are more likely
+    than that, c = 0, and the returned failure is larger than the requested one, at most 1.
 
-    Both neighbours give A the same probability, by the symmetry of p. Given A the pair has finite losses l(k) = log
-    p(k)/p(k-1), and reflection exchanges its two orders.
-
-    So with K(s) = log E[e^(s l) | A], the release is (1 - P(A))-approximately rho-zCDP for rho the least upper bound of
-    K(s) / (s (s+1)) over s = a - 1 > 0.
-
-    n releases have n times both. K is convex with K(0) = 0, so the chord between two orders lies above it, K(s)/s grows
-    below the first order, and K(s) <= s max l beyond the last.
-
-    c: the largest for which n (1 - P(A)) <= failure; without it the far tails, of negligible mass, would make rho about
-    ten times larger.
-
-    If the infinite losses alone are more likely than that, c = 0, and the returned failure is larger than the requested
-    one, at most 1. Raises PlanError if n < 1 or the failure is not in (0, 1).
+    Proof: docs/explanation/proofs.md, "Concentrated bound of a count". Raises PlanError if n < 1 or the failure is not
+    in (0, 1).
     """
     if n < 1 or not 0 < failure < 1:
         raise PlanError(f"n {n}, failure {failure}: give n >= 1 and a failure in (0, 1)")

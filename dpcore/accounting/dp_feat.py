@@ -3,24 +3,13 @@
 Unit of privacy: one record's value of the sensitive coordinate. Scope: the marginal of that coordinate within the
 release, and nothing beyond it.
 
-A flip moves k by one. The learner alone sees the k of the pool, whose distribution is the convolution of the parties'
-truncated binomials (split = local). If all other parties and the coordinator tell the learner what they know, one
-party's own distribution remains. The worst party's figure is `epsilon_if_others_collude`.
+A flip moves the count k by one. The learner alone sees the k of the pool (split = local); under collusion one party's
+own distribution remains, and the worst party's figure is `epsilon_if_others_collude`. Without truncation k_j ~
+Binomial(m, 1/2) for any data, so the figure also holds for plain rados, each boolean coordinate separately and never
+two jointly.
 
-Several coordinates, and plain rados. For every coordinate j that is coded -1/+1, k_j counts over the records the fair
-coins [sigma_i = y_i e_ij]. So without truncation k_j ~ Binomial(m, 1/2) for any data, in any design that draws uniform
-signatures, and the rado's coordinate is k_j - m + #(e_ij = +1).
-
-So the figure without truncation holds for each such coordinate separately, plain rados included, and also if one record
-changes in all of them, or in its label, which turns e_ij.
-
-It does not hold for two coordinates jointly: the joint distribution of (k_1, k_2) depends on the data. A truncation on
-one coordinate makes the distribution of another depend on the data, so several coordinates are counted, and drawn,
-without truncation.
-
-Theorem 6 (Nock, Patrini, Friedman, ICML 2015) states (n epsilon, n delta) for a pool with one truncation and calls
-delta o(1/m). The exact delta per rado need not be. The theorem's figure is printed for comparison with the paper;
-nothing is charged by it.
+Theorem 6 (Nock, Patrini, Friedman, ICML 2015) states (n epsilon, n delta). It is printed for comparison; nothing is
+charged by it. Proof: docs/explanation/proofs.md, "DP-FEAT".
 """
 
 import math

@@ -3,32 +3,15 @@
 Neighbours: one record is replaced. mu = Delta / sigma: Delta, the most that the record moves a release in the Euclidean
 norm; sigma, the standard deviation of the independent noise on each coordinate.
 
-One release. delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), tight (Balle and Wang, ICML
-2018, Theorem 8, arXiv 1805.06530). It grows with mu: a smaller shift is the same as more noise and a scaling, which is
-post-processing.
+- One release: delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), tight (Balle and Wang, ICML
+  2018, Theorem 8, arXiv 1805.06530).
+- A coin: the record enters each of n rados with probability p. With K ~ Binomial(n, p), delta(epsilon) <=
+  E_K[delta_G(epsilon; mu sqrt(K))], also against an adversary that knows the coins.
+- Composition: squared shifts add (`ShiftDistribution`). Queries may depend on earlier answers, their parameters (mu, n,
+  p) may not (Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
 
-A coin. In each of n rados the record takes part with probability p, by coins that are independent of one another and of
-the data. The bound assumes that the adversary knows the coins, so it also holds for one who does not (post-processing).
-Both neighbours have the same coins.
-
-That holds for a flipped label too: a uniform signature selects record i where sigma_i = y_i, a fair coin for any y_i,
-and a fixed support is drawn without looking at the data.
-
-Given that K coins fell "in", the two outputs are Gaussians whose means are at most Delta sqrt(K) apart. The
-hockey-stick divergence of two mixtures with the same known component is the mean of the components', so with K ~
-Binomial(n, p)
-
-    delta(epsilon) <= E_K[delta_G(epsilon; mu sqrt(K))],
-
-with equality if the record moves every rado that it enters by Delta.
-
-Composition. Noise is independent, so squared shifts add: several releases are one Gaussian whose squared shift is a sum
-of multiples of independent binomials. Its distribution is kept as atoms, each within an interval (`ShiftDistribution`).
-
-Queries may depend on earlier answers as long as their parameters (mu, n, p) do not: pairs that dominate compose so
-(Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
-
-Rounding is bounded at each step; state the upper end of every `Bracket`.
+Rounding is bounded at each step; state the upper end of every `Bracket`. Proof: docs/explanation/proofs.md, "Gaussian
+noise".
 """
 
 import math

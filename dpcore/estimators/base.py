@@ -75,8 +75,12 @@ class RadoRelease(Protocol):
 class RadoSample:
     """Rados with the facts that estimation needs; the simplest `RadoRelease`.
 
-    Read-only float64 rados in row order, such as a release's, are not copied. Raises ShapeError for another shape,
-    DataError if a rado is not finite, ConfigurationError if rows < 1.
+    Read-only float64 rados in row order, such as a release's, are not copied.
+
+    Raises:
+        ShapeError: for another shape.
+        DataError: a rado is not finite.
+        ConfigurationError: rows < 1.
     """
 
     rados: Matrix

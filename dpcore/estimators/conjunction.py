@@ -1,42 +1,16 @@
 """Monotone conjunctions by statistical queries: a row is positive if all of some features are true.
 
 Theorem 5 of Balcan's lecture notes (2015; after Kearns 1998): for each of d features estimate p_i = P(x_i false, c*(x)
-= 1), and take the conjunction of the features whose estimate is at most T = error / (2 d).
+= 1), and take the conjunction of the features whose estimate is at most T = error / (2 d). If each estimate is on the
+right side of T, the error is at most `error`.
 
-Suppose that each estimate is on the right side of T, for p_i = 0 and for p_i >= p = error / d.
-
-Features of the target have p_i = 0 and are kept, so the error is on positive rows alone. Each other feature that is
-kept adds less than error / d. So the error is at most `error`.
-
-Rows. Hoeffding's bound at tolerance T needs m >= 2 d^2 ln(2 d / failure) / error^2. This module uses the tails of
-binomial counts instead.
-
-With labels flipped at rate eta < 1/2 the estimate is a mean of m independent v: 0 where x_i is true, else alpha = (1 -
-eta) / (1 - 2 eta) for a positive label and -beta = -eta / (1 - 2 eta) for a negative one
-(dpcore.statistics.label_noise).
-
-Let r = P(x_i false). For every s,
-
-    E[exp(s v)] = 1 - r + p_i [(1 - eta) e^(s alpha) + eta e^(-s beta)]
-                        + (r - p_i) [eta e^(s alpha) + (1 - eta) e^(-s beta)].
-
-The last bracket is the mean of exp of a variable of mean 0, so it is at least 1, and the whole is largest at r = 1. For
-s < 0 it falls as p_i grows.
-
-At r = 1, v has two values and m (1 - 2 eta) (mean + beta) is a binomial count of m trials with probability eta + p_i (1
-- 2 eta).
-
-So Chernoff's bound for that binomial holds for every r: with K(a, b) = a ln(a / b) + (1 - a) ln((1 - a) / (1 - b)),
-g(t) = eta + t (1 - 2 eta) and noise that moves no estimate by more than w,
+`rows_needed` uses the tails of binomial counts. With K the Kullback-Leibler divergence of two coins, g(t) = eta + t (1
+- 2 eta), p = error / d and noise that moves no estimate by more than w:
 
     p_i = 0:   P(estimate > T)  <= exp(-m K(g(T - w), g(0))),   w <= T; with eta = 0 it is 0
     p_i >= p:  P(estimate <= T) <= exp(-m K(g(T + w), g(p))),   w < p - T.
 
-A feature can fail in at most one of these ways. So d times the larger bound must be at most the part of `failure` for
-sampling: half of it if there is noise (the other half is the probability that some noise exceeds w), else all.
-
-Without either kind of noise K(T, p) >= p (1 - ln 2) / 2, and m = 6.52 (d / error) ln(d / failure) rows are enough. With
-flipped labels it is about 8 eta (1 - eta) (d / ((1 - 2 eta) error))^2 ln(d / failure).
+Half of `failure` is for the noise, if there is some. Proof: docs/explanation/proofs.md, "Rows for a conjunction".
 """
 
 import math

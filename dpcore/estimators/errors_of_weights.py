@@ -1,32 +1,19 @@
 """The errors of weights that noisy gradients found, and which of them are measurable at all.
 
-Let theta* minimise the loss with clipped weights over the population, and H be the loss's mean curvature between theta*
-and the weights theta_t of answer t. With the sampling error e of a mean over m rows, of covariance V / m, and P the
-basis of the answers, P^-T theta being the coordinates phi of `private_newton`,
+With theta* the minimiser of the loss with clipped weights over the population, H the mean curvature, e the sampling
+error and P the basis of the answers,
 
     answer_t = U_t U_t^T P (H (theta_t - theta*) + e) + noise of a known size,
 
-U_t the directions that the answer was about. So psi = P (H theta* - e) is seen with normal noise. With theta* ~ N(0,
-`PRIOR_DEVIATION`^2 I) the posterior of theta* given all answers is normal (Bishop, Pattern Recognition and Machine
-Learning, 2006, section 2.3.3). A direction about which the answers say nothing keeps the prior's deviation.
+U_t the directions that the answer was about. With theta* ~ N(0, `PRIOR_DEVIATION`^2 I) the posterior of theta* is
+normal (Bishop, Pattern Recognition and Machine Learning, 2006, section 2.3.3). The result is its second moment around
+the weights that are stated.
 
-The result is the posterior's second moment around the weights that are stated: variance plus squared distance of the
-mean. For a value with posterior N(b, v) around 0, 1.96 sqrt(v + b^2) holds at least 95 of 100.
+H and the sampling covariance V are not released. They are estimated from rows that are made with the released means and
+covariances, and what this leaves unknown is drawn `_DRAWS` times. Everything is post-processing. The random numbers are
+no noise of privacy, and have a fixed seed.
 
-Curvature. H and V are not released. They are estimated from the noisy products and the labels that the scores make
-likely. Rows are made with the released means and covariances, some for each level of a category.
-
-H = D^(1/2) S D^(1/2), S the mean products and D the mean curvature w (1 - w) of unclipped made rows, column by column.
-
-Along theta, rows with curvature are those near the boundary, so there the curvature of the made scores is taken: that
-form is exact for normal rows (Stein's lemma). Entries of S that the noise could hide are shrunk towards independent
-columns.
-
-What this leaves unknown is drawn. Each of `_DRAWS` draws has other counts of levels, other factors of curvature, and
-the curvature on the way to another theta* of the last posterior. The result is the mean over draws.
-
-Everything is post-processing. The random numbers are no noise of privacy, and have a fixed seed, so that a training can
-be repeated.
+More: docs/explanation/proofs.md, "Errors of weights".
 """
 
 from collections.abc import Sequence

@@ -1,39 +1,17 @@
 """Private logistic regression in a few rounds: noisy moments once, then noisy gradients in whitened coordinates.
 
-One release of moments gives S_hat = sum_i x_i x_i^T + noise and the sum of edges.
+One release of moments gives S_hat = sum_i x_i x_i^T + noise. With A the positive matrix in its place
+(dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is a public basis in which the records z = P e, e =
+y x, have about the same spread in every direction.
 
-With A the positive matrix in place of S_hat (dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is a
-basis in which the records z = P e, e = y x, have about the same spread in every direction. It is post-processing, so it
-may be public.
+Each further release is the mean over records of -w z at one phi, w = min(1 / (1 + exp(phi . z)), C / |z|).
 
-Each further release is the mean over records of -w z at one classifier phi, with w = min(1 / (1 + exp(phi . z)), C /
-|z|).
+Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*). So each release observes phi_t - g_t / kappa =
+c - D phi_t + noise, c = (I + D) phi*. Ridge regression over all releases estimates c and D, and the next phi is the
+root.
 
-Why whitening. If gradients of length C' have noise of the same size in every direction, and the curvature is that of
-the data, the error of the scores grows with trace(S Q) trace(S^-1 Q^-1), Q = P^T P.
-
-By Cauchy and Schwarz this is at least d^2, which Q = S^-1 reaches. Steps of one length suit all directions, so a few
-rounds are enough.
-
-Why clipped weights. If w |z| = C the loss is linear in the margin, like the hinge loss: records far on the wrong side
-of the boundary do not pull harder.
-
-The error of its minimiser is about that of the logistic loss, or less, and C, to which the noise is proportional, is a
-quarter of |z|. Margins are those of whole records.
-
-Moments are of records clipped to R, gradients are not: if most records are longer than R, P would whiten other vectors
-than z. So R is larger here than the best clipping norm of a separate release (dpcore.queries.norms); this costs almost
-nothing if records are short.
-
-Steps. Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*), with kappa I the curvature that
-whitening alone implies. So each release t so far, phi_t - g_t / kappa = c - D phi_t + noise, is an observation of c =
-(I + D) phi* and of D.
-
-Ridge regression over all releases estimates both: D has a prior of mean zero, releases count less the further from the
-current phi they were made, and the next phi is the root.
-
-If noise dominates, D stays zero and the root is the mean over releases of phi_t - g_t / kappa. (Anderson, J. ACM 12,
-1965, solves such equations without noise.)
+Moments are of records clipped to R, gradients are not, so R is larger here than the best one for a separate release
+(dpcore.queries.norms). Why whitening and clipped weights pay: docs/explanation/proofs.md, "Private Newton steps".
 """
 
 from collections.abc import Sequence
@@ -315,6 +293,6 @@ class _Affine:
 def root(seen: Sequence[Seen]) -> Vector:
     """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one.
 
-    The model is target_t = c - D phi_t + noise, D symmetric; the module's docstring derives it.
+    The model is target_t = c - D phi_t + noise, D symmetric; see docs/explanation/proofs.md, "Private Newton steps".
     """
     return _Affine.of(seen).root

@@ -5,31 +5,14 @@ strength and Omega the regulariser,
 
     F(theta) = log((1/n) sum_j exp(-theta . pi_j)) + omega Omega(theta).
 
-Over all 2^m rados the first term is m times the logistic loss over records minus m log 2 (ICML 2015, Lemma 2), so with
-the ridge omega is scikit-learn's 1 / C.
-
-Over n << 2^m rados it is not: the mean of the margins theta . pi_j grows with m and their spread only with sqrt(m), so
-along many theta F is unbounded below unless omega is large.
-
-Each round, as in Omega-R.AdaBoost, moves one coordinate k of theta. With w the weights of the rados (in proportion to
-exp(-theta . pi_j)), pi_*k = max_j |pi_jk|, r = sum_j w_j pi_jk / pi_*k and b = atanh(r), convexity of the exponential
-gives for a move by alpha (ICML 2015, proof of Lemma 4)
+Each round moves the coordinate k of largest slope of F over pi_*k = max_j |pi_jk|. With w the weights of the rados, r =
+sum_j w_j pi_jk / pi_*k and b = atanh(r),
 
     F(theta + alpha 1_k) - F(theta) <= log(cosh(b - alpha pi_*k) / cosh(b))
                                        + omega (Omega(theta + alpha 1_k) - Omega(theta)).
 
-Without a regulariser the bound is least at alpha = b / pi_*k, the step of AdaBoost. The paper takes that step for every
-Omega, which can raise F.
-
-Here alpha minimises the whole bound, which is 0 at alpha = 0. So F never rises, and falls in every round whose
-coordinate is not yet optimal, because at alpha = 0 the bound has the slopes of F.
-
-How far: log cosh has curvature at most 1, so while the slope of Omega along the move is a constant rho, starting at
-theta_k = 0, the bound is at most -|alpha| (|r| pi_*k - omega rho) + alpha^2 pi_*k^2 / 2.
-
-F falls by at least half the square of |r| - omega rho / pi_*k, if that is positive. With omega = 0 this is Lemma 4.
-
-A round moves the coordinate of largest slope of F over pi_*k, which is |r| minus the regulariser's slope.
+alpha minimises this bound, so F never rises. (The paper takes AdaBoost's step for every Omega, which can raise F.) Over
+few rados F is unbounded below unless omega is large. Proof: docs/explanation/proofs.md, "Regularised boosting".
 """
 
 import bisect

@@ -1,26 +1,21 @@
 """Evaluation of a model on the parties' rows: errors, rates, calibration and ROC from releases of counts.
 
-The model is linear in the coordinates of a record, or in those of a record that a feature map mapped.
-
 A first release finds where the scores are, with a part of the budget (dpcore.evaluation.score_edges). The second is the
 histogram of scores of each label, in bins between these edges and 0: mutually exclusive predicates, of sensitivity 2 in
-L1 and L2^2. The four cells of the confusion matrix are sums of bins. Without a first release the edges are fixed, and
-the four cells are asked beside the bins: a sensitivity of 4. Everything else is post-processing.
+L1 and L2^2.
 
-Rows that are not usable are in no cell, so every proportion is over usable rows. Their number follows from the cells,
-with noise. A query for it would add to all noise, and no proportion here needs it.
+Without a first release the edges are fixed, and the four cells of the confusion matrix are asked beside the bins: a
+sensitivity of 4.
 
-Every proportion has an interval over the rows that were asked about, where the noise is the only uncertainty. If the
-model did not see these rows, it has a second one, over the distribution from which they were drawn independently
-(dpcore.evaluation.intervals). It needs a theta that is independent of the rows: for a theta that was learned from them,
-errors on the rows are not independent draws of errors on the distribution, and nothing is stated. Rows that parties
-hold back from training (dpcore.records.held_back) were not seen. How many of them there are is not known, and not
-needed: intervals on the distribution hold given the number of rows, whatever it is up to `rows`. Edges that were found
-depend on the rows, so the bins of the calibration and the points of the ROC curve then have no interval on the
-distribution. Errors, rates and the area do not depend on where the edges are.
+Every proportion is over usable rows, and has an interval over the rows that were asked about. If the model did not see
+these rows, it has a second one, over the distribution from which they were drawn (dpcore.evaluation.intervals), also if
+only a bound on their number is known (dpcore.records.held_back).
 
-Intervals hold with probability at least `confidence` for each of the following families separately, and for the rows
-and the distribution separately:
+Edges that were found depend on the rows, so bins of the calibration and points of the ROC curve then have no interval
+on the distribution. Errors, rates and the area do not depend on where the edges are.
+
+Intervals hold with probability at least `confidence` for each of these families separately, and for rows and
+distribution separately:
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
     all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.roc).
@@ -287,14 +282,14 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate sign(theta . x) on the federation's rows; two releases, or one.
 
-    theta: (d,) over the coordinates of oracle.schema, or over those of the feature map, by which parties then map
-    their rows first. edges_part: what a first release takes of `part`, which finds where the scores are
-    (dpcore.evaluation.score_edges); 0 for one release alone, with edges at even steps of the probability
-    1 / (1 + exp(-score / scale)). bins: from 4 to 256, by default 8; without a first release even, from 6, by default
-    20. scale: 1 if theta . x is a log odds, like a logistic regression's; for other scores, about the size of a usual
-    one. Calibration measures how far score / scale is from a log odds. part: of the oracle's budget. unseen: whether
-    theta was not trained on the rows that the oracle answers about; None to take it that it was not if they are rows
-    that parties hold back, and that it was otherwise.
+    - theta: (d,) over the coordinates of oracle.schema, or over those of the feature map.
+    - edges_part: what the first release takes of `part`; 0 for one release alone, with edges at even steps of the
+      probability 1 / (1 + exp(-score / scale)).
+    - bins: from 4 to 256, by default 8; without a first release even, from 6, by default 20.
+    - scale: 1 if theta . x is a log odds; for other scores, about the size of a usual one. Calibration measures how far
+      score / scale is from a log odds.
+    - part: of the oracle's budget.
+    - unseen: whether theta was not trained on the rows that the oracle answers about; None: only if they are held back.
 
     The evaluated model has integer weights: theta times a power of two, rounded, 31 or 32 bits in total with the edges
     (`Evaluation.rounding`). A score of exactly 0 is predicted -1.

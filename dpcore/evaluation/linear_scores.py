@@ -66,9 +66,10 @@ def linear_scores(
     """The scores theta . x with integer weights: theta times the largest power of two that fits, rounded to integers.
 
     theta: (d,), the bias last if the schema has one; with a feature map, over its coordinates. edges: increasing
-    scores, 0 among them. A theta of few binary digits, such as multiples of 1/2, is exact. Raises ShapeError if theta
-    does not fit the schema or the map, ConfigurationError if it is no array, is not finite or is too large compared
-    with the edges.
+    scores, 0 among them. A theta of few binary digits is exact.
+
+    Raises ShapeError if theta does not fit the schema or the map, ConfigurationError if it is no array, is not finite
+    or is too large compared with the edges.
     """
     try:
         weights = np.asarray(theta, dtype=np.float64)

@@ -1,10 +1,11 @@
 """The ROC curve and the area under it, from the noisy counts of two histograms of scores, one for each label.
 
 The area (AUC) is the probability that a positive row's score is above a negative one's, with ties counted as a half.
-Pairs in one bin may have either order, so the area on the rows is only known within bounds (`Curve._on_rows`). For the
-distribution, half the failure probability is spent on that and half on Hoeffding's bound for two samples (J. Am. Stat.
-Assoc. 58, 1963, inequality 5.7): the area on the rows, a mean over pairs, differs by more than h from that on the
-distribution with probability at most 2 exp(-2 h^2 min(positives, negatives)).
+Pairs in one bin may have either order, so the area on the rows is only known within bounds (`Curve._on_rows`).
+
+For the distribution, half the failure probability is spent on that and half on Hoeffding's bound for two samples (J.
+Am. Stat. Assoc. 58, 1963, inequality 5.7): the area on the rows, a mean over pairs, differs by more than h from that on
+the distribution with probability at most 2 exp(-2 h^2 min(positives, negatives)).
 """
 
 import math

@@ -1,10 +1,12 @@
 """The guarantee of a private PAC learner, and the number of rows that it needs.
 
 Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every distribution P of points and every
-target in the class, with probability at least 1 - beta over the rows, drawn independently from P, and over the
-algorithm's randomness, the learned concept disagrees with the target with probability less than alpha under P. And for
-all neighbouring tables, P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of outcomes; neighbours
-differ in one replaced row. Privacy holds for every table and every number of rows; accuracy needs `rows`.
+target in the class, with probability at least 1 - beta over rows drawn independently from P and over the algorithm's
+randomness, the learned concept disagrees with the target with probability less than alpha under P. Accuracy needs
+`rows`.
+
+For all tables that differ in one replaced row, P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of
+outcomes. Privacy holds for every table and every number of rows.
 """
 
 import math

@@ -37,8 +37,10 @@ def sums(
     its coordinates (dpcore.predicates.forms), in the map's integers. progress: callback (rows done, rows). Uses one
     thread: a step on a block takes microseconds, less than passing the interpreter's lock between threads costs.
 
-    Raises PredicateError as `check` does, before anything is evaluated; ShapeError if the records do not have the
-    schema's coordinates; PlanError if fraction_bits is not in 0..30.
+    Raises:
+        PredicateError: as `check` does, before anything is evaluated.
+        ShapeError: the records do not have the schema's coordinates.
+        PlanError: fraction_bits is not in 0..30.
     """
     program = _program(predicates, schema, records, fraction_bits)
     size = block_rows(program, _mapped(records))

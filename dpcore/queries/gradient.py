@@ -41,11 +41,6 @@ class GradientQuery(QueryKind):
     integer weight of its margin theta . z (dpcore.records.margin_weights), lowered to the largest integer at which w
     |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
-    With a feature map, few coordinates of e differ from those of a row of zeros: two hats for each column. A basis
-    loses that: z, its length and its rounding need all d coordinates of P e, so a row costs d^2. For 200 terms of 20
-    columns, a compiled product of the 60 coordinates that differ took three quarters of the time of the dense product
-    of BLAS, which is used: that is too little for a second way.
-
     Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.sensitivity.gradient_squared.
 
     Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is

@@ -1,17 +1,16 @@
 """Records prepared for a rado design, and their sums over signatures.
 
-    records -> rounded signs (dp-feat) -> edges -> clipped -> noised (fixed support) -> sums over signatures
+    records -> rounded signs (dp-feat) -> edges -> clipped -> with noise (fixed support) -> sums over signatures
 
-**One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean. P(b = +1)
-= (1 + x) / 2, so E[b] = x, and the edge's coordinate y b is coded -1/+1 as DP-FEAT needs. The sign is drawn from
-HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so a record always has the same
-sign under one schema: repeated queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the
-diagonal (RadoDistribution).
+**One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean, so the
+edge's coordinate is coded -1/+1 as DP-FEAT needs.
 
-**A noised table** holds every edge with its noise, drawn once for an epoch and reused. Fixed support protects records
-by noise on the edges themselves, so any number of rados over one noised table is free post-processing. The noise is
-derived from a key that depends on everything that the edges depend on: any change starts a new epoch with independent
-noise. With a key that depends on less, the difference of two releases would cancel the noise.
+The sign is drawn from HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so repeated
+queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the diagonal (RadoDistribution).
+
+**A noised table** holds every edge with its noise, drawn once for an epoch and reused, so any number of rados over it
+is free post-processing. The noise is derived from a key that depends on everything that the edges depend on. With a key
+that depends on less, the difference of two releases would cancel the noise.
 """
 
 import hashlib

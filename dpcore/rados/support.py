@@ -1,9 +1,10 @@
 """Fixed support: signatures that select exactly m*_p of a party's m_p records, uniformly.
 
-First, each row enters a rado by its own coin, with a probability p near m*_p / m_p that takes few random bits. Given
-the number of rows selected, every set of that size is equally likely. Then, if there are too many, the surplus is taken
-out, chosen uniformly among the selected rows; if there are too few, rows are put in, chosen uniformly among the others.
-So every set of m*_p rows is equally likely: a permutation of the rows permutes the result and keeps its probability.
+First, each row enters a rado by its own coin, with a probability p near m*_p / m_p that takes few random bits.
+
+Then a surplus is taken out, chosen uniformly among the selected rows, or missing rows are put in, chosen uniformly
+among the others. A permutation of the rows permutes the result and keeps its probability, so every set of m*_p rows is
+equally likely.
 
 Rows are drawn block by block, so only numbers are drawn for the whole signature: the rows to move in each block, with
 the distribution of drawing that many rows without replacement.

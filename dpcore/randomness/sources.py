@@ -140,9 +140,9 @@ class _ThreadState(threading.local):
 class SystemRandom(_DerivedDraws):
     """AES-256-CTR keyed with `os.urandom`: the only source that a node accepts.
 
-    Every thread has its own cipher, so no lock can be held across a fork. A key is replaced after a fork, so that
-    parent and child never draw the same bytes, and after 2^20 bytes, so that a stolen memory image reveals little about
-    earlier draws. A restored snapshot of a running machine may repeat up to that many bytes: do not resume one.
+    Every thread has its own cipher, so no lock can be held across a fork. A key is replaced after a fork, and after
+    2^20 bytes, so that a stolen memory image reveals little about earlier draws. A restored snapshot of a running
+    machine may repeat up to that many bytes: do not resume one.
     """
 
     is_system = True

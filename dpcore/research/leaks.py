@@ -1,10 +1,13 @@
 """What the other coordinates of a release reveal about a protected one: an adversary to test a design.
 
 The adversary knows every record except one bit: all columns and labels of all records, except the sign of one record's
-sensitive coordinate. This is the adversary of differential privacy. With few records and a few unprotected integer
-columns, meeting in the middle finds the subset that adds up to a rado's other coordinates, and it is usually the only
-one. The signature is then known, and the sensitive coordinate minus the known records' is the unknown bit, alone or
-with noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
+sensitive coordinate. This is the adversary of differential privacy.
+
+With few records and a few unprotected integer columns, meeting in the middle finds the subset that adds up to a rado's
+other coordinates, and it is usually the only one.
+
+The signature is then known, and the sensitive coordinate minus the known records' is the unknown bit, alone or with
+noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
 """
 
 import math
@@ -155,8 +158,10 @@ def most_accurate(epsilon: float, delta: float) -> float:
 
     For a test with true positive rate p and true negative rate q, differential privacy implies p <= e^epsilon (1 - q) +
     delta and q <= e^epsilon (1 - p) + delta (Wasserman and Zhou, JASA 2010, for delta = 0; Kairouz, Oh and Viswanath,
-    ICML 2015). Adding them, (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta, and (p + q) / 2 is the probability of
-    being right. At epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches if delta is exact. Raises
+    ICML 2015).
+
+    Adding them, (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta, and (p + q) / 2 is the probability of being right. At
+    epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches if delta is exact. Raises
     ConfigurationError if epsilon < 0 or delta is not in [0, 1].
     """
     if not (epsilon >= 0 and 0 <= delta <= 1):

@@ -17,8 +17,10 @@ class Estimates:
     With probability >= `confidence`, over rows drawn independently from one distribution and over the noise, all M
     values are within `tolerance` of the truth.
 
-    Raises ShapeError for another shape, DataError if a value is not finite, ConfigurationError if a field is out of
-    range.
+    Raises:
+        ShapeError: for another shape.
+        DataError: a value is not finite.
+        ConfigurationError: a field is out of range.
     """
 
     values: NDArray[np.float64]

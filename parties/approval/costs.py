@@ -1,9 +1,8 @@
 """What one attempt at a query costs a party, and the most that all attempts that it allows may cost together.
 
 An approval holds for every attempt of a query, so the people who decide see the cost of all of them. Both figures are
-the ledger's own: losses add up in each scope as it adds them up, and each epsilon is the least at the delta of the
-scope's limit. It is assumed that every attempt uploads, over the same rows as now. Attempts that end before an upload
-cost nothing, and the ledger admits none beyond its limits.
+the ledger's own: losses add up in each scope, and each epsilon is the least at the delta of the scope's limit. It is
+assumed that every attempt uploads, over the same rows as now.
 """
 
 from collections.abc import Sequence

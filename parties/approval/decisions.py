@@ -1,10 +1,13 @@
 """People's decisions on queries: recorded in the party's history, counted by the policy of the moment.
 
 A decision is on a query's digest, so it holds for exactly the signed query that was shown, and for each of its
-attempts. Who decided is a user of the operating system: of the process that decides, by its real user id, or the owner
-of a file that a person left for the node (parties.approval.files). No variable of the environment says it, and a name
-is only what a person typed. Two approvals are those of two users. Whoever may write the party's state directory, the
-node's user and root, could change the record of what others decided.
+attempts.
+
+Who decided is a user of the operating system: of the process that decides, by its real user id, or the owner of a file
+(parties.approval.files). No variable of the environment says it, and a name is only what a person typed.
+
+Two approvals are those of two users. Whoever may write the party's state directory, the node's user and root, could
+change the record of what others decided.
 """
 
 import os

@@ -37,10 +37,12 @@ class SeedRead:
 
 @dataclass(frozen=True)
 class Seeds:
-    """unchecked: queries whose seeds parties did not check, newest first. checked: how many had a checked seed."""
+    """Queries that were charged, by whether their seeds were checked."""
 
     unchecked: tuple[SeedRead, ...]
+    """Queries whose seeds parties did not check, newest first."""
     checked: int
+    """How many had a checked seed."""
 
 
 def seeds_of(config: PartyConfig) -> Seeds:

@@ -133,9 +133,10 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
     """The charge of one attempt for a party of `rows` rows.
 
     A marginal's charge uses only the party's own distribution, so it holds under any collusion. Shared noise counts
-    `honest_parties` shares, this party's included: in any cohort that the policy allows, all other members may collude.
-    A delta that is not a decimal is rounded up. epoch: the name of the table, for a release of a table that is noised
-    once. Raises WireError(PLAN_INFEASIBLE) if the design is empty or has no finite bound at this size.
+    `honest_parties` shares, this party's included: all other members may collude. A delta that is not a decimal is
+    rounded up. epoch: the name of the table, for a release of a table with noise.
+
+    Raises WireError(PLAN_INFEASIBLE) if the design is empty or has no finite bound at this size.
     """
     kind, schema = query.kind, query.schema
     try:

@@ -1,9 +1,10 @@
 """Limits of a data source, and whether one more event fits: the ledger's arithmetic, without its file.
 
-A limit (epsilon, delta) holds in each scope separately, as dpcore.accounting.filters proves: over the lifetime and all
-learners, and, if the policy says so, also for each learner and for each 24 hours. An event adds to every scope that it
-bounds, by its own bound or by that of a wider scope. An event without a bound for a scope adds nothing there and is
-reported with every figure. Events without a bound for whole records have a separate limit, a number.
+A limit (epsilon, delta) holds in each scope separately (dpcore.accounting.filters): over the lifetime and all learners,
+and, if the policy says so, also for each learner and for each 24 hours.
+
+An event adds to every scope that it bounds, by its own bound or by that of a wider scope. Events without a bound for
+whole records have a separate limit, a number.
 """
 
 from collections import Counter

@@ -17,10 +17,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Frame:
-    """The area of a plot in units of its own view box: values from `low` to `high` of either axis fill it.
-
-    width, height: of the view box. left, right, top, bottom: of the area, from the view box's corner.
-    """
+    """The area of a plot in units of its own view box: values from `low` to `high` of either axis fill it."""
 
     x_low: float
     x_high: float
@@ -28,10 +25,12 @@ class Frame:
     y_high: float
     width: int = 440
     height: int = 250
+    """Of the view box."""
     left: int = 52
     top: int = 24
     right: int = field(init=False)
     bottom: int = field(init=False)
+    """Of the area, from the view box's corner."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "right", self.width - 14)

@@ -14,20 +14,23 @@ DELTA = Fraction(1, 1_000_000)
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What to demonstrate. data, schema: the user's own, both or neither. keep: the directory for all files, or None.
+    """What to demonstrate.
 
-    rados, sensitive, epsilon_per_rado: of the part on rados. sensitive: by default the first boolean coordinate of the
-    schema; if there is none, the design is plain. Raises ConfigurationError if the options contradict each other.
+    Raises ConfigurationError if the options contradict each other.
     """
 
     data: Path | None = None
     schema: Schema | None = None
+    """The user's own, both or neither."""
     parties: int = 4
     rados: int = 1000
     split: Split = "label-skew"
     sensitive: str | None = None
+    """By default the first boolean coordinate of the schema; if there is none, the design is plain."""
     epsilon_per_rado: Fraction | None = None
+    """Of the part on rados."""
     keep: Path | None = None
+    """The directory for all files, or None."""
 
     def __post_init__(self) -> None:
         if (self.data is None) != (self.schema is None):

@@ -21,7 +21,7 @@ _FILE = FileKind(with_remedy("ask the member for the file again"), limit_bytes=6
 
 @dataclass(frozen=True)
 class JoinRequest:
-    """What a member asks to be admitted as. address: at which members dial a coordinator, empty for other roles."""
+    """What a member asks to be admitted as."""
 
     federation: str
     role: Role
@@ -31,6 +31,7 @@ class JoinRequest:
     made_at_unix_s: int
     rows_at_least: int | None = None
     address: str = ""
+    """At which members dial a coordinator, empty for other roles."""
 
     def __post_init__(self) -> None:
         check_name("federation", self.federation)

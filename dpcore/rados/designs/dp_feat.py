@@ -44,8 +44,7 @@ class DpFeatDesign(RadoDesign):
 
     Sensitivity: one flipped value shifts the coordinate by one in each rado; the count behind it is a binomial,
     truncated with epsilon_per_rado, for any data. The signs of a rounded feature differ between neighbours by such a
-    flip or not at all, at random: the divergence is at most the mean of the two cases, so at most the flip's. Proof:
-    dpcore.accounting.dp_feat.
+    flip or not at all, at random, so the divergence is at most the flip's. Proof: dpcore.accounting.dp_feat.
 
     Raises PlanError if a field is out of range.
     """

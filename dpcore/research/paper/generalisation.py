@@ -65,9 +65,10 @@ def penalties(
     first is at most log 2 + theta . grad F_log(theta), and the second at least log 2 - theta . E[pi] / m.
 
     For one theta fixed in advance no constant is open: exp(-theta . pi) is in [0, M], M its maximum over the set, so by
-    Hoeffding's inequality the mean over n independent draws is below its expectation F by more than
-    M sqrt(log(1/eta) / (2 n)) with probability at most eta; dividing by F gives inequality 5 with
-    q = (M / F) sqrt(log(1/eta) / 2).
+    Hoeffding's inequality the mean over n independent draws is below its expectation F by more than M sqrt(log(1/eta) /
+    (2 n)) with probability at most eta.
+
+    Dividing by F gives inequality 5 with q = (M / F) sqrt(log(1/eta) / 2).
 
     Raises ShapeError if shapes differ, ConfigurationError if radius is below the norm of theta, eta is not in
     (0, 1), constant is not positive, or n < d, where equation 6's count of sign patterns does not apply.

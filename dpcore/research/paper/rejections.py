@@ -45,9 +45,11 @@ def draws(rows: int, n: int, epsilon_per_rado: Fraction, eta: float = 0.05) -> D
     negative binomial: P(n_R <= N) = P(Binomial(N, acceptance) >= n), an incomplete beta function.
 
     The theorem's count is not always enough, although it is claimed for every eta and epsilon. If the range contains no
-    integer, no count is. And n_eta^* grows without bound as beta = 1/(1 + exp(epsilon/2)) goes to 0, where the rejected
-    signatures (k = 0 and k = m at least) do not vanish: for m = 10 rows, n = 1,000 rados at epsilon = 20 should need no
-    rejection but need one with probability 0.86. `theorem_holds` reports this.
+    integer, no count is.
+
+    And n_eta^* grows without bound as beta = 1/(1 + exp(epsilon/2)) goes to 0, where the rejected signatures (k = 0 and
+    k = m at least) do not vanish: for m = 10 rows, n = 1,000 rados at epsilon = 20 should need no rejection but need
+    one with probability 0.86. `theorem_holds` reports this.
 
     Raises PlanError if n < 1, rows < 1 or epsilon_per_rado <= 0, ConfigurationError if eta is not in (0, 1).
     """

@@ -1,8 +1,10 @@
 """Everything that a coalition may show each recipient apart, and what it gets by the best of it.
 
 The cohort rule is that of a party's policy: a party sends for cohorts with at least c + 2 members that it accepted,
-itself among them, c being the colluders that it assumes. Members that it did not accept do not count. They only change
-the digest, as other mask keys of colluding members, another row count or another query do, so they are variants here.
+itself among them, c being the colluders that it assumes.
+
+Members that it did not accept do not count. They only change the digest, as other mask keys of colluding members,
+another row count or another query do, so they are variants here.
 
 **Why one attempt at a time.** Under today's rules no mask, pad or coefficient occurs in two attempts. What is learned
 of several is then the span of what is learned of each. Rules that link attempts are tried on pairs of attempts.
