@@ -48,10 +48,7 @@ _CERTAIN = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A monotone map from scores to probabilities: linear between knots, constant outside them.
-
-    Raises ModelError.
-    """
+    """A monotone map from scores to probabilities: linear between knots, constant outside them. Raises ModelError."""
 
     scores: Floats
     probabilities: Floats

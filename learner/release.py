@@ -249,10 +249,7 @@ class Release:
 
     @classmethod
     def load(cls, directory: Path) -> "Release":
-        """Read a release that `save` wrote.
-
-        Raises ReleaseError if a file is missing, malformed or was changed.
-        """
+        """Read a release that `save` wrote. Raises ReleaseError if a file is missing, malformed or was changed."""
         content = read_json(directory / _JSON, _FIELDS)
         if content.get("format") != FORMAT:
             raise ReleaseError(f"{directory}: not a release of radofed; give the directory that `fetch` named")

@@ -19,10 +19,7 @@ _LINE = FileKind(with_remedy("see log_file in the configuration"), limit_bytes=T
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line.
-
-    If this program did not write it, level is empty, the time None, and event the whole line.
-    """
+    """One line. If this program did not write it, level is empty, the time None, and event the whole line."""
 
     at_unix_s: float | None
     level: str

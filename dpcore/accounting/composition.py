@@ -181,9 +181,8 @@ class GridLosses:
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 whose hockey-stick divergence is at most `delta`; inf if there is none.
 
-        Between two grid points the divergence is U - e^epsilon L, with U the mass of the losses above and L the sum of
-        their masses times e^(-loss). The search takes the last grid point where it exceeds delta, so that its round-off
-        errs upwards.
+        Between two grid points the divergence is U - e^epsilon L, U the mass of the losses above and L the sum of their
+        masses times e^(-loss). The last grid point where it exceeds delta is taken, so that round-off errs upwards.
         """
         if self.infinite > delta:
             return math.inf

@@ -94,11 +94,9 @@ def account_of_exact_split(
 ) -> DpFeatAccount:
     """The exact cost if one truncation of the pool is divided among the parties (split = exact, simulation only).
 
-    Arguments as for `account`. epsilon: from the pool's truncated distribution. epsilon_if_others_collude: the smallest
-    party's against the learner and all other parties, but not the coordinator, which knows every count
-    (dpcore.accounting.dp_feat_exact_split). Without truncation the two splits are the same.
-
-    Raises PlanError as `account` does.
+    epsilon: from the pool's truncated distribution. epsilon_if_others_collude: the smallest party's against the learner
+    and all other parties, but not the coordinator, which knows every count (dpcore.accounting.dp_feat_exact_split).
+    Raises PlanError as `account`.
     """
     if epsilon_per_rado is None or len(party_rows) == 1:
         return account(party_rows, rados, epsilon_per_rado, delta)
@@ -271,9 +269,8 @@ def _worst(parties: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The parties that can have the worst own distribution: without truncation only the one with the fewest rows.
 
     Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated distributions have no
-    such order (low is rounded to an integer), and each is counted, except those whose truncation is beyond the window:
-    these are binomials within 2^-TAIL_BITS, and the `trimmed` of the one with the fewest rows has room for two such
-    distances.
+    such order, and each is counted, except those whose truncation is beyond the window: these are binomials within
+    2^-TAIL_BITS, for which `trimmed` has room.
     """
     distinct = sorted(set(parties))
     free = [party for party in distinct if party[1] == 0]

@@ -325,8 +325,8 @@ def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
     With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, a^2/2 = b^2/2 - epsilon, so the second term is exp(-a^2/2)
     erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi.
 
-    Rounding: a and b are off by at most 6 round-offs of |b| >= |a|, which a^2/2 magnifies |a|-fold, and neither term
-    moves by more than exp(-a^2/2)/2 times that. Phi and erfcx are right to 2^-47 (dpcore.numbers.normal).
+    Rounding: a and b are off by at most 6 round-offs of |b| >= |a|, and neither term moves by more than exp(-a^2/2)/2
+    times |a| as much. Phi and erfcx are right to 2^-47 (dpcore.numbers.normal).
     """
     mu = np.sqrt(squares)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):

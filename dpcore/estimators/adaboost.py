@@ -63,10 +63,9 @@ class AdaBoost(LinearClassifier):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows; returns self.
+        """Fit to rows; returns self. X, y, errors: as for `RadoClassifier.fit`.
 
-        X: (m, features). y: (m,), two classes with any labels; the second in sorted order is the positive one. Raises
-        ValueError for anything else, as scikit-learn does; ConfigurationError if a parameter is out of range.
+        Raises ConfigurationError if a parameter is out of range.
         """
         rules = BoostingRules(
             n_rounds=self.n_rounds,
@@ -100,8 +99,7 @@ class AdaBoost(LinearClassifier):
 def error_of(edges: Matrix) -> Score:
     """The selection that keeps the iterate of lowest 0/1 error on edge vectors (m, d); a margin of zero is an error.
 
-    It needs the rows. An estimator that sees rados only cannot use it, although the paper's experiments did (section 4:
-    "the classifier kept for testing is the one minimizing the empirical risk").
+    It needs the rows, as the paper's experiments did (section 4).
     """
 
     def error(theta: Vector) -> float:

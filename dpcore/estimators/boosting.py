@@ -61,10 +61,7 @@ UPDATES = ("linear", "exponential")
 
 @dataclass(frozen=True)
 class BoostingRules:
-    """How to boost; valid from construction.
-
-    Raises ConfigurationError if a field is out of range.
-    """
+    """How to boost; valid from construction. Raises ConfigurationError if a field is out of range."""
 
     n_rounds: int
     """T >= 1, the maximum number of rounds."""

@@ -77,8 +77,8 @@ def choose(
 ) -> Choice:
     """At most `most` pairs, by one query that takes `part` of the budget. Raises what the oracle raises.
 
-    names: of the coordinates to compare, at least two. found: their histograms. If there are more than MOST_COLUMNS,
-    those are compared that their histograms divide most evenly into values above and below; if equal, the first.
+    names: of the coordinates to compare, at least two. found: their histograms. Beyond MOST_COLUMNS, those are compared
+    that their histograms divide most evenly into values above and below; if equal, the first.
     """
     cuts = {coordinate: _cut(found[coordinate]) for coordinate in names}
     compared = sorted(sorted(names, key=lambda each: (abs(cuts[each][1] - 0.5), each))[:MOST_COLUMNS])

@@ -56,10 +56,8 @@ class DecisionList(QueryClassifier):
     """A decision list over boolean features and values of categories; the module's docstring describes the algorithm.
 
     max_rules: from 1 to 40; each round takes an equal share of `part` of the oracle's budget, used or not. noise_rate:
-    eta in [0, 1/2), the known rate at which labels are flipped.
-
-    After `fit_queries`: `rules_`, (condition, label) in order; `default_`, the label if none applies; `warning_`, a
-    sentence if a round was refused or no rule was found, else None.
+    eta in [0, 1/2). After `fit_queries`: `rules_`, (condition, label) in order; `default_`, the label if none applies;
+    `warning_`, a sentence if a round was refused or no rule was found, else None.
     """
 
     warning_: str | None

@@ -39,10 +39,8 @@ class _Rule:
 class DecisionStump(QueryClassifier):
     """The best rule on one feature; the module's docstring lists the rules.
 
-    cuts: bounds for each real feature, at least 1. part: of the oracle's budget.
-
-    After `fit_queries`: `rule_`, in words, and `error_`, the estimate of its error. This is the least of many
-    estimates, so it is more likely too low than too high.
+    cuts: bounds for each real feature, at least 1. part: of the oracle's budget. After `fit_queries`: `rule_`, in
+    words, and `error_`, the least of many estimates, so more likely too low than too high.
     """
 
     def __init__(self, *, cuts: int = 16, part: Fraction | int = 1) -> None:

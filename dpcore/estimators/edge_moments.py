@@ -165,9 +165,8 @@ def restoration(spread: Spread, rows: int, distribution: RadoDistribution) -> tu
 def assumed_squares(moments: EdgeMoments) -> Vector:
     """sum_i x_ij^2 (d,) of features in [-1, 1] that fill their range: variance (1 - c^2) / 3 in a class of mean c.
 
-    That is the beta distribution on [-1, 1] whose two parameters sum to 2, uniform for c = 0. The mean square c^2 + (1
-    - c^2) / 3 is at least a third: a feature that varies less gets too small a weight, one that varies more too large a
-    weight. Without a bias only the edges' common mean is known and used as c.
+    That is the beta distribution on [-1, 1] whose two parameters sum to 2, uniform for c = 0. A feature that varies
+    less gets too small a weight. Without a bias the edges' common mean is used as c.
     """
     mu, rows = moments.edge_sum, moments.rows
     if not moments.bias:

@@ -97,9 +97,9 @@ class RecordLengths:
 class FederatedDescent(GradientLearner):
     """Projected gradient descent with momentum; the module's docstring describes it.
 
-    rounds: at least 1, each one release. clip: the clipping norm C, in the units of encoded records; None is the
-    longest gradient that a record can have, so none is clipped. radius: of the ball that theta stays in. momentum: in
-    [0, 1). learning_rate: positive, or None. output: "last" iterate, or the "average" of the later half.
+    rounds: at least 1, each one release. clip: the clipping norm C, in units of encoded records; None clips nothing.
+    radius: of the ball that theta stays in. momentum: in [0, 1). learning_rate: positive, or None. output: "last"
+    iterate, or the "average" of the later half.
     """
 
     def __init__(
@@ -136,11 +136,9 @@ class FederatedDescent(GradientLearner):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to exact gradients of rows, for comparison with other estimators on the same rows; returns self.
+        """Fit to exact gradients of rows, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
-        is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
-        `fit_queries` does.
+        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_queries`.
         """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._descend(rows, RecordLengths.of_rows(rows))))

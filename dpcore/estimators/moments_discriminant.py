@@ -57,11 +57,9 @@ class MomentsDiscriminant(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison with other estimators on the same rows; returns self.
+        """Fit to the exact moments of rows, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
-        is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
-        `fit_moments` does.
+        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_moments`.
         """
         edges = self._edges(X, y)
         d = edges.shape[1]

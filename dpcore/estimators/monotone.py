@@ -77,8 +77,7 @@ def ordered_features(schema: Schema) -> list[Feature]:
 def conditions(directions: Directions, feature_map: FeatureMap | None, width: int) -> Matrix:
     """Rows a such that the score has its directions if a . theta >= 0 for each: (conditions, width).
 
-    feature_map: of theta; None if theta is over the schema's coordinates. width: the length of theta. The terms of a
-    column that has a direction are its coordinate, hats between common knots, and point masses at ends of its range.
+    feature_map: of theta; None if theta is over the schema's coordinates. width: the length of theta.
     """
     rows: list[Vector] = []
     for coordinate, direction in directions.items():

@@ -100,9 +100,9 @@ class StatisticOracle(Asked, Protocol):
     ) -> Estimates:
         """Estimates of E[phi(x, y)] for a batch of predicates, in one release.
 
-        tolerance: the tolerance that all estimates together must keep with probability `confidence`; None accepts any.
-        noise_rate: eta, the known rate at which labels are flipped; estimates are for the unflipped labels.
-        feature_map: what records are mapped by before forms are evaluated (dpcore.predicates.forms).
+        tolerance: what all estimates together must keep with probability `confidence`; None accepts any. noise_rate:
+        eta, the known rate at which labels are flipped; estimates are for the unflipped labels. feature_map: what
+        records are mapped by before forms are evaluated.
         """
         ...
 

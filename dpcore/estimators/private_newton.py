@@ -114,11 +114,9 @@ class PrivateNewton(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows without noise, for comparison with other estimators on the same rows; returns self.
+        """Fit to rows without noise, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
-        is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
-        `fit_queries` does.
+        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_queries`.
         """
         rows = RowOracle(self._edges(X, y))
         self._check()
@@ -170,8 +168,7 @@ class PrivateNewton(LinearClassifier):
 def roomy_norm(schema: Schema) -> Fraction:
     """R with R^2 = 2/3 (real features) + (other features) + (bias), rounded up to hundredths.
 
-    Twice what `dpcore.queries.norms.norm_bound_of` allows for real features: a record is shorter unless most of its
-    real features are near -1 or 1.
+    Twice what `dpcore.queries.norms.norm_bound_of` allows for real features.
     """
     return norm_bound_of(
         real_features=2 * sum(feature.scaled_coordinates for feature in schema.features),

@@ -33,12 +33,9 @@ from dpcore.statistics.moments import Moments
 class SummationLinear(LinearClassifier):
     """Least squares of the label, -1 or +1, on the record, by the normal equations; predicts by the sign.
 
-    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias, added to the sum of squares.
-    shrinkage: how strongly directions lost in the noise are shrunk, as in `MomentsDiscriminant`; without noise it has
-    no effect.
-
-    After `fit_queries` or `fit_moments`: `theta_` (d,), `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
-    1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
+    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias. shrinkage: as in
+    `MomentsDiscriminant`. After `fit_queries` or `fit_moments`: `theta_` (d,), `coef_` = theta_ as (1, d), `intercept_`
+    zero, `classes_` [-1, 1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
     """
 
     def __init__(self, *, alpha: float = 0.0, shrinkage: float = 0.8) -> None:
@@ -59,11 +56,10 @@ class SummationLinear(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison with other estimators on the same rows; returns self.
+        """Fit to the exact moments of rows, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added, and features are scaled to [-1, 1]; alpha applies after scaling.
-        y: (m,), two classes with any labels; the second in sorted order is the positive one. Raises ValueError for
-        anything else, as scikit-learn does, and ConfigurationError as `fit_moments` does.
+        Features are scaled to [-1, 1]; alpha applies after. X, y, errors: as for `RadoClassifier.fit`, and
+        ConfigurationError as `fit_moments`.
         """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._solve(rows.moments())))

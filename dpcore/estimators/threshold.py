@@ -48,11 +48,9 @@ _HALF_UNIT = 2.0**-31
 class PrivateThreshold(CountedConcepts):
     """A threshold, estimated from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
 
-    feature: a real one. cuts: cells of the grid, a power of two from 2 to 4096; the guarantee's concepts have their
-    threshold at an inner bound of the grid, or are constant. direction: which side is +1; "above" includes the cut
-    itself.
-
-    After `fit_queries`: `cut_`, in the feature's units, None if one class is predicted everywhere, and `direction_`.
+    feature: a real one. cuts: cells of the grid, a power of two from 2 to 4096. direction: which side is +1; "above"
+    includes the cut itself. After `fit_queries`: `cut_`, in the feature's units, None if one class is predicted
+    everywhere, and `direction_`.
     """
 
     def __init__(

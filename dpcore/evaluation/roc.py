@@ -150,8 +150,7 @@ def _order(bins: int, *, ties: float) -> NDArray[np.float64]:
 def _interpolated(fpr: NDArray[np.float64], tpr: NDArray[np.float64]) -> float:
     """The area below a curve through points, the first (0, 0) and the last (1, 1), straight in normal quantiles.
 
-    A curve of scores that are normal within each label is straight there, and chords would lie below it. Before the
-    first inner point and behind the last it has slope 1 there.
+    A curve of scores that are normal within each label is straight there. Beyond the inner points it has slope 1.
     """
     x, y = special.ndtri(fpr), special.ndtri(tpr)
     total = 0.0

@@ -30,10 +30,7 @@ def _check_fraction_bits(fraction_bits: int) -> None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of the sums of one query.
-
-    Raises PlanError if these do not hold.
-    """
+    """The encoding of the sums of one query. Raises PlanError if these do not hold."""
 
     fraction_bits: int
     """Sums are in units of 2^-fraction_bits, 0 to 30."""

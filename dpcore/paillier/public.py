@@ -68,8 +68,7 @@ class ObfuscatorSource(Protocol):
 def times_one_plus(factor: mpz, m: int, n: mpz, n_squared: mpz) -> mpz:
     """The product of `factor` and 1 + n m, mod n^2, for a factor in [0, n^2) and any integer m.
 
-    n (factor m) mod n^2 depends only on factor m mod n. So two half-length products and two half-length remainders
-    replace a half-length product, a whole product and a whole remainder, which take about twice as long.
+    n (factor m) mod n^2 depends only on factor m mod n, so half-length products suffice.
     """
     product = factor + n * (factor % n * (m % n) % n)
     return product - n_squared if product >= n_squared else product
@@ -148,8 +147,7 @@ class PublicKey:
     def validate(self, ciphertexts: Sequence[int]) -> None:
         """Refuse a chunk with a ciphertext outside 0 < c < n^2 or not coprime to n. Checks every ciphertext.
 
-        Computes one product mod n and one gcd for the chunk, and bisects only if these fail. Raises
-        InvalidCiphertextError for the first out of range, or else the first that shares a factor with n.
+        Raises InvalidCiphertextError for the first out of range, or else the first that shares a factor with n.
         """
         self._check_range(ciphertexts)
         # Other threads run meanwhile: a coordinator checks uploads while it answers calls.

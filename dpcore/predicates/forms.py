@@ -1,8 +1,7 @@
 """The coordinates that affine forms are sums of: the schema's, or with a feature map those of mapped records.
 
-Forms name coordinates. A mapped record's have names such as "3: age~40": their place, so that no two are the same, and
-what they are. Long names of columns are cut in them, because a short query can have thousands of terms of one column.
-Other atoms are about features of the schema, with or without a map.
+A mapped record's have names such as "3: age~40": their place, so that no two are the same, and what they are, cut if it
+is long. Other atoms are about features of the schema, with or without a map.
 """
 
 from dataclasses import dataclass

@@ -119,7 +119,7 @@ class MomentsQuery(QueryKind):
         """The moments that a total over `rows` records of `parties` encodes, with the size of their noise.
 
         held_back: the part of these records that the total is over; its moments are over as many rows as it has on
-        average. The square of the bias, which is the part's number of rows, is then known up to the deviation of that.
+        average. The square of the bias is then known up to the deviation of that.
         """
         edge_sum, products = self.decode(total, fraction_bits)
         sigma = self.share_sigma * float(np.sqrt(parties))

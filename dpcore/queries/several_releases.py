@@ -30,10 +30,7 @@ from dpcore.records.schema import Schema
 
 @dataclass(frozen=True, eq=False)
 class CountedRelease:
-    """One of several releases: its query, parties and encoding.
-
-    Raises PlanError if there is no attempt.
-    """
+    """One of several releases: its query, parties and encoding. Raises PlanError if there is no attempt."""
 
     kind: QueryKind
     party_rows: Mapping[str, int]

@@ -1,7 +1,7 @@
 """Compiled loops of dpcore.rados.support: they move one row at a time in or out of a rado's support.
 
-Both take the words of a keystream in turn, return the rado at which the words ran out, and resume there with more
-words, so the draws do not depend on how the stream is split. They use integers only: the distribution is exact.
+Both take the words of a keystream in turn, return the rado at which the words ran out, and resume there. They use
+integers only: the distribution is exact.
 """
 
 import numpy as np

@@ -51,9 +51,8 @@ _MOST_DRAWS_SUMMED = 2.0
 def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
     """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
 
-    records: as loaded, without any rounding: if a sign depended on another one, it would change with the other features
-    that a query rounds. The order distinguishes records with the same content, so that their signs are independent. The
-    probability is exact: 31 bits of the code are compared with the stored value, an integer in units of 2^-30.
+    records: as loaded, without any rounding. The order distinguishes records with the same content, so that their signs
+    are independent. The probability is exact: 31 bits of the code are compared with the stored value.
     """
     features = records.features.copy()
     for coordinate in coordinates:

@@ -210,9 +210,8 @@ class Truncation:
     ) -> KeptSignatures:
         """Independent admitted signatures, each uniform over the admitted set: Algorithm 2's rejection sampling.
 
-        counts: returns k, (n,), of candidates; it is called once for each round, in order. A round draws as many
-        candidates as are probably enough for the missing rados, or just as many if nearly all are admitted. The first
-        admitted ones in the order drawn are kept, so the choice depends on k alone.
+        counts: returns k, (n,), of candidates; it is called once for each round, in order. The first admitted ones in
+        the order drawn are kept, so the choice depends on k alone.
         """
         most = max(rados, CANDIDATE_BYTES // packed_width(min(BLOCK_ROWS, self.rows)))
         tries, missing, rounds = self.expected_draws, rados, []

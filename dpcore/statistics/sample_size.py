@@ -54,10 +54,7 @@ class HalfWidths:
 
 @dataclass(frozen=True)
 class Batch:
-    """M queries answered at once, from the same rows.
-
-    Raises ConfigurationError if a field is out of range.
-    """
+    """M queries answered at once, from the same rows. Raises ConfigurationError if a field is out of range."""
 
     queries: int
     """M."""

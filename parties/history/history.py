@@ -85,10 +85,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Refused:
-    """One refusal.
-
-    detail never quotes a cell.
-    """
+    """One refusal. detail never quotes a cell."""
 
     at_unix_s: float
     query_id: str
@@ -106,10 +103,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Page:
-    """Which queries to read, newest first.
-
-    Raises ValueError if limit is below 1.
-    """
+    """Which queries to read, newest first. Raises ValueError if limit is below 1."""
 
     limit: int = 50
     offset: int = 0

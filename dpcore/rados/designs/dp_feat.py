@@ -19,10 +19,7 @@ from dpcore.records.schema import Schema
 
 @dataclass(frozen=True)
 class SensitiveFeature:
-    """A coordinate whose marginal is protected.
-
-    Raises PlanError if a field is out of range.
-    """
+    """A coordinate whose marginal is protected. Raises PlanError if a field is out of range."""
 
     coordinate: int
     name: str
