@@ -48,6 +48,7 @@ wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a dire
 	rm -rf build/wheel
 	mkdir -p build/wheel/away/docs/how-to
 	$(BIN)/python -m hatchling build -t wheel -d build/wheel
+	cd dpcore/research && ../../$(BIN)/python -m hatchling build -t wheel -d ../../build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python deploy/install.py --only-needed learner report metrics \
 		--with hypothesis --with pytest --with pytest-timeout --with pytest-xdist

@@ -49,10 +49,12 @@ Address = tuple[str, int]
 
 @dataclass
 class _Connection:
-    """since_s: when it was first seen. san: the rado:// name in its certificate, empty before the first call."""
+    """An open connection."""
 
     since_s: float
+    """When it was first seen."""
     san: str = ""
+    """The rado:// name in its certificate, empty before the first call."""
 
 
 class Connections:

@@ -19,14 +19,13 @@ class DrainEndedError(RadofedError):
 
 @dataclass(frozen=True)
 class Drained:
-    """A drain that is over, or as far as it came in time.
-
-    changed: whether this command began it. under_way: queries with an attempt that still runs, as the node states them.
-    """
+    """A drain that is over, or as far as it came in time."""
 
     changed: bool
+    """Whether this command began it."""
     since_unix_s: float
     under_way: list[dict[str, Any]]
+    """Queries with an attempt that still runs, as the node states them."""
 
     @property
     def is_complete(self) -> bool:

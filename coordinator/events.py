@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PartyAnswer:
-    """A party's answer to one attempt. digest: SHA-256 of the signed payload, in hexadecimal.
-
-    rows: m_p, 0 if the party refused. code: of the refusal, empty if it accepted.
-    """
+    """A party's answer to one attempt."""
 
     digest: str
+    """SHA-256 of the signed payload, in hexadecimal."""
     rows: int = 0
+    """m_p, 0 if the party refused."""
     code: str = ""
+    """Of the refusal, empty if it accepted."""
 
     @property
     def accepted(self) -> bool:
@@ -47,11 +47,12 @@ class BecameReady:
 
 @dataclass(frozen=True)
 class ReceiptGiven:
-    """A party uploaded everything. digest: SHA-256 of the receipt's payload, in hexadecimal."""
+    """A party uploaded everything."""
 
     attempt: int
     party: str
     digest: str
+    """SHA-256 of the receipt's payload, in hexadecimal."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,11 @@ class Added:
 
 @dataclass(frozen=True)
 class AddingFailed:
-    """The total of this attempt cannot be computed. detail: a public sentence."""
+    """The total of this attempt cannot be computed."""
 
     attempt: int
     detail: str
+    """A public sentence."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,10 @@ class DropUploads:
 
 @dataclass(frozen=True)
 class Finished:
-    """The query is in a terminal phase. code: empty if it is complete."""
+    """The query is in a terminal phase."""
 
     code: str
+    """Empty if it is complete."""
 
 
 Action = FixCohort | StartAdding | DropUploads | Finished

@@ -18,10 +18,7 @@ _CHUNK_BITS = 32
 
 @dataclass(frozen=True)
 class LiveQuery:
-    """A query with its round and the envelopes of the current attempt, as in the store.
-
-    retry: the learner's decision on this attempt, None in attempt 1 and without signed retries.
-    """
+    """A query with its round and the envelopes of the current attempt, as in the store."""
 
     opened: OpenedQuery
     round: Round
@@ -31,6 +28,7 @@ class LiveQuery:
     acceptances: Mapping[str, Envelope] = field(default_factory=dict)
     receipts: Mapping[str, Envelope] = field(default_factory=dict)
     retry: Envelope | None = None
+    """The learner's decision on this attempt, None in attempt 1 and without signed retries."""
 
     @cached_property
     def query_id(self) -> bytes:

@@ -55,14 +55,11 @@ _OPEN_COHORT = (Phase.ANSWERING, Phase.PREPARING)
 class Rules:
     """Rules of the signed query and the roster for all attempts. Durations are in seconds.
 
-    parties: those that the query asks, in the roster's order. quorum_wait_s: how long to wait for further parties once
-    there are enough for a cohort; None: for the whole phase. only_asks: whether it is a question, which ends with the
-    parties' answers.
-
     Raises WireError(QUERY_INVALID) if the query asks fewer parties than a cohort needs.
     """
 
     parties: tuple[str, ...]
+    """Those that the query asks, in the roster's order."""
     cohort_min: int
     max_parties: int
     max_rows: int
@@ -71,7 +68,9 @@ class Rules:
     upload_within_s: float
     max_attempts: int
     quorum_wait_s: float | None = None
+    """How long to wait for further parties once there are enough for a cohort; None: for the whole phase."""
     only_asks: bool = False
+    """Whether it is a question, which ends with the parties' answers."""
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties) or not 1 <= self.cohort_min <= self.max_parties:
@@ -89,15 +88,14 @@ class Rules:
 class Round:
     """State of a query. Valid from construction: raises ValueError otherwise (a bug, or a damaged store).
 
-    answers, ready, cohort, receipts, pending and answering_ended_early belong to the current attempt. pending: every
-    party that said that a person has to decide, also after it answered. deadline: of the phase. quorum_deadline: when
-    the wait for further parties ends, None while there are too few for a cohort, and if the query sets no such wait.
-    answering_ended_early: before its deadline and without everybody's answer. Mappings are never changed in place.
+    answers, ready, cohort, receipts, pending and answering_ended_early belong to the current attempt. Mappings are
+    never changed in place.
     """
 
     rules: Rules
     expires_at: float
     deadline: float
+    """Of the phase."""
     attempt: int = 1
     phase: Phase = Phase.ANSWERING
     answers: Mapping[str, PartyAnswer] = field(default_factory=dict)
@@ -107,8 +105,12 @@ class Round:
     code: str = ""
     detail: str = ""
     pending: frozenset[str] = frozenset()
+    """Every party that said that a person has to decide, also after it answered."""
     quorum_deadline: float | None = None
+    """When the wait for further parties ends, None while there are too few for a cohort, and if the query sets no such
+    wait."""
     answering_ended_early: bool = False
+    """Before its deadline and without everybody's answer."""
 
     def __post_init__(self) -> None:
         rules = self.rules

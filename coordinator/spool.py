@@ -2,8 +2,7 @@
 
 SPOOL/QUERY/ATTEMPT/PARTY/INDEX-HASH and SPOOL/QUERY/total/INDEX-HASH, with the query's id and the content's SHA-256 in
 hexadecimal. A file under its final name is complete and durable: it is written under a temporary name, synchronised and
-renamed, and its directory synchronised, before the acknowledgement. So after a crash the spool holds what was
-acknowledged, plus at most chunks that were stored but whose acknowledgement was lost.
+renamed, and its directory synchronised, before the acknowledgement.
 """
 
 import contextlib

@@ -35,15 +35,17 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recogni
 def read(config: CoordinatorConfig) -> dict[str, Any]:
     """The coordinator's state, safe for JSON. Run it on the coordinator's machine. Changes nothing.
 
-    running: whether it answers. health: "SERVING", "NOT_SERVING" or "UNREACHABLE", the last with a cause. roster: the
-    newest that it has served, with its expiry; None before the first. certificate: until when it is valid. queries: all
-    open queries and finished ones that are not forgotten, with kind, phase, attempt, remaining seconds (as last stored)
-    and every party's state, in the order of their submission. members: parties and learners of that roster, each with
-    the time of its last call; None if there is none. free_disk_bytes: where uploads are stored, None before the first
-    start. drained_since_unix_s: None unless it runs and is drained. not_ready: codes of the reasons why it would not
-    take a query now, empty if it would or does not run. quotas: what each learner has open and asked within 24 hours,
-    with its limits; None stands for no limit. unknown_learners: whom `[limits.learners]` names and the roster does not
-    list.
+    - running: whether it answers. health: "SERVING", "NOT_SERVING" or "UNREACHABLE", the last with a cause.
+    - roster: the newest that it has served, with its expiry; None before the first. certificate: until when it is
+      valid.
+    - queries: all that are open or not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and
+      every party's state, in the order of their submission.
+    - members: parties and learners of that roster, each with the time of its last call; None if there is none.
+    - free_disk_bytes: where uploads are stored, None before the first start.
+    - drained_since_unix_s: None unless it runs and is drained. not_ready: codes of the reasons why it would not take a
+      query now.
+    - quotas: what each learner has open and asked within 24 hours, with its limits; None stands for no limit.
+      unknown_learners: whom `[limits.learners]` names and the roster does not list.
 
     Raises ConfigurationError if the certificate's files cannot be read.
     """

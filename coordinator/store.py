@@ -64,47 +64,51 @@ CREATE TABLE asked (
 
 @dataclass(frozen=True)
 class Statement:
-    """A party's signed statement on one attempt, or the learner's retry that started it.
-
-    party: the signer. ledger_entries: of the ledger head that it carries, 0 for none.
-    """
+    """A party's signed statement on one attempt, or the learner's retry that started it."""
 
     attempt: int
     party: str
+    """The signer."""
     kind: Kind
     envelope: Envelope
     ledger_entries: int = 0
+    """Of the ledger head that it carries, 0 for none."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query as it counts towards its learner's limits. upload_bytes: of the largest cohort that it allows."""
+    """A query as it counts towards its learner's limits."""
 
     query_id: bytes
     learner: str
     at_unix_s: int
     upload_bytes: int
+    """Of the largest cohort that it allows."""
 
 
 @dataclass(frozen=True)
 class Revisions:
-    """revision: the last change of any kind. work_revision: the last change of phase or attempt."""
+    """Revisions of a query."""
 
     revision: int
+    """The last change of any kind."""
     work_revision: int
+    """The last change of phase or attempt."""
 
 
 @dataclass(frozen=True)
 class StoredQuery:
-    """One query as last committed. round_data: for Round.from_dict. statements: of the last attempt."""
+    """One query as last committed."""
 
     query_id: bytes
     envelope: Envelope
     submitted_at_unix_s: int
     revisions: Revisions
     round_data: Mapping[str, Any]
+    """For Round.from_dict."""
     finished_at_unix_s: float | None
     statements: tuple[Statement, ...]
+    """Of the last attempt."""
 
 
 class Store:

@@ -2,11 +2,11 @@
 
 **On this machine** chunk by chunk, in one separate thread: a large total delays neither uploads nor a small total.
 
-**On the coordinator's own Ray cluster**, for uploads that are too large for one machine. Uploads were checked when they
-arrived. They are read from the spool, which verifies their hashes, and sent in runs: one chunk of several parties, for
-which a worker returns the product. The products of a chunk are multiplied here, checked like an upload, and stored.
-Multiplication mod n^2 is exact and commutative, so the total has the same bytes as on one machine. The work of a lost
-worker is read from the spool and sent again.
+**On the coordinator's own Ray cluster**, for uploads that are too large for one machine. They are read from the spool,
+which verifies their hashes, and sent in runs: one chunk of several parties, for which a worker returns the product.
+
+The products of a chunk are multiplied here, checked like an upload, and stored. The total has the same bytes as on one
+machine. The work of a lost worker is sent again.
 
 The cluster sees masked ciphertexts and the learner's public key. It can falsify a total, as the coordinator can.
 """

@@ -7,10 +7,14 @@ It runs pip twice. First `pip install --require-hashes` installs what radofed an
 pip refuses a file with another hash, and a package that is not listed. Then it installs the checkout itself, which
 fetches nothing more (`--no-deps --no-build-isolation`).
 
+The extra `research` is a distribution of its own, built from a folder of the checkout. With `--editable` it is there
+already.
+
 constraints.txt says for each package who needs it (`# via`), so that only what is needed is installed. To renew it:
 
     uv pip compile pyproject.toml --all-extras --universal --python-version 3.11.7 --generate-hashes \
-        --no-strip-extras --no-header --upgrade --output-file constraints.txt
+        --no-strip-extras --no-header --no-emit-package radofed --no-emit-package radofed-research --upgrade \
+        --output-file constraints.txt
 """
 
 # ruff: noqa: INP001  (a script beside samples: it runs before anything is installed)
@@ -49,7 +53,10 @@ def locked(text: str) -> dict[str, str]:
 def direct(project: Mapping[str, Any], extras: Iterable[str]) -> set[str]:
     """The packages that radofed needs with these extras, and to be built, without what these need in turn.
 
-    Raises KeyError for an extra that there is not.
+    Packages of the checkout are left out: they need radofed only.
+
+    Raises:
+        KeyError: an extra that there is not.
     """
     table = project["project"]
     groups = [project["build-system"]["requires"], table["dependencies"]]
@@ -60,7 +67,20 @@ def direct(project: Mapping[str, Any], extras: Iterable[str]) -> set[str]:
             found |= direct(project, inner[1].split(","))
         else:
             found.add(normalised(_NAME.findall(requirement)[0]))
-    return found
+    return found - sources(project).keys()
+
+
+def sources(project: Mapping[str, Any]) -> dict[str, str]:
+    """Folders of the checkout that are distributions of their own, by name."""
+    paths: Mapping[str, Mapping[str, str]] = project.get("tool", {}).get("uv", {}).get("sources", {})
+    return {normalised(name): source["path"] for name, source in paths.items()}
+
+
+def folders(project: Mapping[str, Any], extras: Iterable[str]) -> list[str]:
+    """Folders of the checkout that these extras name."""
+    table = project["project"]["optional-dependencies"]
+    names = {normalised(_NAME.findall(requirement)[0]) for extra in extras for requirement in table[extra]}
+    return [path for name, path in sources(project).items() if name in names]
 
 
 def needed(packages: Mapping[str, str], roots: Iterable[str]) -> list[str]:
@@ -114,7 +134,11 @@ def main(arguments: list[str]) -> int:
         code = subprocess.call([*pip, "--require-hashes", "--requirement", str(requirements)])
     if code or given.only_needed:
         return code
-    own = ["--editable", str(ROOT)] if given.editable else [str(ROOT)]
+    own = (
+        ["--editable", str(ROOT)]
+        if given.editable
+        else [str(ROOT), *(str(ROOT / path) for path in folders(project, extras))]
+    )
     return subprocess.call([*pip, "--no-deps", "--no-build-isolation", *own])
 
 

@@ -82,14 +82,13 @@ class AcceptedParties(Configuration):
 
 @dataclass(frozen=True)
 class Selection:
-    """The parties of a roster, in its order: those that are asked, and the names of the others.
-
-    unaccepted: never accepted. changed: accepted with another key than the roster's.
-    """
+    """The parties of a roster, in its order: those that are asked, and the names of the others."""
 
     asked: tuple[Member, ...]
     unaccepted: tuple[str, ...] = ()
+    """Never accepted."""
     changed: tuple[str, ...] = ()
+    """Accepted with another key than the roster's."""
 
     def trust(self, party: str) -> str:
         """What this learner's file says of a party, in words."""

@@ -24,11 +24,13 @@ _TEXT = re.compile(r'"([0-9A-Fa-f: ]{64,128})"')
 
 @dataclass(frozen=True)
 class Accepted:
-    """A party that is asked from now on. changed: whether it was not before. file: that accepts it."""
+    """A party that is asked from now on."""
 
     party: Member
     file: Path
+    """That accepts it."""
     changed: bool
+    """Whether it was not before."""
 
     def sentences(self) -> list[str]:
         """For the learner."""

@@ -19,16 +19,15 @@ ASK_AGAIN = "--ask-again (asks_again=True)"
 
 @dataclass(frozen=True)
 class AskedBefore:
-    """An earlier query that asks the same.
-
-    release: the directory of its answer; None if it has none yet. other_purpose: what it is for, if that was signed and
-    is not what is asked for now; empty otherwise. Parties agreed to that purpose.
-    """
+    """An earlier query that asks the same."""
 
     query_id: bytes
     asked_at_unix_s: int
     release: Path | None
+    """The directory of its answer; None if it has none yet."""
     other_purpose: str = ""
+    """What it is for, if that was signed and is not what is asked for now; empty otherwise. Parties agreed to that
+    purpose."""
 
     @property
     def words(self) -> str:

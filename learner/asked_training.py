@@ -18,23 +18,27 @@ from radobase.options import named_options, training_part
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training ends with. estimator: fitted. oracle: with the answers, and what they cost together."""
+    """What a training ends with."""
 
     model: Model
     estimator: Any
+    """Fitted."""
     oracle: BudgetedOracle
+    """With the answers, and what they cost together."""
 
 
 @dataclass(frozen=True)
 class AskedTraining:
-    """A training that asks parties. epsilon, delta: of all its queries. terms: options of each of them."""
+    """A training that asks parties."""
 
     name: str
     estimator: Any
     schema: Schema
     epsilon: Fraction
     delta: Fraction
+    """Of all its queries."""
     terms: Mapping[str, Any]
+    """Options of each of them."""
 
     @classmethod
     def of(cls, name: str, options: TrainOptions, schema: Schema) -> "AskedTraining":

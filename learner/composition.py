@@ -49,10 +49,11 @@ WHOLE_BUDGET = (
 
 @dataclass(frozen=True, eq=False)
 class Unanswered:
-    """A query that ended, or was left, without a total. attempts: those that may have one."""
+    """A query that ended, or was left, without a total."""
 
     query: Query
     attempts: int
+    """Those that may have one."""
 
     def counted(self, party_rows: Mapping[str, int]) -> CountedRelease:
         """For composition; its cohort is not known: it may be any of these parties."""

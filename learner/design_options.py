@@ -14,10 +14,12 @@ JOINT = "dp-feat with joint"
 
 @dataclass(frozen=True)
 class _Rules:
-    """takes: options by name. needs: at least one of each group; the first of a group is named in the error."""
+    """Options of a design."""
 
     takes: frozenset[str]
+    """Options by name."""
     needs: tuple[tuple[str, ...], ...]
+    """At least one of each group; the first of a group is named in the error."""
 
 
 # share_sd, honest, source and bias are options of a plan only: it may state the noise instead of an epsilon.

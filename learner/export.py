@@ -110,14 +110,13 @@ def to_sklearn(
     `classifier`, is a logistic regression with the model's weights. Between them are scikit-learn's own transformers if
     there is a feature map (learner.pipelines). `pipeline[1:]` takes rows that are encoded already, without the bias.
 
-    classes: "label" sets `classes_` to the label's texts, negative first (`Label.names`); "signs" to -1 and 1.
-    unusable: "refuse" raises DataError for rows that have no prediction, because the schema makes them zero vectors;
-    "zeros" decides each as a row of zeros.
+    - classes: "label" sets `classes_` to the label's texts, negative first (`Label.names`); "signs" to -1 and 1.
+    - unusable: "refuse" raises DataError for rows that have no prediction, because the schema makes them zero vectors;
+      "zeros" decides each as a row of zeros.
 
-    Margins equal `Model.scores` up to rounding, so `predict` decides as `learner.model.predict` does: positive if the
-    margin is above 0. `predict_proba` gives the model's probabilities (learner.probabilities): calibrated on an
-    evaluation, or by the logistic link, not measured. A model without probabilities raises AttributeError, which says
-    why. `fit` discards the model; a `clone` keeps the schema, knots, point masses and pairs, and `fit` learns the rest.
+    Margins equal `Model.scores` up to rounding: positive if above 0. `predict_proba` gives the model's probabilities
+    (learner.probabilities). A model without probabilities raises AttributeError, which says why. `fit` discards the
+    model; a `clone` keeps the schema, knots, point masses and pairs, and `fit` learns the rest.
 
     To keep a model, save it with `Model.save` and convert it after loading. Loading a pickle or joblib file runs any
     code that its author put into it: do not accept one from others.
@@ -148,14 +147,12 @@ def to_sklearn(
 def to_original_units(model: ExportedModel) -> dict[str, Any]:
     """The model in the units of the original columns, as JSON values. Using it does not require the encoding.
 
-    A real feature's coordinate is 2 (v - lower) / (upper - lower) - 1, so its weight per unit is 2 theta /
-    (upper - lower), and -theta (upper + lower) / (upper - lower) is added to the intercept. Both are rounded once,
-    from exact rationals. If all cells of a row are present, known and within their bounds, `intercept` plus what
-    the features add is the margin of `Model.scores`, up to rounding of terms of the size weight * value. `rules` says
-    what each kind of feature adds and how every other cell is handled.
+    A real feature's coordinate is 2 (v - lower) / (upper - lower) - 1, so its weight per unit is 2 theta / (upper -
+    lower), and -theta (upper + lower) / (upper - lower) is added to the intercept, both rounded once.
 
-    A model with a feature map has `terms`: its functions with knots in the units of the columns, and a weight for each
-    (learner.exported_terms). The format version is then 2.
+    If all cells of a row are present, known and within their bounds, `intercept` plus what the features add is the
+    margin of `Model.scores`, up to rounding. `rules` says what each kind of feature adds and how every other cell is
+    handled. A model with a feature map has `terms` instead (learner.exported_terms); the format version is then 2.
 
     Raises ModelError if a weight per unit exceeds the range of a double, or knots coincide in the units of a column.
     """

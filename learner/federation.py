@@ -211,19 +211,21 @@ class Federation:
 
 @dataclass(frozen=True)
 class _Widths:
-    """What determines the half-widths of a batch, for a number of parties. part: of the rows, None for all."""
+    """What determines the half-widths of a batch, for a number of parties."""
 
     batch: Batch
     failure: float
     part: HeldBack | None = None
+    """Of the rows, None for all."""
 
     def of(self, rows: int) -> HalfWidths:
         """The half-widths over all of the parties' `rows` rows, of which the answers may be about a part.
 
-        With n = `part.rows(rows)` the answers are sums over the part divided by n: the sum over rows of [in the part]
-        phi, over m, times m / n. Values of [in the part] phi are in [0, 1] too (or in what `label_noise` says, which
-        contains 0) and independent for independent rows, so the half-widths of all rows hold for the first factor,
-        around p E[phi]. p m / n is within 1 / (2 n) of 1, and E[phi] in [0, 1].
+        With n = `part.rows(rows)` the answers are the sum over rows of [in the part] phi, over m, times m / n.
+
+        Values of [in the part] phi are in [0, 1] too (or in what `label_noise` says, which contains 0), so the
+        half-widths of all rows hold for the first factor, around p E[phi]. p m / n is within 1 / (2 n) of 1, and E[phi]
+        in [0, 1].
         """
         found = self.batch.half_widths(rows, self.failure)
         if self.part is None:
@@ -396,13 +398,14 @@ class BudgetedOracle:
         Against the learner alone it counts the answers. Under collusion it counts every attempt of every query that may
         have a total, also of queries that were refused or ended without one (`dpcore.queries.several_releases`).
 
-        An estimator that stops before it uses its budget may do so because of what it saw. The stopping time then
-        depends on the records, so the rest of the budget counts as spent: the figure must hold for every stopping time.
-        A refusal or a lost attempt does not count the rest, unless answers may have decided what was refused: a party's
-        policy limits the terms of a feature map and the predicates of a batch, which an estimator chooses by earlier
-        answers. No party looks at a record when it refuses. Assumed: a refusal by budget, which may follow what other
-        learners asked after their own answers, and a loss are not chosen by what this learner saw. What a refusal
-        reveals of answers to other learners is in those learners' figures.
+        An estimator that stops before it uses its budget may do so because of what it saw. So the rest of the budget
+        counts as spent: the figure must hold for every stopping time.
+
+        A refusal or a lost attempt does not count the rest, unless answers may have decided what was refused: a policy
+        limits the terms of a map and the predicates of a batch, which an estimator chooses.
+
+        No party looks at a record when it refuses. Assumed: a refusal by budget, which may follow other learners'
+        questions, and a loss are not chosen by what this learner saw.
         """
         if not self.answers and not self.unanswered:
             return None

@@ -19,21 +19,21 @@ from wire.roster import Member, Roster
 
 @dataclass(frozen=True)
 class AskedRead:
-    """One query of a learner.
-
-    outcome: in words. attempts: how many may have a total. opened_attempt, cohort, cohort_digest, privacy,
-    release: of the opened total: its attempt, the rows of each party, the privacy statement, its directory.
-    """
+    """One query of a learner."""
 
     query_id: bytes
     asked: Asked
     outcome: str
+    """In words."""
     attempts: int
+    """How many may have a total."""
     opened_attempt: int | None = None
     cohort: dict[str, int] | None = None
+    """Rows of each party."""
     cohort_digest: str | None = None
     privacy: dict[str, Any] | None = None
     release: str | None = None
+    """Directory of the opened total. This and the four fields before it are None if none was opened."""
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""

@@ -63,10 +63,12 @@ _JOURNAL = FileKind(
 class SessionSource:
     """Answers over gRPC, each saved as a release; with a journal, also those of an interrupted run.
 
-    journal: its file, which is created if it does not exist; None keeps no journal. asks_again: whether a round whose
-    query ended without a total is asked again, and a question that was asked before, outside of the journal. reuses:
-    whether such a question is answered by the earlier answer, at no cost. asks: False to send nothing. on_status:
-    called with each status of the query that is followed. Raises JournalError if the file is not a journal.
+    - journal: its file, which is created if it does not exist; None keeps no journal.
+    - asks_again: whether a round whose query ended without a total is asked again, and a question that was asked
+      before, outside of the journal. reuses: whether such a question is answered by the earlier answer, at no cost.
+    - asks: False to send nothing. on_status: called with each status of the query that is followed.
+
+    Raises JournalError if the file is not a journal.
     """
 
     def __init__(
@@ -109,10 +111,12 @@ class SessionSource:
     def answer(self, plan: Plan) -> Release:
         """The release of this round: read from disk, followed, or newly queried.
 
-        Raises JournalError if the journal has another query in this round, another run is using it, or it belongs to
-        another state directory; RoundLostError if an attempt was lost; RoundEndedError if the round's query of an
-        earlier run ended without a total and `asks_again` is false; AskedBeforeError if the question was asked before,
-        and neither `asks_again` nor `reuses` is set; NotAskedBeforeError; and what Session.run raises.
+        Raises:
+            JournalError: the journal has another query in this round, is in use, or belongs to another state directory.
+            RoundLostError: an attempt was lost.
+            RoundEndedError: the round's query of an earlier run ended without a total, and `asks_again` is false.
+            AskedBeforeError: the question was asked before, and neither `asks_again` nor `reuses` is set.
+            NotAskedBeforeError: there is no earlier answer, and nothing may be sent.
         """
         self._warn(plan)
         asked = question_digest(plan.query)

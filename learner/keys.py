@@ -1,8 +1,8 @@
 """The learner's Paillier key on disk, and the certificate of its public key.
 
 The file is a JSON Web Key as written by phe's command line, with an additional member `not_before_unix_s`: the time
-when the key was created. It determines the certificate's validity, so all certificates of a key have the same bytes.
-A file that phe's command line made has the time in its `kid`, and is read if its key suits (dpcore.paillier.secret).
+when the key was created, so that all certificates of a key have the same bytes. A file that phe's command line made has
+the time in its `kid`.
 
 Where `phe` is installed, a new key is checked with it, and the key of a file goes through its objects.
 """

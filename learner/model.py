@@ -48,24 +48,26 @@ _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again"
 class Model:
     """A linear classifier sign(theta . x) over rows as `schema` encodes them, mapped first if there is a feature map.
 
-    theta: (d,) float64, finite, read-only. learner: the estimator's name (learner.estimators). release_digest: 32
-    bytes, of the release or releases it was trained on. statement: of these releases; training is post-processing
-    and costs nothing. held_back: the share of rows that every query of the training left out; None if there was
-    none, or if they differ. feature_map: what rows are mapped by; d is then the map's. covariance: (d, d), of theta
-    given what was released: noise, sampling and shrinkage; None if it is not known. calibration: what makes
-    probabilities of scores, from an evaluation; None if there was none. Raises ShapeError if theta or the
-    covariance does not fit the schema, ModelError if a value is out of range.
+    Raises ShapeError if theta or the covariance does not fit the schema, ModelError if a value is out of range.
     """
 
     theta: NDArray[np.float64] = field(repr=False)
+    """(d,) float64, finite, read-only."""
     schema: Schema
     learner: str
+    """The estimator's name (learner.estimators)."""
     release_digest: bytes
+    """32 bytes, of the release or releases it was trained on."""
     statement: PrivacyStatement
+    """Of these releases; training is post-processing and costs nothing."""
     held_back: Fraction | None = None
+    """The share of rows that every query of the training left out; None if there was none, or if they differ."""
     feature_map: FeatureMap | None = None
+    """What rows are mapped by; d is then the map's."""
     covariance: NDArray[np.float64] | None = field(default=None, repr=False)
+    """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known."""
     calibration: Calibration | None = field(default=None, repr=False)
+    """What makes probabilities of scores, from an evaluation; None if there was none."""
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -225,26 +227,26 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """scores: (rows,) float64, theta . x, NaN without a prediction. labels: (rows,) int8: +1, -1, or 0 without one.
-
-    probabilities: (rows,), of the positive class, NaN without a prediction; None if the model has none. changes: what
-    the schema's policies changed in the table, by column and policy, what lost most first.
-    """
+    """Predictions of rows."""
 
     scores: NDArray[np.float64]
+    """(rows,) float64, theta . x, NaN without a prediction."""
     labels: NDArray[np.int8]
+    """(rows,) int8: +1, -1, or 0 without a prediction."""
     probabilities: NDArray[np.float64] | None = None
+    """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
+    """What the schema's policies changed in the table, by column and policy, what lost most first."""
 
 
 def predict(model: Model, path: Any) -> Predictions:
     """Scores and labels of the rows of a table. The label column is not read.
 
-    path: a CSV or Parquet file's path, an Arrow table or a data frame (radobase.tables.arrow_table).
-    A row that the schema's policies make a zero vector has no prediction. A UserWarning says how many rows have none,
-    with the column and the policy that made most of them, and another names each policy that changed many cells. A
-    score of exactly zero has label -1, as in the estimators. Raises
-    DataError as radobase.tables.tables does.
+    path: a CSV or Parquet file's path, an Arrow table or a data frame (radobase.tables.arrow_table). A row that the
+    schema's policies make a zero vector has no prediction; a UserWarning says how many, and which policy made most of
+    them. Another names each policy that changed many cells. A score of exactly zero has label -1, as in the estimators.
+
+    Raises DataError as radobase.tables.tables does.
     """
     rows = model.schema.encode(path)
     usable = rows.usable
@@ -260,15 +262,14 @@ def predict(model: Model, path: Any) -> Predictions:
 
 @dataclass(frozen=True)
 class Errors:
-    """How many of a table's rows a model classifies wrongly. compared: rows with a prediction and a label.
-
-    changes: what the schema's policies changed in the table, what lost most first.
-    """
+    """How many of a table's rows a model classifies wrongly."""
 
     rows: int
     compared: int
+    """Rows with a prediction and a label."""
     wrong: int
     changes: tuple[Change, ...]
+    """What the schema's policies changed in the table, what lost most first."""
 
     @property
     def rate(self) -> float | None:

@@ -1,14 +1,14 @@
 """Opening a total: verify every signature and count, decrypt, and verify the tag and the check slots.
 
-Guarantee: the values are the sum that the cohort's members sent for this query, attempt
-and cohort. Any other total opens with a probability below 2^-101 (dpcore.paillier.tag; promise P2). A member that
-colludes with the coordinator can shift the values, as it could by sending others. The check slots name the ciphertext
-that was lost, duplicated or damaged.
+Guarantee: the values are the sum that the cohort's members sent for this query, attempt and cohort. Any other total
+opens with a probability below 2^-101 (dpcore.paillier.tag; promise P2).
 
-An independent opening: where `phe` is installed, one ciphertext of every total, chosen at random once all are here, is
-opened with `phe` as well. A decryption of ours that is wrong for k of N ciphertexts is noticed with probability k / N,
-whatever a sender chose. One with a wrong constant is wrong for all ciphertexts, with a wrong coefficient of the Chinese
-remainder theorem for all but the tag.
+A member that colludes with the coordinator can shift the values, as it could by sending others. The check slots name
+the ciphertext that was lost, duplicated or damaged.
+
+Where `phe` is installed, one ciphertext of every total, chosen at random once all are here, is opened with `phe` as
+well. A decryption of ours that is wrong for k of N ciphertexts is noticed with probability k / N, whatever a sender
+chose.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,13 +53,12 @@ class OpeningsDifferError(TotalError):
 
 @dataclass(frozen=True, eq=False)
 class OpenedTotal:
-    """A total whose cohort, receipts and check slots are verified.
-
-    acceptances: the cohort's, in order. values: (length,) int64, in units of 2^-fraction_bits.
-    """
+    """A total whose cohort, receipts and check slots are verified."""
 
     acceptances: tuple[Acceptance, ...]
+    """The cohort's, in order."""
     values: NDArray[np.int64]
+    """(length,) int64, in units of 2^-fraction_bits."""
 
     @property
     def rows(self) -> int:
@@ -117,17 +116,21 @@ def open_total(
 ) -> OpenedTotal:
     """The decrypted total of a cohort.
 
-    chunks: each chunk's ciphertexts, in order. They are read after all signatures are verified, and all of them before
-    the first is decrypted, so that their sender cannot time a decryption. roster: verifies the cohort's signatures.
-    progress: callback `(chunks decrypted, total)`. opening: the secret of the query's binding, None
-    where it was erased. random: chooses the
-    ciphertext that phe opens too; None for the operating system's source, and any other is refused. The module's
-    docstring says which attacks by the coordinator are detected.
+    - chunks: each chunk's ciphertexts, in order. They are read after all signatures are verified, and all of them
+      before the first is decrypted, so that their sender cannot time a decryption.
+    - roster: verifies the cohort's signatures. progress: callback `(chunks decrypted, total)`. opening: the secret of
+      the query's binding.
+    - random: chooses the ciphertext that phe opens too; None for the operating system's source, and any other is
+      refused.
 
-    Raises ConfigurationError if a key is not the query's, what `check_cohort` and `check_receipts` raise,
-    WireError(PARTY_NOT_ASKED) if the roster's key of a member is not the one that was asked, and TotalError if chunks
-    or ciphertexts are malformed or a check slot fails (the error names the ciphertext), OpeningsDifferError if phe
-    opens the chosen ciphertext differently, TagError if the tag does not match.
+    Raises, besides what `check_cohort` and `check_receipts` raise:
+
+    Raises:
+        ConfigurationError: a key is not the query's.
+        WireError(PARTY_NOT_ASKED): the roster's key of a member is not the one that was asked.
+        TotalError: chunks or ciphertexts are malformed, or a check slot fails; the error names the ciphertext.
+        OpeningsDifferError: phe opens the chosen ciphertext differently.
+        TagError: the tag does not match.
     """
     random = SystemRandom() if random is None else random
     require_system(random)

@@ -33,22 +33,20 @@ ROWS_OF_UNSTATED_PARTY = 1_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """A query that can be sent, and its cost. A plan is one query, however often it is sent.
-
-    cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
-    opening: the secret of the query's binding. not_asked: which parties of the roster are not
-    asked, a sentence, empty if all are. warnings: sentences if the roster, the learner's certificate or its Paillier
-    key expires soon, or a party's key changed.
-    """
+    """A query that can be sent, and its cost. A plan is one query, however often it is sent."""
 
     query: Query
     public_key: PublicKey
     colluders: int
     party_rows: tuple[int, ...] | None
     cost: ReleaseCost | None
+    """The exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none."""
     opening: OpeningSecret
+    """The secret of the query's binding."""
     not_asked: str = ""
+    """Which parties of the roster are not asked, a sentence, empty if all are."""
     warnings: tuple[str, ...] = ()
+    """Sentences if the roster, the learner's certificate or its Paillier key expires soon, or a party's key changed."""
 
     @cached_property
     def query_id(self) -> bytes:
@@ -156,16 +154,16 @@ def plan_query(
     question: bool = False,
     stated_rows: Mapping[str, int] | None = None,
 ) -> Plan:
-    """The plan of a request for parties of this roster.
+    """The plan of a request for parties of this roster. Nothing is sent.
 
-    asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name. certificate:
-    its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the operating system's
-    source. question: whether parties are only asked if they would accept it. stated_rows: how many rows parties now
-    have, by their names, as they stated it with a signature. Of others the roster's number is taken, which is a lower
-    bound, and may be old.
+    - asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name.
+    - certificate: its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the
+      operating system's source. question: whether parties are only asked if they would accept it.
+    - stated_rows: how many rows parties now have, by name, as they stated with a signature. Of others the roster's
+      number is taken, which is a lower bound, and may be old.
 
     Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or
-    WireError(QUERY_INVALID), each with what would work. Nothing is sent.
+    WireError(QUERY_INVALID), each with what would work.
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
     colluders, cohort_min, max_parties = cohort_sizes(

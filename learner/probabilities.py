@@ -1,13 +1,9 @@
 """Probabilities of the positive class from scores: by the logistic link, or calibrated on an evaluation.
 
-Scores decide; whether they are log odds is another question, and depends on how the model was trained:
-
     logistic      1 / (1 + exp(-score)), if the training makes scores log odds under its assumptions. Whether they hold
                   on the parties' rows was not measured.
     calibrated    what an evaluation counted: the share of positive rows by score (`Calibration`).
-    none          scores of any other training are no log odds, and the link would be a wrong claim. On three tables
-                  (magic, flchain, adult) at epsilon 1, links of `newton` and `additive` are off by 4 to 9 points on
-                  average. Rescaled by the moments of the training they are off by 4 to 14.
+    none          scores of any other training are no log odds, and the link would be a wrong claim.
 
 Calibration is post-processing of a release and costs no privacy.
 """
@@ -52,15 +48,13 @@ _CERTAIN = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A monotone map from scores to probabilities: linear between knots, constant outside them.
-
-    scores, probabilities: (k,), k >= 2, ascending, scores strictly, probabilities between 0 and 1. words: what was
-    measured, in a sentence. Raises ModelError.
-    """
+    """A monotone map from scores to probabilities: linear between knots, constant outside them. Raises ModelError."""
 
     scores: Floats
     probabilities: Floats
+    """(k,), k >= 2, ascending, scores strictly, probabilities between 0 and 1."""
     words: str
+    """What was measured, in a sentence."""
 
     def __post_init__(self) -> None:
         scores, chances = (np.array(values, dtype=np.float64) for values in (self.scores, self.probabilities))

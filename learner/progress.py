@@ -33,9 +33,10 @@ _AWAITED: dict[Phase, dict[PartyState, str]] = {
 
 
 class Display(Protocol):
-    """Shows the state of a query. refresh_s: how often it is brought up to date; None: at changes only."""
+    """Shows the state of a query."""
 
     refresh_s: float | None
+    """How often it is brought up to date; None: at changes only."""
 
     def show(self, state: str, times: str, *, last: bool) -> None:
         """Show a state, and how long it lasts. last: whether the query has ended."""

@@ -27,11 +27,13 @@ class QuestionAnsweredError(RadofedError):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of predicates to ask about. part: of the budget. words: what it is, for people."""
+    """A batch of predicates to ask about."""
 
     predicates: Sequence[Predicate]
     part: Fraction
+    """Of the budget."""
     words: str
+    """What it is, for people."""
 
 
 def ask_about(

@@ -64,10 +64,11 @@ _ARRAY = FileKind(_REMEDY, limit_bytes=8 * MAX_VALUES + (1 << 16))
 class Release:
     """The total of one query, with its query, cohort, receipts, roster and privacy statement.
 
-    integers: int64, read-only: (n, d) rados in units of 2^-fraction_bits, or (length,) of another kind; copied unless
-    they are already read-only. attempts_signed: the attempts of the query that the learner had signed when it opened
-    the total. Valid from construction: raises ReleaseError if the parts are not of one query,
-    WireError if one is malformed. Opening the total verifies signatures; `verify` verifies them again.
+    Valid from construction. Opening the total verifies signatures; `verify` verifies them again.
+
+    Raises:
+        ReleaseError: the parts are not of one query.
+        WireError: a part is malformed.
     """
 
     query_envelope: Envelope
@@ -77,7 +78,10 @@ class Release:
     statement: PrivacyStatement
     created_at_unix_s: int
     integers: NDArray[np.int64] = field(repr=False)
+    """int64, read-only: (n, d) rados in units of 2^-fraction_bits, or (length,) of another kind; copied unless they are
+    already read-only."""
     attempts_signed: int = 1
+    """The attempts of the query that the learner had signed when it opened the total."""
 
     def __post_init__(self) -> None:
         integers = frozen(self.integers, np.int64)
@@ -244,10 +248,7 @@ class Release:
 
     @classmethod
     def load(cls, directory: Path) -> "Release":
-        """Read a release that `save` wrote.
-
-        Raises ReleaseError if a file is missing, malformed or was changed.
-        """
+        """Read a release that `save` wrote. Raises ReleaseError if a file is missing, malformed or was changed."""
         content = read_json(directory / _JSON, _FIELDS)
         if content.get("format") != FORMAT:
             raise ReleaseError(f"{directory}: not a release of radofed; give the directory that `fetch` named")

@@ -1,13 +1,13 @@
 """A learner's state on disk: the newest roster, and every query before it is sent.
 
-roster.signed            the newest roster seen
-queries/ID/query.signed  a query, on disk before it is sent
-queries/ID/roster.signed the roster that it was planned with
-queries/ID/opening.key   the secret of its binding; erased once its total was opened, or cannot be opened any more
-queries/ID/sent          exists once the coordinator has acknowledged the query
-queries/ID/attempts      the number of the last attempt that the learner signed, in decimal; absent for the first
-rows                     how many rows each party last stated in a signed statement, when, and by which key, in JSON
-queries/ID/ended         why the query ended without a total, in JSON, as the coordinator said it; absent otherwise
+roster.signed             the newest roster seen
+rows                      how many rows each party last stated with a signature, when, and by which key, in JSON
+queries/ID/query.signed   a query, on disk before it is sent
+queries/ID/roster.signed  the roster that it was planned with
+queries/ID/opening.key    the secret of its binding; erased once its total was opened, or cannot be opened any more
+queries/ID/sent           exists once the coordinator has acknowledged the query
+queries/ID/attempts       number of the last attempt that the learner signed, in decimal; absent for the first
+queries/ID/ended          why it ended without a total, in JSON, as the coordinator said it; absent otherwise
 """
 
 import json

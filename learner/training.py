@@ -82,8 +82,11 @@ def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None
 
     estimator_name: a key of learner.estimators.FROM_RELEASES. synthetic_rados: for a release of moments, the number of
     rados to draw with those moments for an estimator that learns from rados; each call draws new ones. options:
-    parameters of the estimator. Raises ConfigurationError if one is unknown or out of range or the estimator cannot
-    learn from such a release, ShapeError if the release has fewer than two rados.
+    parameters of the estimator.
+
+    Raises:
+        ConfigurationError: an option is unknown or out of range, or the estimator cannot learn from such a release.
+        ShapeError: the release has fewer than two rados.
     """
     estimator = make_estimator(estimator_name, **options)
     learned = release.query.kind.learned_as

@@ -15,20 +15,20 @@ from wire.status import PartyProgress, PartyState
 
 @dataclass(frozen=True)
 class WouldAccept:
-    """The answers to a question.
-
-    rows: of each party that would accept, as it signed them. refusals: the code of each other party that answered.
-    silent: parties without an answer. cohort_min, max_rows: of the query. cost: if all who would accept take part; None
-    if none would, or there is no bound.
-    """
+    """The answers to a question."""
 
     what: str
     rows: dict[str, int]
+    """Of each party that would accept, as it signed them."""
     refusals: dict[str, str]
+    """The code of each other party that answered."""
     silent: tuple[str, ...]
+    """Parties without an answer."""
     cohort_min: int
     max_rows: int
+    """Of the query."""
     cost: ReleaseCost | None
+    """If all who would accept take part; None if none would, or there is no bound."""
 
     @property
     def enough(self) -> bool:

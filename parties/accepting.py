@@ -24,11 +24,12 @@ _LIST = re.compile(r"^accepted_members\s*=\s*\[", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Accepted:
-    """A member that the policy accepts. changed: whether it did not before."""
+    """A member that the policy accepts."""
 
     member: Member
     policy: Path
     changed: bool
+    """Whether it did not before."""
 
     def sentences(self) -> list[str]:
         """For the officer."""

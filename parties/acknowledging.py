@@ -44,23 +44,25 @@ _NO_WITNESS = (
 
 @dataclass(frozen=True)
 class Found:
-    """How far a ledger is, here and elsewhere.
-
-    cause: why it is set back, empty if nothing says so. accepted: accepted members that answered; silent: the others.
-    claims: this party's own heads, by who holds them. plan: what is to be charged, None if nothing is. is_done: whether
-    it was charged, or nothing had to be. advice: what to do next. unknown_names: of attempts that accepted members
-    showed and the ledger does not have.
-    """
+    """How far a ledger is, here and elsewhere."""
 
     own_entries: int
     cause: str
+    """Why it is set back, empty if nothing says so."""
     accepted: tuple[str, ...]
+    """Accepted members that answered."""
     silent: tuple[str, ...]
+    """The others."""
     claims: tuple[Claim, ...]
+    """This party's own heads, by who holds them."""
     plan: Plan | None = None
+    """What is to be charged, None if nothing is."""
     is_done: bool = False
+    """Whether it was charged, or nothing had to be."""
     advice: str = ""
+    """What to do next."""
     unknown_names: frozenset[bytes] = frozenset()
+    """Of attempts that accepted members showed and the ledger does not have."""
 
     def sentences(self) -> list[str]:
         """All of it in words."""

@@ -92,9 +92,11 @@ class PartyConfig(Configuration):
     """Name of the data in the ledger. Default: the data file's name, or the database's. Keep the old name when the same
     rows move to another file or database."""
     id_column: str | None = Field(default=None, min_length=1)
-    """Column that identifies the rows, such as a patient's number; no column of the schema. It decides, with a key that
-    only this party has, which rows are held back from training: a row stays on its side when others are added, removed
-    or sorted, and all rows of one id are on one side. It is never sent. Default: the row's place in the table decides.
+    """Column that identifies the rows, such as a patient's number; no column of the schema.
+
+    It decides, with a key that only this party has, which rows are held back from training: a row stays on its side
+    when others are added, removed or sorted, and all rows of one id are on one side. It is never sent. Default: the
+    row's place in the table decides.
     """
     spool_bytes: int = Field(default=10_000_000_000, ge=1 << 20)
     """Disk space for contributions, in bytes. A contribution needs twice its upload and 8 bytes per value."""

@@ -1,9 +1,12 @@
 """The party's durable file: one SQLite database with its ledger and the state of its attempts.
 
-One file holds both, so that one transaction writes a reservation and its acceptance, or a charge and its attempt. Once
-a transaction has ended, it is in this file and on disk, and no other file is needed to read it. A transaction takes the
-write lock when it begins, so that what it reads stays true until it ends, for all processes. If it added an entry to
-the ledger's chain, the chain's head is in the file beside the ledger before it returns (parties.ledger.anchor).
+One file holds both, so that one transaction writes a reservation and its acceptance, or a charge and its attempt.
+
+Once a transaction has ended, it is in this file and on disk, and no other file is needed to read it. A transaction
+takes the write lock when it begins, so that what it reads stays true until it ends.
+
+If it added an entry to the ledger's chain, the chain's head is in the file beside the ledger before it returns
+(parties.ledger.anchor).
 """
 
 import os
@@ -147,9 +150,11 @@ class PartyDatabase:
         stays unchanged: a copy in memory is updated instead, and `set_back` says what would be refused. anchored: False
         to acknowledge a ledger that was set back: it is accepted, and the head beside it stays until `anchor`.
 
-        Raises LedgerFileError if the file is not a ledger or belongs to another party or data source, its subclass
-        LedgerDamagedError if the file or its chain is damaged, LedgerSetBackError if the ledger contradicts the head
-        beside it, LedgerBusyError if it cannot be opened at this time.
+        Raises:
+            LedgerFileError: the file is not a ledger or belongs to another party or data source, its subclass.
+            LedgerDamagedError: the file or its chain is damaged.
+            LedgerSetBackError: the ledger contradicts the head beside it.
+            LedgerBusyError: it cannot be opened at this time.
         """
         self.path = path
         self.head_path = head_path(path)
@@ -244,8 +249,12 @@ class PartyDatabase:
         """Write everything inside atomically. A nested transaction is part of the outer one.
 
         If the block raises, the outermost transaction is rolled back: do not catch the error inside it.
-        Raises LedgerBusyError if the file cannot be written, LedgerDamagedError if it cannot be read, LedgerFileError
-        if another program gave it a write-ahead log, LedgerHeadError if everything was written except the head.
+
+        Raises:
+            LedgerBusyError: the file cannot be written.
+            LedgerDamagedError: it cannot be read.
+            LedgerFileError: another program gave it a write-ahead log.
+            LedgerHeadError: everything was written except the head.
         """
         with self._lock:
             outermost = self._depth == 0

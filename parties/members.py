@@ -10,19 +10,19 @@ from wire.roster import Member, Role, Roster, members_that_left
 
 @dataclass(frozen=True)
 class MemberRow:
-    """A member of a roster. trust: what this party's policy says about it. rows_at_least: None if not stated.
-
-    digits: of its key, for people to read to each other. digits and fingerprint are empty if it signs nothing.
-    left_after: the last version that this party saw of the roster with it, if the newest is without it; None if not.
-    """
+    """A member of a roster."""
 
     role: str
     name: str
     fingerprint: str
     trust: str
+    """What this party's policy says about it."""
     rows_at_least: int | None
+    """None if not stated."""
     digits: str
+    """Of its key, for people to read to each other. digits and fingerprint are empty if it signs nothing."""
     left_after: int | None = None
+    """The last version that this party saw of the roster with it, if the newest is without it; None if not."""
 
 
 def members_of(roster: Roster, policy: Policy, own_name: str, former: Iterable[Roster] = ()) -> tuple[MemberRow, ...]:

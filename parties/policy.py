@@ -246,7 +246,7 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     design = query.kind.name
     if design not in policy.designs:
         raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
-    # Rados without noise on every coordinate reveal records (docs/threat-model.md, 4.4 and 4.5).
+    # Rados without noise on every coordinate reveal records (docs/threat-model-details.md, 4.4 and 4.5).
     if query.kind.scope != "record" and not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
     if policy.purpose_required and not query.purpose:

@@ -22,12 +22,13 @@ _LONGEST_ANSWER_BYTES = 8192
 
 @dataclass(frozen=True)
 class Served:
-    """The certificate served at an address, not yet verified. issued: whether this federation's authority issued it."""
+    """The certificate served at an address, not yet verified."""
 
     target: str
     version: str
     certificate: x509.Certificate
     issued: bool
+    """Whether this federation's authority issued it."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -163,8 +163,10 @@ def reload_node(directory: Path, within_s: float) -> dict[str, Any]:
 
     Returns its status after that, with `data_changed`.
 
-    Raises NotRunningError if no node answers, ConfigurationError if this user may not signal it, and RadofedError if it
-    has not loaded the data within this time.
+    Raises:
+        NotRunningError: no node answers.
+        ConfigurationError: this user may not signal it.
+        RadofedError: it has not loaded the data within this time.
     """
     before, end = read_status(directory), time.monotonic() + within_s
     try:

@@ -1,8 +1,8 @@
 """Compares a party's rows with those that it stated when it joined (`rado provision request --rows`).
 
-The statement is a lower bound, in the roster: learners plan the noise and guarantee errors with it. A table with a few
-more rows breaks nothing. One with many times as many is planned for as if it were small, until it has answered once.
-One with fewer, by however many, makes these figures wrong, so the party's people should know.
+The statement is a lower bound, in the roster: learners plan the noise and guarantee errors with it. A table with many
+times as many rows is planned for as if it were small, until it has answered once. One with fewer makes these figures
+wrong, so the party's people should know.
 """
 
 from radobase.logs import Log

@@ -19,15 +19,13 @@ _LINE = FileKind(with_remedy("see log_file in the configuration"), limit_bytes=T
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line. fields: by name, as text.
-
-    If this program did not write it, level is empty, the time None, and event the whole line.
-    """
+    """One line. If this program did not write it, level is empty, the time None, and event the whole line."""
 
     at_unix_s: float | None
     level: str
     event: str
     fields: Mapping[str, str] = field(default_factory=dict)
+    """By name, as text."""
 
     def __str__(self) -> str:
         return " ".join([self.event, *(f"{name}={value}" for name, value in self.fields.items())])

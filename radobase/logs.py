@@ -169,9 +169,9 @@ class _Share:
 class BoundedLines(logging.StreamHandler[Any]):
     """Writes JSON lines, and bounds what any one event can write, so that none can fill the disk.
 
-    Each event has its own share, so that a flood of one event hides no other. When an event has used MOST_EVENT_BYTES
+    Each event has its own share, so that a flood of one event hides no other. Once an event has used MOST_EVENT_BYTES
     within EVENT_WINDOW_S seconds, its further lines are counted and left out. The number is written as event "lines not
-    logged" before the event's next line, or at the end. Debug lines are not bounded: the operator asks for each.
+    logged" before the event's next line, or at the end. Debug lines are not bounded.
     """
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -41,12 +41,13 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class ProvisionedMember:
-    """One member and its directory. fingerprint: of its signing key; empty for the coordinator."""
+    """One member and its directory."""
 
     role: Role
     name: str
     directory: Path
     fingerprint: str
+    """Of its signing key; empty for the coordinator."""
 
     @property
     def config(self) -> Path:
@@ -56,12 +57,13 @@ class ProvisionedMember:
 
 @dataclass(frozen=True)
 class Provisioned:
-    """What provisioning made. members: in the roster's order, coordinator, parties, learners."""
+    """What provisioning made."""
 
     federation: str
     directory: Path
     federation_fingerprint: str
     members: tuple[ProvisionedMember, ...]
+    """In the roster's order, coordinator, parties, learners."""
     roster: Roster
 
     def of(self, role: Role) -> tuple[ProvisionedMember, ...]:
@@ -103,10 +105,13 @@ def provision(
 ) -> Provisioned:
     """Make a federation in `directory`, which must be absent or empty. A failure leaves nothing behind.
 
-    coordinator_address: "host:port" as members dial it; the coordinator's certificate names its host. rows_at_least:
-    the rows that parties say they have at least, by name, for planning. listen: the "host:port" that the coordinator
-    binds; by default the loopback address for a local host and every address otherwise. policy: of every party; the
-    default denies everything. roster_days: the roster expires after so many days; `renew_roster` makes the next one.
+    - coordinator_address: "host:port" as members dial it; the coordinator's certificate names its host.
+    - rows_at_least: the rows that parties say they have at least, by name, for planning.
+    - listen: the "host:port" that the coordinator binds; by default the loopback address for a local host and every
+      address otherwise.
+    - policy: of every party; the default denies everything.
+    - roster_days: the roster expires after so many days; `renew_roster` makes the next one.
+
     Raises ConfigurationError if names, addresses, days or the directory cannot be used.
     """
     now = dt.datetime.now(dt.UTC) if now is None else now

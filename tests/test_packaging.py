@@ -16,6 +16,7 @@ from radofed.cli.entry_point import PACKAGES
 
 HEAVY = ("numpy", "scipy", "sklearn", "grpc", "google.protobuf", "pydantic", "pyarrow", "cryptography", "rich")
 ROOT = Path(__file__).parents[1]
+RESEARCH = ROOT / "dpcore/research"
 
 
 def python(code, *arguments, cwd=ROOT, **environment):
@@ -115,11 +116,16 @@ def test_a_checkout_states_its_own_version_and_not_that_of_the_last_installation
     assert _of_checkout(tmp_path) == ""
 
 
-def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    result = subprocess.run(build, capture_output=True, text=True, check=False, cwd=ROOT)
+def built(source, directory):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
+    result = subprocess.run(build, capture_output=True, text=True, check=False, cwd=source)
     assert result.returncode == 0, result.stdout + result.stderr
-    (wheel,) = tmp_path.glob("radofed-*.whl")
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
+    wheel = built(ROOT, tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata_name,) = (name for name in names if name.endswith(".dist-info/METADATA"))
@@ -130,7 +136,8 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
     for source, place in ((ROOT, PACKAGES[:-1]), (ROOT / "protos", PACKAGES[-1:])):
         for package in place:
             for module in (source / package).rglob("*.py"):
-                assert str(module.relative_to(source)) in packages
+                assert (str(module.relative_to(source)) in packages) == (RESEARCH not in module.parents)
+    assert not [name for name in packages if name.startswith("dpcore/research")]
     bindings = {"query_pb2.py", "query_pb2.pyi", "party_service_pb2_grpc.py", "learner_service_pb2.py"}
     assert {f"rado/v1/{name}" for name in bindings} <= packages
     assert {f"{package}/py.typed" for package in PACKAGES if package != "rado"} <= packages
@@ -138,6 +145,18 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert "License-Expression: Apache-2.0" in metadata
     assert "rado = radofed.cli:main" in scripts
+
+
+def test_researchers_material_is_a_distribution_of_its_own(tmp_path):
+    """`pip install radofed[research]` brings it, in the version of radofed; nothing of it is in two distributions."""
+    with zipfile.ZipFile(built(RESEARCH, tmp_path)) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == {str(module.relative_to(ROOT)) for module in RESEARCH.rglob("*.py")}
+    main = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    own = tomllib.loads((RESEARCH / "pyproject.toml").read_text())["project"]
+    assert own["version"] == main["version"]
+    assert own["dependencies"] == [f"radofed=={main['version']}"]
+    assert main["optional-dependencies"]["research"] == [f"radofed-research=={main['version']}"]
 
 
 def test_a_former_name_of_the_api_works_with_a_warning():

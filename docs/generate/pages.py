@@ -12,7 +12,7 @@ from docs.generate.recipients import recipients_list
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs/reference"
-THREAT_MODEL = ROOT / "docs/threat-model.md"
+THREAT_MODEL = ROOT / "docs/threat-model-details.md"
 
 
 def generated_pages() -> dict[Path, str]:

@@ -1,26 +1,15 @@
 """Exact composition of a count that neighbours shift by one: brackets of epsilon and delta.
 
 For two neighbouring data sets, one release of a count k has the distribution p(k) or p(k - 1). n independent releases
-are composed by their privacy loss distribution. Both orders of the pair have the same one, because p is symmetric:
-reflection maps (p(k), p(k-1)) to (p(k-1), p(k)). So one order is composed.
+are composed by their privacy loss distribution on a grid.
 
-Upper end. Each outcome, of mass P and loss l, is split over the two grid points g1 <= l <= g2 so that its mass under
-both neighbours is preserved: "connect the dots" for a single atom (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, arXiv
-2207.04380). Merging the two pieces again is post-processing, so the split pair is never more private than the true one.
+Losses are split over grid points so that both masses are preserved ("connect the dots": Doroshenko, Ghazi, Kamath,
+Kumar, Manurangsi, arXiv 2207.04380), which gives the upper end; Hoeffding's inequality gives the lower.
 
-Lower end. Given l, a piece's excess x = grid - l is in an interval as long as the grid step h, and E[exp(-x)] = 1 under
-P, because the other neighbour's mass is preserved. Hoeffding's lemma gives E[x] <= h^2/8, and his inequality, for the n
-independent excesses, P(sum x >= n h^2/8 + h sqrt(n log(1/q)/2)) <= q. So the true delta at epsilon is at least the
-split pair's delta at (epsilon + that shift), less q.
+Masses are tilted by e^(t l), so that rounding and wrapped mass are small in proportion to any delta. Every error widens
+the bracket by a stated amount (`Slack`, `GridLosses.error`).
 
-Tilting. What is convolved are tilted masses p(l) e^(t l) / M, with M their sum; true masses are M^n e^(-t l) times the
-composed ones. With t near the minimum of M(t)^n e^(-t epsilon), an error in the composed masses moves delta at epsilon
-by at most that error times M^n e^(-t epsilon), which is about delta: Chernoff's bound is within a small factor of it.
-So rounding, and mass that the circular convolution puts elsewhere, are small in proportion to any delta. Every t >= 0
-is valid; t only decides where the result is accurate.
-
-Rounding. Every error widens the bracket by a stated amount: cut tails, relative errors of masses and errors of losses
-by `Slack`, the transforms' rounding, which dpcore.accounting.transforms bounds, by `GridLosses.error`.
+Proof: docs/explanation/proofs.md, "Composition of a count".
 """
 
 import math
@@ -131,8 +120,7 @@ def infinite_mass(distribution: CountDistribution, n: int) -> float:
 class GridLosses:
     """Privacy losses on a grid: mass i at the loss l = (first + i) step, and `infinite` at infinity.
 
-    The mass at l is masses[i] e^(log_scale - tilt l). pointwise: bounds the error of each of masses; stray: bounds the
-    sum of further errors, of mass that is missing or at another loss.
+    The mass at l is masses[i] e^(log_scale - tilt l).
     """
 
     step: float
@@ -142,7 +130,9 @@ class GridLosses:
     tilt: float = 0.0
     log_scale: float = 0.0
     pointwise: float = 0.0
+    """Bounds the error of each of masses."""
     stray: float = 0.0
+    """Bounds the sum of further errors, of mass that is missing or at another loss."""
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at `epsilon`: E[max(0, 1 - e^(epsilon - loss))], without a bound on its error."""
@@ -191,9 +181,8 @@ class GridLosses:
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 whose hockey-stick divergence is at most `delta`; inf if there is none.
 
-        Between two grid points the divergence is U - e^epsilon L, with U the mass of the losses above and L the sum of
-        their masses times e^(-loss). The search takes the last grid point where it exceeds delta, so that its round-off
-        errs upwards.
+        Between two grid points the divergence is U - e^epsilon L, U the mass of the losses above and L the sum of their
+        masses times e^(-loss). The last grid point where it exceeds delta is taken, so that round-off errs upwards.
         """
         if self.infinite > delta:
             return math.inf
@@ -229,14 +218,12 @@ class GridLosses:
 
 @dataclass(frozen=True)
 class Composed:
-    """The composition of n releases on a grid of step h, without infinite losses.
-
-    cut: mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the module's docstring,
-    belong to the lower end.
-    """
+    """The composition of n releases on a grid of step h, without infinite losses."""
 
     finite: GridLosses
     cut: float
+    """Mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the proof, belong
+    to the lower end."""
     shift: float
     hoeffding: float
     infinite: float
@@ -418,8 +405,10 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
     State the upper end. The bracket is wider than 1 % only where delta is close to the smallest that can be counted or
     to the probability of an infinite loss; both ends still hold.
 
-    Raises InfiniteEpsilonError if no finite epsilon holds, VoidEpsilonError above LARGEST_EPSILON, DeltaTooSmallError
-    where rounding could hide delta.
+    Raises:
+        InfiniteEpsilonError: no finite epsilon holds.
+        VoidEpsilonError: epsilon is above LARGEST_EPSILON.
+        DeltaTooSmallError: rounding could hide delta.
     """
     infinite = infinite_mass(distribution, n)
     if delta <= infinite:

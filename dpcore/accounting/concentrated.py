@@ -2,10 +2,11 @@
 
 Definition (Bun and Steinke, TCC 2016, Definition 8.1). A release is `failure`-approximately rho-zCDP if for all
 neighbours, with output distributions P and Q, there are events E and F, each of probability at least 1 - failure, such
-that the Renyi divergences D_a(P|E to Q|F) and D_a(Q|F to P|E) are at most a rho for every order a > 1. The events may
-use extra coins, so both can be assumed to have probability 1 - failure exactly: keeping an event by a coin toss changes
-no distribution conditioned on it. Under composition rho and failure add up (Bun and Steinke, section 8), also where
-each release is chosen after the answers to earlier ones (dpcore.accounting.filters).
+that the Renyi divergences D_a(P|E to Q|F) and D_a(Q|F to P|E) are at most a rho for every order a > 1.
+
+The events may use extra coins, so both can be assumed to have probability 1 - failure exactly: keeping an event by a
+coin toss changes no distribution conditioned on it. Under composition rho and failure add up (Bun and Steinke, section
+8), also where each release is chosen after the answers to earlier ones (dpcore.accounting.filters).
 
 Every bound here is an upper bound: rho, failures and epsilons are rounded up, the largest affordable rho down.
 """
@@ -144,13 +145,16 @@ def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated
     """The bound of Gaussian releases whose squared shift has this distribution, by coins that may be public.
 
     Given the coins, and with them a squared shift S, the releases are S/2-zCDP. Let s be the least value for which P(S
-    > s) <= failure is shown. The event S <= s has the same probability under both neighbours. Given it, D_a is at most
-    a s/2 for all coins, so also for the pair of output and coins, as the coins have the same distribution under both.
-    Without such an event only the largest S would be valid: as a grows, the rarest coins decide.
+    > s) <= failure is shown. The event S <= s has the same probability under both neighbours.
+
+    Given it, D_a is at most a s/2 for all coins, so also for the pair of output and coins, as the coins have the same
+    distribution under both. Without such an event only the largest S would be valid: as a grows, the rarest coins
+    decide.
 
     Integer noise, with lambda the distribution's slack: masses within a factor e^(+-lambda) move D_a by at most (2 +
-    1/(a-1)) lambda. That is at most (2 + 1/h) lambda for a >= 1 + h; below, D_a is at most D_(1+h). So rho becomes (1 +
-    h) (rho + (2 + 1/h) lambda), for any h > 0. Raises PlanError if the failure is not in (0, 1).
+    1/(a-1)) lambda. That is at most (2 + 1/h) lambda for a >= 1 + h; below, D_a is at most D_(1+h).
+
+    So rho becomes (1 + h) (rho + (2 + 1/h) lambda), for any h > 0. Raises PlanError if the failure is not in (0, 1).
     """
     if not 0 < failure < 1:
         raise PlanError(f"failure {failure}: choose a number between 0 and 1")
@@ -174,16 +178,12 @@ def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated
 def of_count(distribution: CountDistribution, n: int, failure: Fraction) -> Concentrated:
     """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions).
 
-    distribution: from `binomial_distribution`, whose window conditions the true distribution. One neighbour has p(k),
-    the other p(k - 1). Let A be the counts from low + c + 1 to high - c. Both neighbours give A the same probability,
-    by the symmetry of p. Given A the pair has finite losses l(k) = log p(k)/p(k-1), and reflection exchanges its two
-    orders. So with K(s) = log E[e^(s l) | A], the release is (1 - P(A))-approximately rho-zCDP for rho the least upper
-    bound of K(s) / (s (s+1)) over s = a - 1 > 0. n releases have n times both. K is convex with K(0) = 0, so the chord
-    between two orders lies above it, K(s)/s grows below the first order, and K(s) <= s max l beyond the last.
+    distribution: from `binomial_distribution`, whose window conditions the true distribution. The count is conditioned
+    on low + c + 1 to high - c, c the largest with n (1 - P) <= failure. If the infinite losses alone are more likely
+    than that, c = 0, and the returned failure is larger than the requested one, at most 1.
 
-    c: the largest for which n (1 - P(A)) <= failure; without it the far tails, of negligible mass, would make rho about
-    ten times larger. If the infinite losses alone are more likely than that, c = 0, and the returned failure is larger
-    than the requested one, at most 1. Raises PlanError if n < 1 or the failure is not in (0, 1).
+    Proof: docs/explanation/proofs.md, "Concentrated bound of a count". Raises PlanError if n < 1 or the failure is not
+    in (0, 1).
     """
     if n < 1 or not 0 < failure < 1:
         raise PlanError(f"n {n}, failure {failure}: give n >= 1 and a failure in (0, 1)")

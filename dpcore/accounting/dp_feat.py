@@ -1,23 +1,15 @@
 """The exact privacy cost of DP-FEAT, in place of Theorem 6.
 
-Unit of privacy: one record's value of the sensitive coordinate; neighbours differ in that value of one record. Scope:
-the marginal of that coordinate within the release, and nothing beyond it.
+Unit of privacy: one record's value of the sensitive coordinate. Scope: the marginal of that coordinate within the
+release, and nothing beyond it.
 
-A flip moves k by one. The learner alone sees the k of the pool, whose distribution is the convolution of the parties'
-truncated binomials (split = local). If all other parties and the coordinator tell the learner what they know, one
-party's own distribution remains; the worst party's figure is `epsilon_if_others_collude`.
+A flip moves the count k by one. The learner alone sees the k of the pool (split = local); under collusion one party's
+own distribution remains, and the worst party's figure is `epsilon_if_others_collude`. Without truncation k_j ~
+Binomial(m, 1/2) for any data, so the figure also holds for plain rados, each boolean coordinate separately and never
+two jointly.
 
-Several coordinates, and plain rados. Without truncation the distribution of k does not depend on the coordinate: for
-every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij], so that k_j ~
-Binomial(m, 1/2) for any data, in any design that draws uniform signatures, and the rado's coordinate is k_j - m +
-#(e_ij = +1). So the figure without truncation holds for each such coordinate of the release separately, plain rados
-included. It also holds if one record changes in all of them, or in its label, which turns e_ij. It does not hold for
-two coordinates jointly: the joint distribution of (k_1, k_2) depends on the data. A truncation on one coordinate makes
-the distribution of another depend on the data, so several coordinates are counted, and drawn, without truncation.
-
-Theorem 6 (Nock, Patrini, Friedman, ICML 2015) states (n epsilon, n delta) for a pool with one truncation and calls
-delta o(1/m). The exact delta per rado need not be: the theorem's figure is printed for comparison with the paper, and
-nothing is charged by it.
+Theorem 6 (Nock, Patrini, Friedman, ICML 2015) states (n epsilon, n delta). It is printed for comparison; nothing is
+charged by it. Proof: docs/explanation/proofs.md, "DP-FEAT".
 """
 
 import math
@@ -54,17 +46,18 @@ class DpFeatAccount:
     """The cost of a DP-FEAT release at `delta`, which is for the whole release.
 
     The exact epsilon against the learner alone is in [epsilon_lower, epsilon]; state `epsilon`.
-    epsilon_if_others_collude: from the worst party's own distribution, also an upper end. theorem_epsilon: n
-    epsilon_per_rado, None without truncation. party_rows: m_p, public.
     """
 
     epsilon: float
     epsilon_lower: float
     delta: float
     epsilon_if_others_collude: float
+    """From the worst party's own distribution, also an upper end."""
     theorem_epsilon: float | None
+    """n epsilon_per_rado, None without truncation."""
     rados: int
     party_rows: tuple[int, ...]
+    """m_p, public."""
 
 
 def account(
@@ -74,8 +67,10 @@ def account(
 
     epsilon_per_rado: Algorithm 2's, exact; None draws uniform signatures. delta: in (0, 1), for the whole release.
 
-    Raises PlanError if an argument is out of range, or EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError or
-    DeltaTooSmallError, also if only the figure under collusion is infinite: that is the one a party charges.
+    Raises:
+        PlanError: an argument is out of range.
+        EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError: there is no figure, or none
+            under collusion, which is the one that a party charges.
     """
     budget = _delta(delta)
     parties = _parties(party_rows, epsilon_per_rado)
@@ -99,11 +94,9 @@ def account_of_exact_split(
 ) -> DpFeatAccount:
     """The exact cost if one truncation of the pool is divided among the parties (split = exact, simulation only).
 
-    Arguments as for `account`. epsilon: from the pool's truncated distribution. epsilon_if_others_collude: the smallest
-    party's against the learner and all other parties, but not the coordinator, which knows every count
-    (dpcore.accounting.dp_feat_exact_split). Without truncation the two splits are the same.
-
-    Raises PlanError as `account` does.
+    epsilon: from the pool's truncated distribution. epsilon_if_others_collude: the smallest party's against the learner
+    and all other parties, but not the coordinator, which knows every count (dpcore.accounting.dp_feat_exact_split).
+    Raises PlanError as `account`.
     """
     if epsilon_per_rado is None or len(party_rows) == 1:
         return account(party_rows, rados, epsilon_per_rado, delta)
@@ -177,10 +170,10 @@ def largest_rados(
 ) -> int:
     """The largest n up to `most` whose stated epsilon against the learner alone is at most `epsilon`; 0 if none.
 
-    Epsilon grows with n, since dropping a rado is post-processing, and nearly as mu^2/2 + mu sqrt(2 log 1/delta) with
-    mu^2 in proportion to n (a Gaussian's composed loss). By that rule each count gives the next guess, so that a few
-    compositions are enough. The answer does not depend on the rule: it is an n that fits, while n + 1 does not. Raises
-    PlanError if an argument is out of range or the truncation is empty.
+    Epsilon grows with n, nearly as mu^2/2 + mu sqrt(2 log 1/delta) with mu^2 in proportion to n. That rule gives the
+    next guess, so a few compositions are enough. The answer does not depend on it: n fits, and n + 1 does not.
+
+    Raises PlanError if an argument is out of range or the truncation is empty.
     """
     if not epsilon > 0:
         raise PlanError(f"epsilon is {epsilon}: make it positive")
@@ -224,17 +217,17 @@ class DpFeatRange:
 
     A single rado without truncation has a finite epsilon at the smallest delta: what is impossible here is impossible
     with any truncation.
-
-    one_rado: epsilon of a single rado, None if no bound is finite. largest: the most rados whose epsilon is at most
-    `epsilon`, 0 if none. delta_needed: delta must exceed it for a finite bound at this size. rows_needed: the rows that
-    give a finite bound at this delta.
     """
 
     rows: int
     delta: Fraction
     one_rado: float | None
+    """Epsilon of a single rado, None if no bound is finite."""
     largest: int
+    """The most rados whose epsilon is at most `epsilon`, 0 if none."""
     delta_needed: float
+    """Delta must exceed it for a finite bound at this size. rows_needed: the rows that give a finite bound at this
+    delta."""
 
     @property
     def rows_needed(self) -> int:
@@ -276,9 +269,8 @@ def _worst(parties: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The parties that can have the worst own distribution: without truncation only the one with the fewest rows.
 
     Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated distributions have no
-    such order (low is rounded to an integer), and each is counted, except those whose truncation is beyond the window:
-    these are binomials within 2^-TAIL_BITS, and the `trimmed` of the one with the fewest rows has room for two such
-    distances.
+    such order, and each is counted, except those whose truncation is beyond the window: these are binomials within
+    2^-TAIL_BITS, for which `trimmed` has room.
     """
     distinct = sorted(set(parties))
     free = [party for party in distinct if party[1] == 0]

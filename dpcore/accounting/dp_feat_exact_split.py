@@ -1,30 +1,13 @@
 """What DP-FEAT's sensitive coordinate reveals to colluding parties, where split = exact.
 
-Signatures are uniform over Algorithm 2's set for the pool of M rows, so the parties' counts k_q are independent
-Binomial(m_q, 1/2) given that their sum is in [low, M - low]. The coordinator divides the pool's k among the parties and
-so knows every k_q, and with it the sum of each party's sensitive values: the figures here hold only if it does so
-honestly and tells no one.
+Signatures are uniform over Algorithm 2's set for the pool of M rows. The coordinator divides the pool's k among the
+parties and so knows every k_q: the figures hold only if it does so honestly and tells no one.
 
-The experiment. The learner and all parties but p know the others' rows and counts, so of the released value they know
-everything except k_p + c, where c depends on p's data and neighbours differ by one in it. Given the others' counts, the
-distribution of k_p depends on their sum s alone, so they see no more than (s, k_p + c), and
+The learner and all parties but p see no more than (s, k_p + c), s the sum of the others' counts and c of p's data, with
 
-    P(s, j) is proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low,
+    P(s, j) proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low, B(m, k) the mass of Binomial(m, 1/2).
 
-where B(m, k) is the mass of Binomial(m, 1/2) at k. Against the neighbour's P(s, j - 1) the loss at (s, j) is
-
-    log B(m_p, j) / B(m_p, j - 1), for any s, where (s, j - 1) is admitted too, and infinite elsewhere: on the window's
-    edge s + j = low, and at j = 0.
-
-Both orders of the pair have the same loss distribution: the reflection (s, j) to (M - m_p - s, m_p - j) keeps P, since
-the window is symmetric, and maps the pair (P(s, j), P(s, j - 1)) to (P(s', j'), P(s', j' + 1)), its other order moved
-by one place. So one order is composed (dpcore.accounting.composition).
-
-The smallest party has the largest epsilon. Let a < b be two parties' sizes. Rows are exchangeable: B(m, k) counts the
-ways to place k among m. From (s, y), the view against a party of a rows, draw u, hypergeometric: how many of the s
-places fall on b - a given rows of the M - a. Then (s - u, y + u) has the distribution of the view against a party of b
-rows, under both neighbours: given s, u and k_p are independent. This is post-processing, so the figure for b is at most
-the one for a; with b = M it is the learner's own.
+The smallest party has the largest epsilon. Proof: docs/explanation/proofs.md, "DP-FEAT with an exact split".
 """
 
 import numpy as np

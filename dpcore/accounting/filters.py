@@ -3,44 +3,18 @@
 Two kinds of filter enforce a limit (epsilon, delta); a release is admitted if one of them admits it.
 
 - Basic: the sums of the releases' epsilons and deltas are at most epsilon and delta / 2 (Rogers, Roth, Ullman and
-  Vadhan, NIPS 2016: basic composition with adaptively chosen parameters).
-- Renyi, one for each order a of a set that the limit alone decides: the sum A of the releases' bounds on D_a is so
-  small that A + c(a, w delta) <= epsilon, where c is the conversion to approximate privacy
-  (dpcore.accounting.concentrated.conversion) and w is the order's share of delta. The sum of the failures has a share
-  too, and all these shares add up to 1/2. It is the filter of Feldman and Zrnic (NeurIPS 2021, for Renyi's divergence;
-  for approximate zCDP Whitehouse, Ramdas, Rogers and Wu, ICML 2023). A release adds a rho to D_a, or, where its noise
-  is pure, the value of its curve at a, at most its epsilon (dpcore.accounting.renyi).
+  Vadhan, NIPS 2016).
+- Renyi, one for each order a of a set that the limit alone decides: the sum A of the releases' bounds on D_a satisfies
+  A + c(a, w delta) <= epsilon, c the conversion (dpcore.accounting.concentrated.conversion), w the order's share of
+  delta (Feldman and Zrnic, NeurIPS 2021; Whitehouse, Ramdas, Rogers and Wu, ICML 2023).
 
-Proof of the second. Fix neighbours, and let a step, given the previous ones, have distributions P_i and Q_i with
-failure d_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with D_a between P'_i and Q'_i at most
-D_i. What was released before decides d_i and D_i. Let P' and Q' be the distributions of a whole run by the P'_i and
-Q'_i, L = log dP'/dQ' and A = sum D_i. The expectation under P' of exp((a-1) (L - A)) does not grow with a step, so it
-is at most 1. Let S be runs with A + c(a, w delta) <= epsilon. Then the integral over S of (dP' - e^epsilon dQ')_+ is at
-most the largest value of (1 - e^(epsilon - l)) e^(-(a-1) l), times e^((a-1) (epsilon - c)): w delta by the choice of c
-(Canonne, Kamath and Steinke, NeurIPS 2020, Proposition 12). Let v be the product of the 1 - d_i along a run: at most 1,
-and the same under both neighbours. P(S) <= integral over S of v dP' + D, where D, the probability that a step fails in
-a run that such a filter admits, is at most the largest sum of d_i of such a run. D is counted once for all orders.
+A release adds a rho to D_a, or, where its noise is pure, the value of its curve at a.
 
-Proof that any may admit. Sums only grow, so a run that satisfies a filter at its end did so at every step, and is the
-same run as if that filter alone decided. Split any S into the runs that satisfy the basic filter, those of the others
-that satisfy the first order's, and so on. Each filter bounds its own part, and the shares of delta add up to 1.
+The orders are the one at which all of epsilon may be used for rho, with a share of 1/4, and those of STEPS above it,
+with 3/16 in equal parts. Shares must be fixed in advance. All sums are exact rationals.
 
-The shares must be fixed in advance: if a release could exchange the unused part of rho for delta, it could do so in
-exactly those runs in which the likelihood ratio is low, and the sum of both would exceed delta. For the same reason
-"epsilons of pure releases + epsilon of the rest at delta / 4" needs shares for several orders: a run could choose by
-the likelihood ratio which of both to use up.
-
-The orders are the one at which all of epsilon may be used for rho, with a share of 1/4, and the orders of STEPS above
-it, with 3/16 in equal parts: the more of epsilon pure releases use, the higher is the best order for the rest. Each
-bound A + c is a sum plus a constant, so a pure release moves the least of them by at most its epsilon.
-
-Ledgers that earlier versions began: their rule was the basic filter and the concentrated one, sum of rho <= r =
-`largest_rho`, with delta / 4 for its conversion and delta / 4 for failures. It used all of delta, so a run that earlier
-versions began is counted by the basic filter and by the first order alone, with the shares that it had. As D_a <= a rho
-and r is converted at that order, that admits all that was admitted, by one proof. Which rule counts is decided by the
-first release, before which neighbours do not differ, and so the choice costs nothing.
-
-All sums are exact rationals.
+A run that an earlier version began is counted by the basic filter and the first order alone, with the shares that it
+had. Proof: docs/explanation/proofs.md, "Filters".
 """
 
 import math
@@ -69,19 +43,22 @@ _epsilon, _rho_and_step = lru_cache(maxsize=256)(concentrated_epsilon), lru_cach
 class Loss:
     """The privacy loss of one or several releases in one scope: bounds, all valid; no part is negative.
 
-    epsilon, delta: (epsilon, delta)-differential privacy. rho, failure: failure-approximate rho-zCDP. For several
-    releases these are sums. curve: sum of the Renyi curves of those that have one of their own; `curved` is their part
-    of rho. So D_a is at most a (rho - curved) + curve at a. is_earlier: whether an earlier version charged any of it.
-    Raises PlanError if a part is negative.
+    For several releases each part is a sum. D_a is at most a (rho - curved) + curve at a. Raises PlanError if a part is
+    negative.
     """
 
     epsilon: Fraction
     delta: Fraction
+    """With `epsilon`: (epsilon, delta)-differential privacy."""
     rho: Fraction
     failure: Fraction
+    """With `rho`: failure-approximate rho-zCDP."""
     curve: Curve = ()
+    """Sum of the Renyi curves of those releases that have one of their own."""
     curved: Fraction = Fraction(0)
+    """Their part of rho."""
     is_earlier: bool = False
+    """Whether an earlier version charged any of it."""
 
     def __post_init__(self) -> None:
         if min(self.epsilon, self.delta, self.rho, self.failure, self.curved, *self.curve) < 0:
@@ -295,13 +272,12 @@ class PrivacyLimit:
 
 @dataclass(frozen=True)
 class Left:
-    """The largest epsilon, at the limit's delta, of one more release that is admitted: by the kind of its noise.
-
-    pure: of any release with delta 0, such as by Laplace noise. gaussian: of one by Gaussian noise.
-    """
+    """The largest epsilon, at the limit's delta, of one more release that is admitted: by the kind of its noise."""
 
     pure: float
+    """Of any release with delta 0, such as by Laplace noise."""
     gaussian: float
+    """Of one by Gaussian noise."""
 
     @property
     def epsilon(self) -> float:

@@ -3,27 +3,15 @@
 Neighbours: one record is replaced. mu = Delta / sigma: Delta, the most that the record moves a release in the Euclidean
 norm; sigma, the standard deviation of the independent noise on each coordinate.
 
-One release. delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), tight (Balle and Wang, ICML
-2018, Theorem 8, arXiv 1805.06530). It grows with mu: a smaller shift is the same as more noise and a scaling, which is
-post-processing.
+- One release: delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), tight (Balle and Wang, ICML
+  2018, Theorem 8, arXiv 1805.06530).
+- A coin: the record enters each of n rados with probability p. With K ~ Binomial(n, p), delta(epsilon) <=
+  E_K[delta_G(epsilon; mu sqrt(K))], also against an adversary that knows the coins.
+- Composition: squared shifts add (`ShiftDistribution`). Queries may depend on earlier answers, their parameters (mu, n,
+  p) may not (Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
 
-A coin. In each of n rados the record takes part with probability p, by coins that are independent of one another and of
-the data. The bound assumes that the adversary knows the coins, so it also holds for one who does not (post-processing).
-Both neighbours have the same coins. That holds for a flipped label too: a uniform signature selects record i where
-sigma_i = y_i, a fair coin for any y_i, and a fixed support is drawn without looking at the data. Given that K coins
-fell "in", the two outputs are Gaussians whose means are at most Delta sqrt(K) apart. The hockey-stick divergence of two
-mixtures with the same known component is the mean of the components', so with K ~ Binomial(n, p)
-
-    delta(epsilon) <= E_K[delta_G(epsilon; mu sqrt(K))],
-
-with equality if the record moves every rado that it enters by Delta.
-
-Composition. Noise is independent, so squared shifts add: several releases are one Gaussian whose squared shift is a sum
-of multiples of independent binomials. Its distribution is kept as atoms, each within an interval (`ShiftDistribution`).
-Queries may depend on earlier answers as long as their parameters (mu, n, p) do not: pairs that dominate compose so
-(Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
-
-Rounding is bounded at each step; state the upper end of every `Bracket`.
+Rounding is bounded at each step; state the upper end of every `Bracket`. Proof: docs/explanation/proofs.md, "Gaussian
+noise".
 """
 
 import math
@@ -68,18 +56,22 @@ class WeakNoiseError(PlanError):
 class ShiftDistribution:
     """The distribution of the squared shift S between neighbours, in units of the noise's variance, and its cost.
 
-    lower, upper: (atoms,) ends of the interval that holds an atom's S. masses: (atoms,), sum 1. trimmed: a bound on the
-    total variation distance to the true distribution; relative_error: one on that of each mass. slack: lambda of
-    `dpcore.accounting.integer_noise`, as the true outputs are within a factor e^lambda of Gaussians' outputs; 0 for
-    continuous noise. The lower end of each bracket is that of the Gaussians themselves.
+    The lower end of each bracket is that of the Gaussians themselves, without slack.
     """
 
     lower: Vector
+    """(atoms,) lower end of the interval that holds an atom's S."""
     upper: Vector
+    """(atoms,) upper end."""
     masses: Vector
+    """(atoms,), sum 1."""
     trimmed: float = 0.0
+    """A bound on the total variation distance to the true distribution."""
     relative_error: float = 0.0
+    """One on that of each mass."""
     slack: float = 0.0
+    """Lambda of `dpcore.accounting.integer_noise`: true outputs are within a factor e^lambda of Gaussians' outputs. 0
+    for continuous noise."""
 
     def delta(self, epsilon: float) -> Bracket:
         """The least delta at which the releases are (epsilon, delta)-private.
@@ -331,9 +323,10 @@ def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
     """delta_G(epsilon; sqrt(S)) for each S, and a bound on its error; epsilon >= 0.
 
     With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, a^2/2 = b^2/2 - epsilon, so the second term is exp(-a^2/2)
-    erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi. Rounding: a and b
-    are off by at most 6 round-offs of |b| >= |a|, which a^2/2 magnifies |a|-fold, and neither term moves by more than
-    exp(-a^2/2)/2 times that. Phi and erfcx are right to 2^-47 (dpcore.numbers.normal).
+    erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi.
+
+    Rounding: a and b are off by at most 6 round-offs of |b| >= |a|, and neither term moves by more than exp(-a^2/2)/2
+    times |a| as much. Phi and erfcx are right to 2^-47 (dpcore.numbers.normal).
     """
     mu = np.sqrt(squares)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):

@@ -1,38 +1,16 @@
 """Integer noise counted as Gaussian noise, with a proved bound on the difference.
 
-The noise on each coordinate is the sum of N shares, one for each honest party, each an independent discrete Gaussian
-of integer standard deviation s >= 3: N_Z(0, s^2), with mass proportional to exp(-z^2 / (2 s^2)) at each integer z.
-Write phi_v for the density of N(0, v^2), and tau_r = 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2). By Poisson summation, for
-every real w,
-
-    sum_{k in Z} phi_r(k - w) = 1 + 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2) cos(2 pi j w),  within [1 - tau_r, 1 + tau_r],
-
-and equal to 1 + tau_r where w = 0.
-
-Sums of shares. N_Z(0, s^2) has mass phi_s(z) / (1 + tau_s). phi_v(k) phi_s(z - k) = phi_t(z) phi_r(k - w) with t^2 =
-v^2 + s^2, r = v s / t, w = z v^2 / t^2. So if the sum of j shares has mass phi_v(z) F_j(z), v = s sqrt(j), then that of
-j + 1 has mass phi_t(z) F_{j+1}(z) with F_{j+1} a mean of F_j within factors 1 +- tau_r, times 1/(1 + tau_s); r^2 = s^2
-j / (j + 1). So the sum of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), with
-
-    prod_{j < N} (1 - tau_{r_j}) / (1 + tau_s)^N  <=  F  <=  prod_{j < N} (1 + tau_{r_j}) / (1 + tau_s)^N.
-
-(Kairouz, Liu and Steinke, ICML 2021, arXiv 2102.06387, bound the same ratio.)
-
-From continuous noise. Let q be a coordinate of an integer vector. Add N(0, sigma^2 - rho^2), and round the result y at
-random: to z with probability phi_rho(z - y) / sum_k phi_rho(k - y). Rounding is post-processing; the outcome z has mass
-phi_sigma(z - q) times a factor within [1/(1 + tau_rho), 1/(1 - tau_rho)]. So the integer noise's mass is within a
-factor e^(+-lambda) of that of post-processed continuous noise, with
+The noise on each coordinate is the sum of N shares, each an independent discrete Gaussian N_Z(0, s^2) of integer
+standard deviation s >= 3. With tau_r = 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2), r_j^2 = s^2 j / (j + 1), rho = 2 and
 
     lambda = -sum_{j < N} log(1 - tau_{r_j}) - log(1 - tau_rho) + N log(1 + tau_s),
 
-which is no less than the bound of the other direction, log(1 + tau_rho) + sum log(1 + tau_{r_j}). For D independent
-coordinates the exponent is D lambda. If the continuous mechanism of variance sigma^2 - rho^2 is (epsilon,
-delta)-private, the integer mechanism is (epsilon + 2 D lambda, delta e^(D lambda))-private: P(E) <= e^(D lambda) M(E)
-and so on. Coins that are published with the output (dpcore.accounting.gaussian) change nothing: all of this holds given
-the coins.
+the mass on each coordinate is within a factor e^(+-lambda) of that of post-processed noise N(0, sigma^2 - rho^2), sigma
+= s sqrt(N). So if that mechanism is (epsilon, delta)-private, the integer one over D coordinates is (epsilon + 2 D
+lambda, delta e^(D lambda))-private. D lambda is below 1e-20 for every query that fits a message.
 
-rho = 2 takes 4 from a variance of millions, and D lambda stays below 1e-20 for every query that fits a message. The
-slack is added even so.
+Kairouz, Liu and Steinke (ICML 2021, arXiv 2102.06387) bound the same ratio. Proof: docs/explanation/proofs.md, "Integer
+noise".
 """
 
 import math
@@ -52,13 +30,15 @@ ROUNDING_VARIANCE = 4
 class IntegerNoise:
     """The noise on each coordinate of a total: the sum of `shares` independent N_Z(0, share_sigma^2).
 
-    share_sigma: s, integer units. shares: N, of the parties that add one and keep it secret. coordinates: D, the number
-    of a record's values that get noise, over all rados. Raises PlanError if a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     share_sigma: int
+    """s, integer units."""
     shares: int
+    """N, of the parties that add one and keep it secret."""
     coordinates: int
+    """D, the number of a record's values that get noise, over all rados."""
 
     def __post_init__(self) -> None:
         if not SMALLEST_SHARE_SIGMA <= self.share_sigma <= LARGEST_SIGMA:

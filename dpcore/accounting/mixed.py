@@ -5,8 +5,10 @@ answers, which holds for a plan whose whole cost is reserved.
 
 Both pairs of neighbours are symmetric, so one order is composed (dpcore.accounting.composition). Counts are moved to a
 grid as there, by connecting the dots. The Gaussian part is one component for any number of releases
-(dpcore.accounting.gaussian): each of its losses, with distribution N(S/2, S) given S, moves up to the next point of a
-coarser grid of step H, which can only raise epsilon, by at most H. The lower end of each bracket subtracts that shift.
+(dpcore.accounting.gaussian). Each of its losses, with distribution N(S/2, S) given S, moves up to the next point of a
+coarser grid of step H.
+
+That can only raise epsilon, by at most H. The lower end of each bracket subtracts that shift.
 """
 
 import math
@@ -173,10 +175,13 @@ def _gaussian_piece(
     that epsilon bounds nothing.
 
     Masses are differences of tails, P(loss <= l) up to 0 and P(loss > l) above. Where each tail has a relative error of
-    at most e, delta has one of at most 3 e, however small the differences are. Delta is sum w_l mass_l with weights w_l
-    in [0, 1] that do not fall as l rises. By summation by parts, the masses above 0 contribute a sum of tails with
-    weights that are not negative, so an error of at most e delta; those up to 0 at most 2 e w_0 P(S > 0, loss <= 0),
-    which is at most 2 e w_0 P(loss > 0) <= 2 e delta, as the mean S/2 is not negative. S = 0 has exact tails.
+    at most e, delta has one of at most 3 e, however small the differences are.
+
+    Proof: delta is sum w_l mass_l with weights w_l in [0, 1] that do not fall as l rises. By summation by parts, the
+    masses above 0 contribute an error of at most e delta.
+
+    Those up to 0 contribute at most 2 e w_0 P(S > 0, loss <= 0) <= 2 e w_0 P(loss > 0) <= 2 e delta, as the mean S/2 is
+    not negative. S = 0 has exact tails.
     """
     reach = _reach(family, cut)
     multiple = max(1, math.ceil(reach / _MOST_STEPS / step))

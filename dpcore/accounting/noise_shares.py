@@ -1,7 +1,9 @@
 """The noise shares that parties add to every value of a total; their sum has a known distribution.
 
-Two distributions. Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.integer_noise. Laplace: shares whose sum
-over h parties is discrete Laplace noise of scale t, P(x) proportional to exp(-|x|/t) (dpcore.randomness.polya).
+- Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.integer_noise.
+- Laplace: shares whose sum over h parties is discrete Laplace noise of scale t, P(x) proportional to exp(-|x|/t)
+  (dpcore.randomness.polya).
+
 Independent discrete Laplace noise on every integer coordinate makes a release of L1 sensitivity Delta (Delta/t,
 0)-differentially private: the masses at x and at x' differ by a factor of at most exp(|x - x'|_1 / t). More than h
 shares add more independent noise, which is post-processing.
@@ -67,9 +69,10 @@ class GaussianShares:
         """A magnitude that none of `values` totals exceeds, with probability at least 1 - failure.
 
         The total of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), F at most e^lambda
-        (dpcore.accounting.integer_noise). phi falls, so sum_{z > b} phi_sigma(z) is at most the integral from b on:
-        P(|Z| > b) <= 2 e^lambda P(N(0, sigma^2) > b), b >= 0. A union bound covers the values. If that probability is
-        too small for a double, the tail exp(-b^2 / (2 sigma^2)) of sub-Gaussian sums replaces it
+        (dpcore.accounting.integer_noise). phi falls, so P(|Z| > b) <= 2 e^lambda P(N(0, sigma^2) > b) for b >= 0. A
+        union bound covers the values.
+
+        If that probability is too small for a double, the tail exp(-b^2 / (2 sigma^2)) of sub-Gaussian sums replaces it
         (dpcore.randomness.discrete_gaussian).
         """
         _check_counts(parties, values)
@@ -83,12 +86,14 @@ class GaussianShares:
 class LaplaceShares:
     """Each party's share is a difference of two NB(1/shares, exp(-1/scale)); `shares` of them are discrete Laplace.
 
-    scale: t, integer units. shares: h, of the parties that add one and keep it secret. Raises PlanError unless scale is
-    a Fraction from 1/64 to 2^40 of 63-bit integers and shares an integer from 1 to 2^16.
+    Raises PlanError unless scale is a Fraction from 1/64 to 2^40 of 63-bit integers and shares an integer from 1 to
+    2^16.
     """
 
     scale: Fraction
+    """t, integer units."""
     shares: int
+    """h, of the parties that add one and keep it secret."""
 
     def __post_init__(self) -> None:
         check_scale(self.scale, self.shares)
@@ -129,9 +134,12 @@ class LaplaceShares:
     def _beyond(self, parties: int, log_odds: float) -> int:
         """An integer b with P(|total| > b) <= 2 exp(-log_odds), for the total of `parties` shares.
 
-        Exact if parties is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Otherwise Chernoff's bound: E[exp(s X)] is ((1-q)^2 /
-        ((1 - q e^s)(1 - q e^-s)))^(N/h) for |s| < 1/t, and P(|X| >= a) <= 2 E[exp(s X)] exp(-s a) for every s > 0, as X
-        is symmetric; so for a = b + 1 = (log E[exp(s X)] + log_odds) / s, rounded up.
+        Exact if parties is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Otherwise Chernoff's bound:
+
+            E[exp(s X)] = ((1-q)^2 / ((1 - q e^s)(1 - q e^-s)))^(N/h) for |s| < 1/t,
+
+        and P(|X| >= a) <= 2 E[exp(s X)] exp(-s a) for every s > 0, as X is symmetric. So a = b + 1 = (log E[exp(s X)] +
+        log_odds) / s, rounded up.
         """
         inverse = float(1 / self.scale)
         if parties == self.shares:

@@ -1,30 +1,14 @@
 """What (epsilon, delta) means for a person who wonders about one record: chances before and after, in the worst case.
 
-Setting. H is a guess about one record, such as "its value is yes". P and Q are the distributions of everything that is
-released, if H is true and if it is not. The observer may know every other record. If not, its belief about them must
-not depend on this record: what all records have in common, it may learn (facts about a group are not protected).
+H is a guess about one record, such as "its value is yes". The observer may know every other record.
 
-1. P(S) <= e^epsilon Q(S) + delta for every set S of outcomes, and the same with P and Q exchanged. Proof: let a_v be
-   the belief in the value v of the record given H, b_w that in w given the opposite, and P_v the distribution of what
-   is released if the value is v, averaged over the belief in the other records. Each pair P_v, P_w is an average of
-   pairs of neighbours with the same weights, so P_v(S) <= e^epsilon P_w(S) + delta. Sum over v and w with weights
-   a_v b_w.
+- Except with a probability of at most k delta, the odds of H grow by at most e^epsilon / (1 - 1/k), for any k > 1; by
+  e^epsilon if delta is 0 (after Kasiviswanathan and Smith, Journal of Privacy and Confidentiality 6, 2014).
+- If H and its opposite are equally likely before, a guess after is right with a probability of at most (e^epsilon +
+  delta) / (e^epsilon + 1), which is reached (Kairouz, Oh and Viswanath, ICML 2015).
 
-2. Chances after. By Bayes' rule the odds of H after an outcome are those before, times p / q, the ratio of the
-   densities. Let B be the outcomes with q < (1 - 1/k) e^-epsilon p, for a k > 1. Then P(B) <= e^epsilon Q(B) + delta
-   <= (1 - 1/k) P(B) + delta, so P(B) <= k delta; and Q(B) <= P(B), as q < p on B. So, except with a probability of at
-   most k delta, whether H is true or not, the odds of H grow by at most e^epsilon / (1 - 1/k). If delta is 0 they grow
-   by at most e^epsilon without exception (let k grow). After Kasiviswanathan and Smith, "On the 'semantics' of
-   differential privacy" (Journal of Privacy and Confidentiality 6, 2014), whose constants are larger.
-
-3. Right guesses. If H and its opposite are equally likely before, a guess of one of them after an outcome is right
-   with a probability of at most (e^epsilon + delta) / (e^epsilon + 1). Proof: let S be the outcomes at which H is
-   named, and T the others. P(S) <= e^epsilon Q(S) + delta and Q(T) <= e^epsilon P(T) + delta. With P(T) = 1 - P(S) and
-   Q(S) = 1 - Q(T) their sum gives (1 + e^epsilon)(P(S) + Q(T)) <= 2 e^epsilon + 2 delta, and (P(S) + Q(T)) / 2 is the
-   probability to be right. Kairouz, Oh and Viswanath (ICML 2015) show that it is reached.
-
-Nothing here says that an epsilon holds. For a ledger: its limit holds whatever is asked; what is spent holds only if
-the costs were not chosen by the answers (dpcore.accounting.filters).
+Nothing here says that an epsilon holds. A ledger's limit holds whatever is asked; what is spent holds only if costs
+were not chosen by the answers (dpcore.accounting.filters). Proof: docs/explanation/proofs.md, "Odds".
 """
 
 import math
@@ -41,9 +25,10 @@ _LEAST_SHOWN = 1e-9
 
 @dataclass(frozen=True)
 class Chance:
-    """A probability, as what is missing to 1, so that a chance close to 1 is exact. doubt: in [0, 1]."""
+    """A probability, as what is missing to 1, so that a chance close to 1 is exact."""
 
     doubt: float
+    """In [0, 1]."""
 
     @property
     def probability(self) -> float:

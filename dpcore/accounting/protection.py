@@ -38,35 +38,32 @@ CHARGE_FAILURE_SHARE = Fraction(1, 1024)
 
 @dataclass(frozen=True)
 class Setting:
-    """The parameters of a release's cost, apart from its kind.
-
-    d: coordinates of a record. fraction_bits: the encoding's. honest_parties: h, the parties whose noise shares are
-    counted under collusion.
-    """
+    """The parameters of a release's cost, apart from its kind."""
 
     d: int
+    """Coordinates of a record."""
     fraction_bits: int
+    """The encoding's."""
     honest_parties: int
+    """h, the parties whose noise shares are counted under collusion."""
 
 
 @dataclass(frozen=True)
 class ReleaseCost:
-    """The figures of one release at `delta`, which is 0 if the noise is Laplace's.
-
-    State epsilon: the least epsilon against the learner alone is not above it. epsilon_lower: a lower bound on that
-    least epsilon, None if none is known. Only counts have one, as their distribution is the released one. The lower
-    ends for noise are those of the mechanism that the accounting assumes, which gives the adversary more than a release
-    does: a record's coins (who does not know them sees a mixture), and a record that moves the values by the whole
-    sensitivity. epsilon_if_others_collude: against learner, coordinator and colluding parties. theorem_epsilon: n
-    epsilon of the paper's Theorem 6, if there is a truncation.
-    """
+    """The figures of one release at `delta`, which is 0 if the noise is Laplace's."""
 
     scope: Scope
     epsilon: float
+    """The figure to state: the least epsilon against the learner alone is not above it."""
     epsilon_lower: float | None
+    """A lower bound on that least epsilon, None if none is known. Counts have one, as their distribution is the
+    released one. For noise it is the lower end for the assumed mechanism, whose adversary sees a record's coins and a
+    shift of the whole sensitivity."""
     delta: float
     epsilon_if_others_collude: float
+    """Against learner, coordinator and colluding parties."""
     theorem_epsilon: float | None = None
+    """n epsilon of the paper's Theorem 6, if there is a truncation."""
 
 
 class Protection(ABC):
@@ -140,15 +137,17 @@ class Unprotected(Protection):
 class CountProtection(Protection):
     """Coordinates coded -1/+1, each separately: a rado shows a count whose distribution depends on the design alone.
 
-    rados: n. epsilon_per_rado: Algorithm 2's, None for uniform signatures. is_pooled: one truncation of the pool is
-    divided (split = exact). is_promised: whether the design requires a bound; if these rows give none, such a design
-    fails, and another one has no bound. Proof: dpcore.accounting.dp_feat.
+    Proof: dpcore.accounting.dp_feat.
     """
 
     rados: int
+    """n."""
     epsilon_per_rado: Fraction | None = None
+    """Algorithm 2's, None for uniform signatures."""
     is_pooled: bool = False
+    """One truncation of the pool is divided (split = exact)."""
     is_promised: bool = True
+    """Whether the design requires a bound. If these rows give none, such a design fails; others have no bound."""
     scope: Scope = field(default="marginal", init=False)
 
     def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:
@@ -227,13 +226,11 @@ def _count_loss(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta:
 
 @dataclass(frozen=True)
 class NoiseProtection(Protection):
-    """Protection of whole records, or one source column of them, within the whole release, by noise shares.
-
-    honest_parties: h, whose shares are counted under collusion.
-    """
+    """Protection of whole records, or one source column of them, within the whole release, by noise shares."""
 
     scope: Scope
     honest_parties: int
+    """h, whose shares are counted under collusion."""
 
     @abstractmethod
     def distribution(self, rows: int, *, shares: int) -> NoiseDistribution:
@@ -313,20 +310,20 @@ def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
 
 @dataclass(frozen=True)
 class GaussianProtection(NoiseProtection):
-    """Discrete Gaussian noise on every value that a record can move.
-
-    share_sigma: each share's standard deviation, in integer units. squared: Delta^2, the squared L2 sensitivity of what
-    one coin decides about, in squared units. values: D, the number of a record's values that get noise, over all rados.
-    rados: n, how often a record enters by a coin. inclusion: p, its probability; 1 without a coin. is_shared: whether
-    the noise is the sum of the parties' shares; otherwise the record's own party adds all of it.
-    """
+    """Discrete Gaussian noise on every value that a record can move."""
 
     share_sigma: int
+    """Each share's standard deviation, in integer units."""
     squared: Fraction | int
+    """Delta^2, the squared L2 sensitivity of what one coin decides about, in squared units."""
     values: int
+    """D, the number of a record's values that get noise, over all rados."""
     rados: int = 1
+    """n, how often a record enters by a coin."""
     inclusion: Fraction | int = 1
+    """p, its probability; 1 without a coin."""
     is_shared: bool = True
+    """Whether the noise is the sum of the parties' shares; otherwise the record's own party adds all of it."""
 
     def inclusion_of(self, rows: int) -> Fraction | int:
         """The inclusion p at a party of `rows` rows. Raises SupportError if it is too small for its set."""
@@ -369,14 +366,12 @@ class GaussianProtection(NoiseProtection):
 
 @dataclass(frozen=True)
 class LaplaceProtection(NoiseProtection):
-    """Discrete Laplace noise on integers that a record moves by at most l1 in total: pure differential privacy.
-
-    largest: by how much it moves each of them at most.
-    """
+    """Discrete Laplace noise on integers that a record moves by at most l1 in total: pure differential privacy."""
 
     noise: LaplaceShares
     l1: int
     largest: int
+    """By how much it moves each of them at most."""
 
     @property
     def is_pure(self) -> bool:

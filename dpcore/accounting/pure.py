@@ -2,9 +2,13 @@
 
 Every (epsilon, 0)-private release is, for each pair of neighbours, a post-processing of randomized response: one bit
 that is kept with probability p = e^epsilon / (1 + e^epsilon), else flipped (Kairouz, Oh and Viswanath, ICML 2015).
+
 Proof: if P and Q are the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1) are
-distributions too, non-negative because neither P nor Q is above e^epsilon times the other, and P = p A + (1-p) B, Q =
-(1-p) A + p B. So the bounds of randomized response hold for every such release, and are tight for randomized response.
+distributions too, because neither P nor Q is above e^epsilon times the other.
+
+P = p A + (1-p) B, and Q = (1-p) A + p B.
+
+So the bounds of randomized response hold for every such release, and are tight for it.
 """
 
 import math
@@ -70,8 +74,10 @@ class PureLoss:
 
         For randomized response, D_a = (f(u) - f(1/2)) / (u - 1/2), with u = a - 1/2 and f(u) = log cosh(epsilon u). log
         cosh(epsilon sqrt(v)) is concave in v: its derivative is epsilon tanh(epsilon sqrt(v)) / (2 sqrt(v)), and
-        tanh(x)/x falls. So f(u) - f(1/2) is at most (u^2 - 1/4) times the derivative epsilon tanh(epsilon / 2) at v =
-        1/4, so D_a <= (u + 1/2) epsilon tanh(epsilon / 2) = a rho; D_1 = rho, so no smaller rho holds.
+        tanh(x)/x falls.
+
+        So f(u) - f(1/2) is at most (u^2 - 1/4) times the derivative at v = 1/4, which is epsilon tanh(epsilon / 2), and
+        D_a <= (u + 1/2) epsilon tanh(epsilon / 2) = a rho. As D_1 = rho, no smaller rho holds.
         """
         with gmpy2.context(precision=80, round=gmpy2.RoundUp):
             epsilon = gmpy2.mpfr(gmpy2.mpq(self.bound))

@@ -31,14 +31,16 @@ def joint_squared(squared_range: int, fraction_bits: int) -> int:
 def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fraction:
     """An upper bound of max |v - v'|^2 for a record's `moments` vector v.
 
-    v holds k e (k = edge_multiplier), 5 x_j^2, and 7 x_j x_k for j < k. Let F = e e^T. As 7^2 <= 2 * 5^2, the products'
-    part of the distance is at most 25 |F - F'|^2 in the Frobenius norm, which has every off-diagonal entry twice; v
-    leaves out the square of the bias, which can only lower the distance. With |e|^2, |e'|^2 <= S and c = e . e',
+    v holds k e (k = edge_multiplier), 5 x_j^2, and 7 x_j x_k for j < k. Let F = e e^T.
 
-        |v - v'|^2 <= k^2 (2 S - 2 c) + 25 (2 S^2 - 2 c^2),   -S <= c <= S,
+    As 7^2 <= 2 * 5^2, the products' part of the distance is at most 25 |F - F'|^2 in the Frobenius norm, which has
+    every off-diagonal entry twice. v leaves out the square of the bias, which can only lower the distance.
 
-    because |F - F'|^2 = |e|^4 + |e'|^4 - 2 c^2. The right side is concave in c, with its maximum at c = -k^2 / 50, or
-    at c = -S if -k^2 / 50 < -S.
+    With |e|^2, |e'|^2 <= S and c = e . e', |F - F'|^2 = |e|^4 + |e'|^4 - 2 c^2, so
+
+        |v - v'|^2 <= k^2 (2 S - 2 c) + 25 (2 S^2 - 2 c^2),   -S <= c <= S.
+
+    The right side is concave in c, with its maximum at c = -k^2 / 50, or at c = -S if -k^2 / 50 < -S.
     """
     longest = clip.squared_units(fraction_bits)
     square = edge_multiplier**2

@@ -1,24 +1,15 @@
 """Convolutions of masses by Fourier transforms, with a proved bound on their rounding.
 
-The bound. A fast Fourier transform of length L factorises the Fourier matrix into stages of radix 2, 3, 4 or 5 (Van
-Loan, Computational Frameworks for the Fast Fourier Transform, 1992). Each entry of each stage's matrix is 0 or has
-modulus 1, and exactly one path of entries leads from an input x_j to an output X_k, whose product is w^(jk). A stage is
-evaluated by a few additions and multiplications. Rounding multiplies each of its terms by 1 + d, so it replaces an
-entry b by b + b', |b'| <= c u, u the round-off: a complex addition is off by at most u times its modulus, a complex
-multiplication by at most sqrt(5) u (Brent, Percival and Zimmermann, Math. Comp. 76, 2007). With the twiddle factors
-off by at most 8 u, that is 11 u for the twiddle factor, and for the butterfly at most 6 rounded operations on real and
-imaginary parts of coefficients with |cos| + |sin| <= sqrt(2), so 9 u. So c = STAGE = 20, and with t <= log2(L) stages
+A transform of length L is off by at most e(L) |x|_1, e(L) = (1 + STAGE u)^t - 1, u the round-off and t <= log2(L) the
+number of stages of radix 2 to 5 (after Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section
+24.1).
 
-    |computed X_k - X_k| <= sum_j |x_j| ((1 + c u)^t - 1) = e(L) |x|_1.
+Powers, products and the inverse transform have bounds of their own, so every point of a convolution has the same error
+bound.
 
-It is the argument of Higham, Accuracy and Stability of Numerical Algorithms (2nd ed., 2002), section 24.1, in the
-maximum norm. Assumed of the library: it evaluates a transform of a length without prime factors above 5 by these stages
-(pocketfft does so), and its twiddle factors are right to 8 u. Tests compare transforms with extended precision.
-
-Powers and products. If F' is the computed transform of masses x, |F' - F| <= e = e(L) |x|_1, then |F'^n - F^n| <=
-n e (|F'| + e)^(n-1), and binary powering is off by at most 2 sqrt(5) n u |F'|^n. Where (|F'| + e)^n is negligible, 0
-replaces the power and the bound is (|F'| + e)^n. The inverse transform divides the sum of all these errors by L, and
-adds e(L) times the sum of the moduli, divided by L. So every point of the convolution has the same error bound.
+Assumed of the library: it evaluates lengths without prime factors above 5 by these stages (pocketfft does so), with
+twiddle factors right to 8 u. Tests compare transforms with extended precision. Proof: docs/explanation/proofs.md,
+"Rounding of transforms".
 """
 
 import math

@@ -29,10 +29,9 @@ def admissible_range(rows: int, epsilon_per_rado: Fraction) -> tuple[int, int]:
 
     low = ceil(beta (m+1)) and, as m is an integer, high = floor(m - beta (m+1)) = m - low.
 
-    beta (m+1) is enclosed by directed rounding: the lower end divides by a sum rounded up, the upper end by a sum
-    rounded down, so the true value is between them. e^(epsilon/2) is transcendental for a rational epsilon != 0
-    (Lindemann), so beta (m+1) is never an integer, and at some precision both ends have the same ceiling, which is then
-    exact. Every party, on every machine, gets the same integers.
+    Directed rounding encloses beta (m+1). For a rational epsilon != 0, e^(epsilon/2) is transcendental (Lindemann), so
+    beta (m+1) is never an integer, and at some precision both ends have the same ceiling, which is then exact. Every
+    party, on every machine, gets the same integers.
 
     Raises PlanError if rows < 1 or epsilon_per_rado <= 0.
     """

@@ -22,15 +22,17 @@ class AdaBoost(LinearClassifier):
     """Boosting on edge vectors; by default it keeps the iterate of lowest 0/1 error on the rows, as the paper does.
 
     n_rounds, oracle, lambda_p, clip, floor, patience: as in `RadoBoost`; section 4 proposes a floor on |r_t| where
-    outliers make every normalised edge small. update: of the weights, "linear" (equation 11 on edge vectors) or
-    "exponential" (Schapire and Singer, Machine Learning 37, 1999). selection: as in `RadoBoost`, or "lowest-error": the
-    lowest error on all rows passed to `fit`, the last among equals. fit_intercept: whether to add a bias coordinate.
-    n_rows: AdaBoost(n): boost on this many of the rows, drawn without replacement; None, or more than there are, takes
-    all. random_state: scikit-learn's, for that draw.
+    outliers make every normalised edge small. random_state: scikit-learn's, for the draw of n_rows.
 
-    After fitting, in addition to what `LinearClassifier` sets: `rounds_`, `best_round_`, `stopped_because_` and
-    `warning_` as in `RadoBoost`; `log_loss_`, the log of theta_'s exponential loss on the rows used for boosting, in
-    nats.
+    - update: of the weights, "linear" (equation 11 on edge vectors) or "exponential" (Schapire and Singer, Machine
+      Learning 37, 1999).
+    - selection: as in `RadoBoost`, or "lowest-error": the lowest error on all rows passed to `fit`, the last among
+      equals.
+    - fit_intercept: whether to add a bias coordinate.
+    - n_rows: AdaBoost(n), boost on this many rows, drawn without replacement; None, or more than there are, takes all.
+
+    After fitting, besides what `LinearClassifier` sets: `rounds_`, `best_round_`, `stopped_because_` and `warning_` as
+    in `RadoBoost`; `log_loss_`, the log of theta_'s exponential loss on the rows used for boosting, in nats.
     """
 
     def __init__(
@@ -61,10 +63,9 @@ class AdaBoost(LinearClassifier):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows; returns self.
+        """Fit to rows; returns self. X, y, errors: as for `RadoClassifier.fit`.
 
-        X: (m, features). y: (m,), two classes with any labels; the second in sorted order is the positive one. Raises
-        ValueError for anything else, as scikit-learn does; ConfigurationError if a parameter is out of range.
+        Raises ConfigurationError if a parameter is out of range.
         """
         rules = BoostingRules(
             n_rounds=self.n_rounds,
@@ -98,8 +99,7 @@ class AdaBoost(LinearClassifier):
 def error_of(edges: Matrix) -> Score:
     """The selection that keeps the iterate of lowest 0/1 error on edge vectors (m, d); a margin of zero is an error.
 
-    It needs the rows. An estimator that sees rados only cannot use it, although the paper's experiments did (section 4:
-    "the classifier kept for testing is the one minimizing the empirical risk").
+    It needs the rows, as the paper's experiments did (section 4).
     """
 
     def error(theta: Vector) -> float:

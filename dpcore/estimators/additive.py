@@ -5,17 +5,16 @@
     moments of the mapped records (additive_terms)         -> a basis in which they are white
     gradients of the mapped records (additive_rounds)      -> weights, shrunk group by group (empirical_bayes)
 
-The rounds are those of dpcore.estimators.private_newton, which says why they converge; the terms, and the shrinking
-after each round, are added. A curve is straight where noise rules, because its bends share one variance that is
-estimated from the answers. All parts of the budget, histograms included, add up to one.
+The rounds are those of dpcore.estimators.private_newton, which says why they converge. A curve is straight where noise
+rules, because its bends share one variance that is estimated from the answers. All parts of the budget, histograms
+included, add up to one.
 
 Noise on the weights grows with the number of directions that a gradient is about. So after each answer the directions
-that do not pay for their noise are left out of the next queries (dpcore.estimators.kept_directions): if no column
-bends, most of the budget is spent on a straight model. What was spent before that is known is lost. If the budget and
-the rows are too small to afford it, which is known before anything is asked, the model has no pairs, or is straight
-from the start: then `PrivateNewton` asks, with the whole budget.
+that do not pay for their noise are left out of the next queries (dpcore.estimators.kept_directions).
 
-The score can be held to rise or fall with columns (dpcore.estimators.monotone).
+If the budget and the rows are too small, which is known before anything is asked, the model has no pairs, or is
+straight from the start: then `PrivateNewton` asks, with the whole budget. The score can be held to rise or fall with
+columns (dpcore.estimators.monotone).
 """
 
 from collections.abc import Callable, Mapping
@@ -73,38 +72,42 @@ LARGEST_FACTOR = 1024
 class PrivateAdditive(LinearClassifier):
     """An additive model with pairs from `rounds` answers: histograms, moments, gradients; see the module's docstring.
 
-    knots: inner knots of each real feature; None: as many as `usual_knots`; fewer if there would be more than
-    `MOST_TERMS` terms. rounds: at least 3, and 4 to choose pairs.
+    - knots: inner knots of each real feature; None: as many as `usual_knots`; fewer if there would be more than
+      `MOST_TERMS` terms. rounds: at least 3, and 4 to choose pairs.
+    - information: mu of the budget times rows over the root of coordinates times terms. With less, the model is
+      straight; with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never. Nor are
+      pairs chosen then if noise hides scores as large as `LARGEST_NOISE`.
+    - knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The
+      gradients share the rest equally.
+    - clip: as in `PrivateNewton`. shrinkage: as for `Whitening.cleaned`. Both are at most `LARGEST_FACTOR`.
+    - increasing, decreasing: real and boolean features with which the score never falls, or never rises, up to rounding
+      (some 1e-15): names, separated by commas, or a list. They are in no product, and have no point mass inside their
+      range.
+    - stop_if_straight: whether to ask nothing if budget and rows are too small for curves.
 
-    pairs: which pairs have products. True: all pairs of real features, if they fit into `MOST_TERMS` terms, perhaps
-    with fewer knots. Otherwise one of the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs
-    of F features, and the pairs are chosen whose scores are above the noise, as many as fit; perhaps none
-    (dpcore.estimators.chosen_pairs, which compares at most `MOST_COLUMNS` features). None: all, if they fit beside all
-    knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots; but only if the budget and the rows
-    are enough. Otherwise there are no pairs, and nothing is asked or spent for them. Text: these, of real features and
-    flags, such as "age*dose, age*smoker"; or a list of pairs, such as [("age", "dose, mg")].
+    pairs: which pairs have products.
 
-    information: mu of the budget times rows over the root of coordinates times terms; with less, the model is straight;
-    with less than `PAIRS_INFORMATION` times that, it has no pairs if pairs is None; 0 for never. Nor are pairs chosen
-    then if noise hides scores as large as `LARGEST_NOISE`.
+    - True: all pairs of real features, if they fit into `MOST_TERMS` terms, perhaps with fewer knots. Otherwise one of
+      the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs of F features. The pairs are
+      chosen whose scores are above the noise, as many as fit (dpcore.estimators.chosen_pairs).
+    - None: all, if they fit beside all knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots;
+      but only if the budget and the rows are enough. Otherwise nothing is asked or spent for them.
+    - Text, such as "age*dose, age*smoker", or a list such as [("age", "dose, mg")]: these, of real features and flags.
 
-    knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The gradients
-    share the rest equally. clip: as in `PrivateNewton`. shrinkage: as for `Whitening.cleaned`. Both are at most
-    `LARGEST_FACTOR`. increasing, decreasing: real and boolean features with which the score never falls, or never
-    rises: names, separated by commas, or a list of names. They are in no product, and have no point mass inside their
-    range. The order holds up to rounding: a score may go the other way by some 1e-15. stop_if_straight: whether to ask
-    nothing if budget and rows are too small for curves.
+    After `fit_queries`:
 
-    After `fit_queries`: `theta_` (d,) over the terms of `feature_map_`, the bias last; `covariance_` (d, d), None
-    without an answer to a gradient: the second moment of theta_'s errors given all answers, also of directions that
-    were left out later (dpcore.estimators.errors_of_weights); conditions on `increasing` and `decreasing` columns are
-    not used for it; `groups_`, the names of groups of terms with the variance
-    that each was given; `directions_`, how many directions each gradient was about; `pairs_`, the names of the pairs
-    that have products, such as "age*dose", chosen ones from the largest score on; `rounds_done_`, `warning_` as in
-    `PrivateNewton`, but that warning_ also says why pairs were left out, and which columns have bounds that are too
-    wide for their knots; `left_out_`, its sentences that the schema, the rows and the budget alone decide: why the
-    model is straight, or has no products. For a straight model theta_ and covariance_ are those of `PrivateNewton` over
-    the schema's coordinates, feature_map_ is None, and warning_ says why.
+    - `theta_` (d,) over the terms of `feature_map_`, the bias last.
+    - `covariance_` (d, d), None without an answer to a gradient: the second moment of theta_'s errors given all
+      answers, also of directions that were left out later (dpcore.estimators.errors_of_weights). Orders of columns are
+      not used for it.
+    - `groups_`, names of groups of terms with the variance that each was given; `directions_`, how many directions each
+      gradient was about; `pairs_`, names of the pairs that have products, chosen ones from the largest score on.
+    - `rounds_done_`, `warning_` as in `PrivateNewton`. warning_ also says why pairs were left out, and which columns
+      have bounds that are too wide for their knots.
+    - `left_out_`, its sentences that the schema, the rows and the budget alone decide.
+
+    For a straight model theta_ and covariance_ are those of `PrivateNewton` over the schema's coordinates, feature_map_
+    is None, and warning_ says why.
     """
 
     def __init__(
@@ -139,9 +142,10 @@ class PrivateAdditive(LinearClassifier):
     def fit_queries(self, oracle: Oracle) -> Self:
         """Fit by querying; returns self. If a query after the moments is refused, the result so far is kept.
 
-        Raises ConfigurationError if a parameter is out of range or not the whole budget is left, PlanError if the model
-        would be straight and `stop_if_straight` is set, and what the oracle raises; OracleRefusedError if it does not
-        answer the histograms, the choice of pairs or the moments.
+        Raises:
+            ConfigurationError: a parameter is out of range, or not the whole budget is left.
+            PlanError: the model would be straight and `stop_if_straight` is set.
+            OracleRefusedError: the oracle does not answer the histograms, the choice of pairs or the moments.
         """
         self._check()
         check_left(oracle)

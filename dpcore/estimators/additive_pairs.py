@@ -55,26 +55,29 @@ sides. Where six numbers are beside 99 coordinates of categories (adult), 6 gain
 
 @dataclass(frozen=True)
 class PlannedPairs:
-    """given: pairs that have products in any case. most: how many are chosen from answers at most; 0: nothing is asked.
-
-    compared: the coordinates among which they are chosen. left_out: why no pair has a product, though none was refused.
-    """
+    """Pairs that a model is to have, as decided before anything is asked."""
 
     given: Pairs = ()
+    """Pairs that have products in any case."""
     most: int = 0
+    """How many are chosen from answers at most; 0: nothing is asked."""
     compared: tuple[int, ...] = ()
+    """The coordinates among which they are chosen."""
     left_out: str | None = None
+    """Why no pair has a product, though none was refused."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What decides about pairs. knots, rounds, information: of the estimator; part: of the budget, to choose pairs."""
+    """What decides about pairs: the oracle, and parameters of the estimator."""
 
     oracle: StatisticOracle
     knots: int
     rounds: int
     information: float
+    """As the estimator's parameter of that name."""
     part: Fraction
+    """Part of the budget that choosing pairs takes."""
 
     def affords(self, terms: int, information: float) -> bool:
         """Whether the budget and the rows have this information for so many terms, or the rows are not known."""

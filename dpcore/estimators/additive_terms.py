@@ -1,9 +1,10 @@
 """The terms of an additive model: which functions of which columns, chosen from noisy histograms.
 
 Every column has its coordinate, so that a straight line is always within reach. A real feature also has hat functions
-at inner quantiles, which bend the line, and its point masses. A pair of real features has the product of two ramps,
-each straight between the 5 % and the 95 % quantile and flat outside, which lets a slope depend on another column. A
-pair with a flag has the product with the flag.
+at inner quantiles, which bend the line, and its point masses.
+
+A pair has the product of two ramps, each straight between the 5 % and the 95 % quantile and flat outside; a pair with a
+flag has the product with the flag.
 
 Terms are centred at their means, so that they are about uncorrelated with the bias, and shorter records lose less to
 clipping.
@@ -35,15 +36,16 @@ _CLOSEST = ONE >> 12
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Terms with one prior variance. places: in the map; covariance: of their weights under the prior, up to it.
-
-    name: of the column, if it is about one, and the kind. kind: groups of a kind have variances that are alike.
-    """
+    """Terms with one prior variance."""
 
     name: str
+    """Of the column, if it is about one, and the kind."""
     kind: str
+    """Groups of a kind have variances that are alike."""
     places: tuple[int, ...]
+    """In the map."""
     covariance: Matrix
+    """Of their weights under the prior, up to it."""
 
     @property
     def is_columns(self) -> bool:

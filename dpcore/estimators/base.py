@@ -1,14 +1,11 @@
 """Base of the linear classifiers: releases, answers or rows in, a classifier out, with scikit-learn's interface.
 
-An estimator is trained in one of four ways: `fit_release`, `fit_moments(moments)`, `fit_queries(oracle)` and `fit`.
+An estimator is trained by `fit_release`, `fit_moments(moments)`, `fit_queries(oracle)` or `fit`.
 
-`fit_release(release)` sees rados only. Its coordinates are those of the release, including the bias if there is one, so
-`coef_` has shape (1, d), `intercept_` is zero, `classes_` is [-1, 1], and `predict` takes rows exactly as the schema
-encodes them: (rows, d), with the bias coordinate.
-
-`fit(X, y)` sees rows, for comparison with other estimators. It appends the bias, draws plain rados from the edge
-vectors and trains on those alone: `coef_` has shape (1, features), the bias is `intercept_`, and `predict` takes rows
-like X.
+- `fit_release(release)` sees rados only. Its coordinates are those of the release, including the bias: `coef_` is (1,
+  d), `intercept_` zero, `classes_` [-1, 1], and `predict` takes rows exactly as the schema encodes them.
+- `fit(X, y)` sees rows, for comparison. It appends the bias, draws plain rados from the edge vectors and trains on
+  those: `coef_` is (1, features), the bias is `intercept_`, and `predict` takes rows like X.
 """
 
 from abc import ABCMeta, abstractmethod
@@ -42,13 +39,7 @@ ROWS_PER_BLOCK = 4096
 
 
 class RadoRelease(Protocol):
-    """What an estimator needs from a release.
-
-    rados: (n, d), one rado a row, in the units of the encoded features (not fixed point).
-    rows: m, the row count of the cohort.
-    bias: whether the last coordinate is the constant feature 1 (times the label).
-    distribution: the distribution of the rados: how they were drawn and noised.
-    """
+    """What an estimator needs from a release: rados in the units of the encoded features, and how they were drawn."""
 
     @property
     def rados(self) -> Matrix:
@@ -75,15 +66,22 @@ class RadoRelease(Protocol):
 class RadoSample:
     """Rados with the facts that estimation needs; the simplest `RadoRelease`.
 
-    rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature.
-    distribution: how they were drawn. Read-only float64 rados in row order, such as a release's, are not copied. Raises
-    ShapeError for another shape, DataError if a rado is not finite, ConfigurationError if rows < 1.
+    Read-only float64 rados in row order, such as a release's, are not copied.
+
+    Raises:
+        ShapeError: for another shape.
+        DataError: a rado is not finite.
+        ConfigurationError: rows < 1.
     """
 
     rados: Matrix
+    """(n, d) with n >= 2 and d >= 1, finite."""
     rows: int
+    """m >= 1."""
     bias: bool = True
+    """The last coordinate is the constant feature."""
     distribution: RadoDistribution = PLAIN_DISTRIBUTION
+    """How they were drawn."""
 
     def __post_init__(self) -> None:
         rados = frozen(self.rados, np.float64)
@@ -98,11 +96,10 @@ class RadoSample:
 
 
 def draw_plain_rados(edges: Matrix, count: int, random_state: np.random.RandomState) -> Matrix:
-    """Rados of `count` signatures drawn uniformly from all 2^m.
+    """Rados of `count` signatures drawn uniformly from all 2^m: (count, d).
 
-    edges: (m, d), row i is y_i x_i. Returns (count, d). Row i enters a rado with probability 1/2, independently, which
-    is the distribution of sigma_i = y_i (ICML 2015, Definition 1). For comparisons on rows that the caller may see:
-    this generator gives no privacy protection.
+    edges: (m, d), row i is y_i x_i. Row i enters a rado with probability 1/2, independently (ICML 2015, Definition 1).
+    This generator gives no privacy protection.
     """
     rados = np.zeros((count, edges.shape[1]))
     for start in range(0, len(edges), ROWS_PER_BLOCK):
@@ -186,11 +183,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
     """A linear classifier sign(theta . x) estimated from rados.
 
-    n_rados: how many plain rados `fit` draws from rows; None is min(1000, m // 2), at least 2. Unused by `fit_release`.
-    random_state: scikit-learn's, for those signatures. Unused by `fit_release`.
-
-    After fitting: `theta_` (d,) the paper's vector, bias included and last; `coef_`, `intercept_`, `classes_` and
-    `n_features_in_` as the module's docstring says.
+    n_rados: how many plain rados `fit` draws from rows; None is min(1000, m // 2), at least 2. random_state:
+    scikit-learn's, for those signatures. Neither is used by `fit_release`. After fitting: as the module's docstring
+    says.
     """
 
     def __init__(self, *, n_rados: int | None = None, random_state: Any = None) -> None:

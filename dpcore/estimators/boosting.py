@@ -1,8 +1,9 @@
 """Boosting one feature a round: RadoBoost on rados, AdaBoost on edge vectors.
 
-Rows v_1 .. v_n are rados or edge vectors; the loss of theta is the exponential one, (1/n) sum_j exp(-theta . v_j),
-which is equation 2 of Nock, Patrini and Friedman (ICML 2015) for rados and AdaBoost's for edge vectors. With v_*k =
-max_j |v_jk| and z_jk = v_jk / v_*k in [-1, 1], round t of Algorithm 1 on weights w that sum to 1:
+Rows v_1 .. v_n are rados or edge vectors. The loss of theta is the exponential one, (1/n) sum_j exp(-theta . v_j):
+equation 2 of Nock, Patrini and Friedman (ICML 2015) for rados, AdaBoost's for edge vectors.
+
+With v_*k = max_j |v_jk| and z_jk = v_jk / v_*k in [-1, 1], round t of Algorithm 1 on weights w that sum to 1:
 
     edge     r = sum_j w_j z_jk for the feature k that an oracle picks (equation 9)
     step     alpha = atanh(r') / (kappa v_*k), where r' is r clipped or floored, and r' = r without either (equation 10)
@@ -10,19 +11,20 @@ max_j |v_jk| and z_jk = v_jk / v_*k in [-1, 1], round t of Algorithm 1 on weight
              "exponential":  w_j exp(-alpha v_j) (Schapire and Singer 1999)
              divided by their sum, which equation 11 leaves at 1 where r' = r
 
-The rows are never copied or scaled: v_*k is factored out of sum_j w_j z_jk.
-
-The bound, which tests assert at every round. For z in [-1, 1], by convexity, exp(-atanh(r') z) <= (1 - r' z) /
-sqrt(1 - r'^2). With kappa = 1 the linear weights carry the product of these factors over rounds, the exponential ones
-the exponentials themselves, so in both cases
+The bound, which tests assert at every round. For z in [-1, 1], by convexity, exp(-atanh(r') z) <= (1 - r' z) / sqrt(1 -
+r'^2). With kappa = 1 the linear weights carry the product of these factors over rounds, the exponential ones the
+exponentials themselves, so in both cases
 
     loss after T rounds <= product_t (1 - r'_t r_t) / sqrt(1 - r'_t^2).
 
 Where |r'_t| <= |r_t| with the same sign, a factor is at most sqrt(1 - r'_t^2) <= exp(-r'_t^2 / 2): Lemma 4. A floor
-raises |r'_t| above |r_t|, and the factor may then exceed 1. For kappa >= 1 the linear weights do not depend on kappa
-and theta is 1 / kappa times that of kappa = 1: by Jensen the loss is at most the bound to the power 1 / kappa, so at
-most exp(-sum_t r'_t^2 / (2 kappa)), equation 17. (Section 5.2 prints the step without its factor 2; with that step
-kappa = 1 would not give this bound.) With exponential weights Jensen's inequality gives the same in each round.
+raises |r'_t| above |r_t|, and the factor may then exceed 1.
+
+For kappa >= 1 the linear weights do not depend on kappa, and theta is 1 / kappa times that of kappa = 1.
+
+By Jensen the loss is at most the bound to the power 1 / kappa, so at most exp(-sum_t r'_t^2 / (2 kappa)), equation 17.
+With exponential weights Jensen's inequality gives the same in each round. (Section 5.2 prints the step without its
+factor 2.)
 """
 
 import math
@@ -59,25 +61,24 @@ UPDATES = ("linear", "exponential")
 
 @dataclass(frozen=True)
 class BoostingRules:
-    """How to boost; valid from construction.
-
-    n_rounds: T >= 1, the maximum number of rounds. oracle: picks the feature. kappa: at least 1, divides every step.
-    clip: in (0, 1], |r_t| is lowered to it before the oracle looks; None is no clip. floor: in [0, 1) and at most clip,
-    |r_t| of the picked feature is raised to it. smallest_edge: in [0, 1), a feature whose |r_t| is at most this counts
-    as having no edge. update: of the weights, one of UPDATES. patience: at least 1, boosting stops after this many
-    rounds without a better iterate; None never stops.
-
-    Raises ConfigurationError if a field is out of range.
-    """
+    """How to boost; valid from construction. Raises ConfigurationError if a field is out of range."""
 
     n_rounds: int
+    """T >= 1, the maximum number of rounds."""
     oracle: Oracle
+    """Picks the feature."""
     kappa: float = 1.0
+    """At least 1, divides every step."""
     clip: float | None = None
+    """In (0, 1], |r_t| is lowered to it before the oracle looks; None is no clip."""
     floor: float = 0.0
+    """In [0, 1) and at most clip, |r_t| of the picked feature is raised to it."""
     smallest_edge: float = 1e-10
+    """In [0, 1), a feature whose |r_t| is at most this counts as having no edge."""
     update: str = "linear"
+    """Of the weights, one of UPDATES."""
     patience: int | None = None
+    """At least 1, boosting stops after this many rounds without a better iterate; None never stops."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.n_rounds, Integral) or self.n_rounds < 1:
@@ -103,38 +104,41 @@ class BoostingRules:
 
 @dataclass(frozen=True, eq=False)
 class RoundTrace:
-    """The rounds that took a step; arrays of shape (rounds,).
-
-    feature: its index. edge: its normalised edge (equation 9), in [-1, 1]. r: the edge that the step used, clipped or
-    floored, in (-1, 1). alpha: the step along the feature, in 1/units of a row. log_loss: log of the exponential loss
-    of theta after the step, in nats. log_bound: its upper bound from the module's docstring, in nats.
-    """
+    """The rounds that took a step; arrays of shape (rounds,)."""
 
     feature: NDArray[np.int64]
+    """Its index."""
     edge: Vector
+    """Its normalised edge (equation 9), in [-1, 1]."""
     r: Vector
+    """The edge that the step used, clipped or floored, in (-1, 1)."""
     alpha: Vector
+    """The step along the feature, in 1/units of a row."""
     log_loss: Vector
+    """Log of the exponential loss of theta after the step, in nats."""
     log_bound: Vector
+    """Its upper bound from the module's docstring, in nats."""
 
 
 @dataclass(frozen=True, eq=False)
 class Boosted:
-    """The result of boosting.
-
-    theta: (d,), the kept iterate. best_round: the number of its steps. log_loss: the log of its exponential loss, in
-    nats. weights: (n,), after the last round. rounds: the trace. stopped_because: a sentence, or None if all rounds
-    ran. warning: a sentence if theta puts every row on its positive side, else None: the loss then falls to zero along
-    theta, so it has no minimum, and more rounds only scale theta.
-    """
+    """The result of boosting."""
 
     theta: Vector
+    """(d,), the kept iterate."""
     best_round: int
+    """The number of its steps."""
     log_loss: float
+    """The log of its exponential loss, in nats."""
     weights: Vector
+    """(n,), after the last round."""
     rounds: RoundTrace
+    """The trace."""
     stopped_because: str | None
+    """A sentence, or None if all rounds ran."""
     warning: str | None
+    """A sentence if theta puts every row on its positive side, else None. The loss then has no minimum: more rounds
+    only scale theta."""
 
 
 def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Progress | None = None) -> Boosted:

@@ -5,16 +5,15 @@ With s_i = 1 where feature i is above a point near its median, else -1, and y = 
     E[(y - E y)(s_i - E s_i)(s_j - E s_j)]
         = E[y s_i s_j] - E[y] E[s_i s_j] - E[s_i] E[y s_j] - E[s_j] E[y s_i] + 2 E[y] E[s_i] E[s_j].
 
-It is 0 if the label depends on at most one of the two and they are independent, however unbalanced they are, and up to
-1 in magnitude if it depends on whether both are above or below. If they are correlated, E[y] E[s_i s_j] keeps a label
-that is mostly of one class, and depends on neither, from looking like an interaction. A label that bends with what
-correlated columns share still looks like one. Then pairs are chosen that the model does not need, and shrinks.
+It is 0 if the label depends on at most one of the two and they are independent, however unbalanced, and up to 1 in
+magnitude if it depends on whether both are above or below.
+
+A label that bends with what correlated columns share looks like an interaction. Then pairs are chosen that the model
+does not need, and shrinks.
 
 Each expectation is 1 minus twice that of an exclusive-or, or the negative of that: F features need M = F^2 + F + 1
-predicates, two for each of the F (F - 1) / 2 pairs. A record can change each by 1, and none exclude another, so the
-squared sensitivity is M (dpcore.predicates.disjoint). The label and one pair as eight disjoint cells have a smaller one
-for each pair, 2, but a score adds up all eight: its variance would be twice as large. The signs of a pair and the label
-as one predicate without E[s_i s_j] would have half the variance, and would choose correlated columns.
+predicates. A record can change each by 1, and none exclude another, so the squared sensitivity is M
+(dpcore.predicates.disjoint).
 
 A pair is chosen if its score is more than the expected largest of as many scores of zero, sqrt(2 log(2 pairs)) standard
 deviations of noise and sampling. So about a tenth of a pair is chosen for nothing, on average.
@@ -78,8 +77,8 @@ def choose(
 ) -> Choice:
     """At most `most` pairs, by one query that takes `part` of the budget. Raises what the oracle raises.
 
-    names: of the coordinates to compare, at least two. found: their histograms. If there are more than MOST_COLUMNS,
-    those are compared that their histograms divide most evenly into values above and below; if equal, the first.
+    names: of the coordinates to compare, at least two. found: their histograms. Beyond MOST_COLUMNS, those are compared
+    that their histograms divide most evenly into values above and below; if equal, the first.
     """
     cuts = {coordinate: _cut(found[coordinate]) for coordinate in names}
     compared = sorted(sorted(names, key=lambda each: (abs(cuts[each][1] - 0.5), each))[:MOST_COLUMNS])

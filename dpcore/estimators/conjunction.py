@@ -1,33 +1,16 @@
 """Monotone conjunctions by statistical queries: a row is positive if all of some features are true.
 
-Theorem 5 of Balcan's lecture notes (2015; after Kearns 1998): for each of d features estimate
-p_i = P(x_i false, c*(x) = 1), and take the conjunction of the features whose estimate is at most error / (2 d). Where
-each estimate is on the right side of that threshold T, for p_i = 0 and for p_i >= p = error / d, the result has error
-at most `error`: features of the target have p_i = 0 and are kept, so the error is on positive rows alone, and each
-other feature that is kept adds less than error / d. If every other feature has p_i >= error / d, exactly the target is
-found.
+Theorem 5 of Balcan's lecture notes (2015; after Kearns 1998): for each of d features estimate p_i = P(x_i false, c*(x)
+= 1), and take the conjunction of the features whose estimate is at most T = error / (2 d). If each estimate is on the
+right side of T, the error is at most `error`.
 
-Rows. Hoeffding's bound at tolerance T needs m >= 2 d^2 ln(2 d / failure) / error^2. This module uses the tails of
-binomial counts instead. With labels flipped at rate eta < 1/2 the estimate is a mean of m independent v: 0 where x_i is
-true, else alpha = (1 - eta) / (1 - 2 eta) for a positive label and -beta = -eta / (1 - 2 eta) for a negative one
-(dpcore.statistics.label_noise). Let r = P(x_i false). For every s,
-
-    E[exp(s v)] = 1 - r + p_i [(1 - eta) e^(s alpha) + eta e^(-s beta)]
-                        + (r - p_i) [eta e^(s alpha) + (1 - eta) e^(-s beta)].
-
-The last bracket is the mean of exp of a variable of mean 0, so it is at least 1, and the whole is largest at r = 1. For
-s < 0 it falls as p_i grows. At r = 1, v has two values and m (1 - 2 eta) (mean + beta) is a binomial count of m trials
-with probability eta + p_i (1 - 2 eta). So Chernoff's bound for that binomial holds for every r: with K(a, b) =
-a ln(a / b) + (1 - a) ln((1 - a) / (1 - b)), g(t) = eta + t (1 - 2 eta) and noise that moves no estimate by more than w,
+`rows_needed` uses the tails of binomial counts. With K the Kullback-Leibler divergence of two coins, g(t) = eta + t (1
+- 2 eta), p = error / d and noise that moves no estimate by more than w:
 
     p_i = 0:   P(estimate > T)  <= exp(-m K(g(T - w), g(0))),   w <= T; with eta = 0 it is 0
     p_i >= p:  P(estimate <= T) <= exp(-m K(g(T + w), g(p))),   w < p - T.
 
-A feature can fail in at most one of these ways, so d times the larger bound must be at most the part of `failure` for
-sampling: half of it if there is noise (the other half is the probability that some noise exceeds w), else all. Without
-either kind of noise K(T, p) >= p (1 - ln 2) / 2, and m = 6.52 (d / error) ln(d / failure) rows are enough (8 by the
-multiplicative form of the bound): linear in d / error. With flipped labels it is about
-8 eta (1 - eta) (d / ((1 - 2 eta) error))^2 ln(d / failure).
+Half of `failure` is for the noise, if there is some. Proof: docs/explanation/proofs.md, "Rows for a conjunction".
 """
 
 import math
@@ -49,10 +32,7 @@ from dpcore.statistics.sample_size import least_rows
 
 
 class SampleTooSmallError(PlanError):
-    """The sample is too small for the guarantee.
-
-    needed: the rows that suffice. rows: those available, or 0 if no party states any.
-    """
+    """The sample is too small for the guarantee: `needed` rows suffice, `rows` are there, 0 if no party states any."""
 
     def __init__(self, *, needed: int, rows: int) -> None:
         self.needed, self.rows = needed, rows
@@ -67,10 +47,12 @@ class SampleTooSmallError(PlanError):
 class MonotoneConjunction(QueryClassifier):
     """A conjunction of boolean and threshold features; the module's docstring describes the algorithm.
 
-    error, failure: in (0, 1); with probability >= 1 - failure the classifier's error is at most `error`, if labels are
-    a conjunction's, flipped at a known rate `noise_rate` in [0, 1/2). indicators: also take the values of category
-    features as candidates. part: of the oracle's budget. require_rows: refuse below `rows_needed`: before the query if
-    even the least possible noise is too much, after it if the stated noise is.
+    - error, failure: in (0, 1). With probability >= 1 - failure the classifier's error is at most `error`, if labels
+      are a conjunction's, flipped at a known rate `noise_rate` in [0, 1/2).
+    - indicators: also take the values of category features as candidates.
+    - part: of the oracle's budget.
+    - require_rows: refuse below `rows_needed`: before the query if even the least possible noise is too much, after it
+      if the stated noise is.
 
     After `fit_queries`: `features_`, the names of the features that must be true; `estimates_`; `warning_`, a sentence
     if no feature is kept, else None. An empty conjunction is true.

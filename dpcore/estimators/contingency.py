@@ -1,8 +1,8 @@
 """Counts of every feature against the label, in a region: one batch of mutually exclusive predicates per feature.
 
-A boolean or threshold feature has two cells, a category one for each listed value, a real feature `bins` of equal width
-between its declared bounds. Each cell is counted among positive and among negative labels. A record is in one cell of a
-feature, so a feature adds 2 to the batch's sensitivity for any number of cells, as does the pair of class counts.
+A boolean or threshold feature has two cells, a category one for each listed value, a real feature `bins` of equal
+width. Each cell is counted among positive and among negative labels. A record is in one cell of a feature, so a feature
+adds 2 to the batch's sensitivity, as does the pair of class counts.
 """
 
 import itertools
@@ -25,14 +25,13 @@ _GRID_BITS = 24
 
 @dataclass(frozen=True)
 class Contingency:
-    """The batch for `features` among rows of `region` (predicates that must all hold; () for every usable row).
-
-    features: at least one. bins: of a real feature, at least 2.
-    """
+    """The batch for `features` among rows of `region` (predicates that must all hold; () for every usable row)."""
 
     features: tuple[Group, ...]
+    """At least one."""
     region: tuple[Predicate, ...] = ()
     bins: int = 16
+    """Of a real feature, at least 2."""
 
     def predicates(self) -> tuple[Predicate, ...]:
         """The region's positive and negative rows, then those in each cell of each feature."""

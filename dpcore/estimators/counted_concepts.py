@@ -1,15 +1,15 @@
 """Base of the estimators that choose the concept of fewest noisy errors, with a guarantee for enough rows.
 
 dpcore.pac has the guarantees. They need a bound on the moments of a count's noise, which follows from its distribution.
+
 If answers state its standard deviation D only, the worst of all distributions that it may have
-(dpcore.accounting.noise_shares) is taken: one discrete Laplace variable, on whole rows, of that D. Its scale is
-t = 1 / (2 asinh(1 / (sqrt(2) D))), and
+(dpcore.accounting.noise_shares) is taken: one discrete Laplace variable, on whole rows, of that D. Its scale is t = 1 /
+(2 asinh(1 / (sqrt(2) D))), and
 
     E exp(s noise) <= 1 / (1 - (s t)^2),    s < 1 / t.
 
-A sum of c >= 1 such variables of total variance D^2, on any grid of unit u <= 1, has (1 - x / c)^-c with
-x = (D sinh(s u / 2) / u)^2 2, which falls with c and grows with u. For normal noise, exp(s^2 D^2 / 2) is below its
-limit exp(x).
+A sum of c >= 1 such variables of total variance D^2, on any grid of unit u <= 1, has (1 - x / c)^-c with x = (D sinh(s
+u / 2) / u)^2 2, which falls with c and grows with u. For normal noise, exp(s^2 D^2 / 2) is below its limit exp(x).
 """
 
 import math
@@ -52,11 +52,6 @@ class UnstatedRowsError(TooFewRowsError):
 class CountedConcepts(QueryClassifier):
     """An estimator that uses counts; `_promise` gives its guarantee.
 
-    alpha, beta: with probability >= 1 - beta the error is below alpha, if labels are those of a concept of the class;
-    if `agnostic`, below that of the best concept plus alpha, for any labels. part: of the oracle's budget.
-    require_rows: refuse if there are fewer rows than the guarantee needs: before the query if even the least possible
-    noise is too much, after it if the stated noise is.
-
     A row that is not usable is in no count: every concept is right on it. Errors are shares of all rows.
 
     After `fit_queries`: `guarantee_`, for any number of rows.
@@ -64,9 +59,14 @@ class CountedConcepts(QueryClassifier):
 
     alpha: float
     beta: float
+    """With probability >= 1 - beta the error is below alpha, if labels are those of a concept of the class; if
+    `agnostic`, below that of the best concept plus alpha, for any labels."""
     agnostic: bool
     part: Fraction
+    """Of the oracle's budget."""
     require_rows: bool
+    """Refuse if there are fewer rows than the guarantee needs: before the query if even the least possible noise is too
+    much, after it if the stated noise is."""
 
     @abstractmethod
     def _promise(self, noise: CountNoise, epsilon: Fraction, delta: Fraction) -> PacGuarantee:

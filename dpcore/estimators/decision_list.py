@@ -1,14 +1,19 @@
 """Decision lists by statistical queries: "if l1 then b1, else if l2 then b2, ..., else b".
 
 Rivest, Learning decision lists (Machine Learning 2, 1987): take a literal whose rows all have one label, remove those
-rows, and repeat. Kearns (1998) does this by statistical queries. Here a round counts, for each literal, the remaining
-rows of each class that it covers, in one release (dpcore.estimators.contingency). The literals are boolean and
-threshold features, values of categories, and their negations.
+rows, and repeat. Kearns (1998) does this by statistical queries.
+
+Here a round counts, for each literal, the remaining rows of each class that it covers, in one release
+(dpcore.estimators.contingency). The literals are boolean and threshold features, values of categories, and their
+negations.
 
 The rule added has the largest score right - kappa wrong beyond what chance explains, for kappa = 19 (rules that are
-right 95 % of the time), else for 4 (80 %), else for 1, and then only if it overrules the larger remaining class. Chance
-is the sample's variance, (right + kappa^2 wrong) / m, plus the noise's, 1 + kappa^2 times its square, times a logarithm
-of the number of candidates. The list ends when no rule is left, at `max_rules`, or when the oracle refuses.
+right 95 % of the time), else for 4 (80 %), else for 1, and then only if it overrules the larger remaining class.
+
+The list ends when no rule is left, at `max_rules`, or when the oracle refuses.
+
+Chance is the sample's variance, (right + kappa^2 wrong) / m, plus the noise's, 1 + kappa^2 times its square, times a
+logarithm of the number of candidates.
 
 A list of J rules is linear: let u_j in {0, 1} be 1 if l_j holds. The sign of sum_j b_j 2^(J+1-j) u_j + b is that of the
 first rule that applies, since each weight exceeds the sum of all later ones. Every score is a sum of multiples of 1/2
@@ -51,10 +56,8 @@ class DecisionList(QueryClassifier):
     """A decision list over boolean features and values of categories; the module's docstring describes the algorithm.
 
     max_rules: from 1 to 40; each round takes an equal share of `part` of the oracle's budget, used or not. noise_rate:
-    eta in [0, 1/2), the known rate at which labels are flipped.
-
-    After `fit_queries`: `rules_`, (condition, label) in order; `default_`, the label if none applies; `warning_`, a
-    sentence if a round was refused or no rule was found, else None.
+    eta in [0, 1/2). After `fit_queries`: `rules_`, (condition, label) in order; `default_`, the label if none applies;
+    `warning_`, a sentence if a round was refused or no rule was found, else None.
     """
 
     warning_: str | None

@@ -1,10 +1,11 @@
 """The best rule on one feature, by statistical queries: the errors of each rule are a count.
 
 The rules: a boolean or threshold feature is true; a category has a listed value; a real feature is at least one of
-`cuts` bounds that divide its declared range evenly; each of them reversed; and either class always. For each condition
-c one query is asked, phi = [c(x) != (y = 1)], the rule's error; the reversed rule errs where phi is 0 on a usable row.
-Random flips of labels at a rate eta below 1/2 turn an error e into eta + (1 - 2 eta) e, so the best rule stays the
-best.
+`cuts` bounds that divide its declared range evenly; each of them reversed; and either class always.
+
+For each condition c one query is asked, phi = [c(x) != (y = 1)], the rule's error. The reversed rule errs where phi is
+0 on a usable row. Random flips of labels at a rate eta below 1/2 turn an error e into eta + (1 - 2 eta) e, so the best
+rule stays the best.
 
 With M conditions and answers within tau, the error of the chosen rule is at most 2 tau above the least.
 """
@@ -38,10 +39,8 @@ class _Rule:
 class DecisionStump(QueryClassifier):
     """The best rule on one feature; the module's docstring lists the rules.
 
-    cuts: bounds for each real feature, at least 1. part: of the oracle's budget.
-
-    After `fit_queries`: `rule_`, in words, and `error_`, the estimate of its error. This is the least of many
-    estimates, so it is more likely too low than too high.
+    cuts: bounds for each real feature, at least 1. part: of the oracle's budget. After `fit_queries`: `rule_`, in
+    words, and `error_`, the least of many estimates, so more likely too low than too high.
     """
 
     def __init__(self, *, cuts: int = 16, part: Fraction | int = 1) -> None:

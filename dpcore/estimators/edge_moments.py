@@ -21,8 +21,9 @@ So the slope of pi on pi_j is S_j / m, as without truncation, and the residual c
 that without. Over parties this holds if their means are equal, as above; see `restoration`.
 
 Rados of many more records than coordinates are Gaussian to a good approximation, with these two moments: the third
-cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can resolve. So mean and
-covariance carry the information. (With m <= d they are not Gaussian, and rados determine each edge.)
+cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can resolve.
+
+So mean and covariance carry the information. (With m <= d they are not Gaussian, and rados determine each edge.)
 """
 
 from dataclasses import dataclass, replace
@@ -40,14 +41,14 @@ _BLOCK_VALUES = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Mean and scatter of n rados: the statistics that estimates of edge moments use.
-
-    count: n. mean: (d,). scatter: (d, d), sum_j (pi_j - mean) (pi_j - mean)^T, symmetric.
-    """
+    """Mean and scatter of n rados: the statistics that estimates of edge moments use."""
 
     count: int
+    """n."""
     mean: Vector
+    """(d,)."""
     scatter: Matrix
+    """(d, d), sum_j (pi_j - mean) (pi_j - mean)^T, symmetric."""
 
     @classmethod
     def of(cls, rados: Matrix) -> Self:
@@ -81,26 +82,27 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class EdgeMoments:
-    """Estimates of sums over the m records; errors may leave the products indefinite.
-
-    edge_sum: (d,), mu = sum_i y_i x_i. product_sum: (d, d), S = sum_i x_i x_i^T, symmetric. rows: m. bias: the last
-    coordinate is the constant feature, and product_sum's last entry is m.
-    """
+    """Estimates of sums over the m records; errors may leave the products indefinite."""
 
     edge_sum: Vector
+    """(d,), mu = sum_i y_i x_i."""
     product_sum: Matrix
+    """(d, d), S = sum_i x_i x_i^T, symmetric."""
     rows: int
+    """m."""
     bias: bool
+    """The last coordinate is the constant feature, and product_sum's last entry is m."""
 
 
 def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> EdgeMoments:
     """Unbiased edge moments of a release (exactly so for Gaussian rados of independent inclusions, n >= 5).
 
     With a bias coordinate its square, S_bb = m, is known: the others are regressed on it, and S_jb is slope_j m, which
-    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1 for
-    any value of the feature, so its diagonal entry is assumed, not estimated: see `assumed_squares`. edge_sum: (d,), if
-    known better than from these rados. Truncated rados are first restored by `restoration`. Raises ShapeError if the
-    distribution's width differs from the rados'.
+    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1, so
+    its diagonal entry is assumed: see `assumed_squares`. Truncated rados are first restored by `restoration`.
+
+    edge_sum: (d,), if known better than from these rados. Raises ShapeError if the distribution's width differs from
+    the rados'.
     """
     spread = Spread.of(release.rados)
     to, distribution = restoration(spread, release.rows, release.distribution)
@@ -127,11 +129,12 @@ def restoration(spread: Spread, rows: int, distribution: RadoDistribution) -> tu
 
     None for the identity, which suffices for other distributions. spread: of all rados; their mean stays.
 
-    The component of a rado along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. The
-    slopes have an error that the stretching magnifies, so they are shrunk towards 0 as a whole, by the best factor for
-    this many means of one covariance (positive-part James and Stein), which is close to 1 if pi_j varies enough. If it
-    does not vary, its products with others cannot be estimated, and its square is assumed like that of a rounded
-    coordinate. Raises ShapeError if the distribution's width differs from the rados'.
+    The component of a rado along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. That
+    magnifies the error of the slopes, so they are shrunk towards 0 as a whole, by the best factor for this many means
+    of one covariance (positive-part James and Stein).
+
+    If pi_j does not vary, its products with others cannot be estimated, and its square is assumed like that of a
+    rounded coordinate. Raises ShapeError if the distribution's width differs from the rados'.
     """
     n, d = spread.count, len(spread.mean)
     _check_distribution(distribution, d)
@@ -162,9 +165,8 @@ def restoration(spread: Spread, rows: int, distribution: RadoDistribution) -> tu
 def assumed_squares(moments: EdgeMoments) -> Vector:
     """sum_i x_ij^2 (d,) of features in [-1, 1] that fill their range: variance (1 - c^2) / 3 in a class of mean c.
 
-    That is the beta distribution on [-1, 1] whose two parameters sum to 2, uniform for c = 0. The mean square c^2 + (1
-    - c^2) / 3 is at least a third: a feature that varies less gets too small a weight, one that varies more too large a
-    weight. Without a bias only the edges' common mean is known and used as c.
+    That is the beta distribution on [-1, 1] whose two parameters sum to 2, uniform for c = 0. A feature that varies
+    less gets too small a weight. Without a bias the edges' common mean is used as c.
     """
     mu, rows = moments.edge_sum, moments.rows
     if not moments.bias:

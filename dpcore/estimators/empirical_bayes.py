@@ -1,16 +1,18 @@
 """Shrinks noisy weights towards zero, group by group, as far as their own sizes ask for (empirical Bayes).
 
 Model: in whitened coordinates phi_hat = phi + noise of variance v in every direction, phi = P^-T theta, and theta has
-independent groups of weights with mean zero and covariance t_g C_g. The t_g are those that make phi_hat likeliest, by
-the fixed point t_g <- t_g sqrt(q_g / s_g), with q_g = |A_g^T S^-1 phi_hat|^2 and s_g = trace(A_g^T S^-1 A_g), where A_g
-A_g^T is the group's covariance in whitened coordinates for t_g = 1, and S = v I + sum_g t_g A_g A_g^T is that of
-phi_hat: at a stationary point of the likelihood q_g = s_g, or t_g = 0. (MacKay, Neural Computation 4, 1992, maximises
-the same evidence.) The result is the posterior mean of phi. Everything is post-processing of releases.
+independent groups of weights with mean zero and covariance t_g C_g. A_g A_g^T is the group's covariance in whitened
+coordinates for t_g = 1, and S = v I + sum_g t_g A_g A_g^T is that of phi_hat.
 
-A group of four weights says little about its variance if noise is as large as they are. So groups of one kind, such as
-the bends of all columns, share what they say: first they have one variance, the likeliest; then each has its own, whose
-prior is inverse gamma around that one, with the weight of `_SHARED` weights. The stationary point of likelihood times
-prior is t^2 q + a t_kind = t^2 s + a t, a = `_SHARED`, found by the corresponding fixed point.
+The t_g make phi_hat likeliest, by the fixed point t_g <- t_g sqrt(q_g / s_g), with q_g = |A_g^T S^-1 phi_hat|^2 and s_g
+= trace(A_g^T S^-1 A_g): at a stationary point q_g = s_g, or t_g = 0. (MacKay, Neural Computation 4, 1992, maximises the
+same evidence.) The result is the posterior mean of phi. Everything is post-processing.
+
+A group of four weights says little about its variance. So groups of one kind, such as the bends of all columns, share:
+first they have one variance, the likeliest; then each has its own, whose prior is inverse gamma around that one, with
+the weight of `_SHARED` weights.
+
+The stationary point of likelihood times prior is t^2 q + a t_kind = t^2 s + a t, a = `_SHARED`.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,25 +41,27 @@ _SHARED = 6.0
 
 @dataclass(frozen=True, eq=False)
 class Shrunk:
-    """mean: the posterior mean of phi (d,). sizes: t_g, (groups,). prior: the covariance of phi, (d, d), for them."""
+    """Weights after shrinking, with the sizes of the groups."""
 
     mean: Vector
+    """The posterior mean of phi, (d,)."""
     sizes: Vector
+    """t_g, (groups,)."""
     prior: Matrix
+    """The covariance of phi, (d, d), for them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """The groups in whitened coordinates: A_g, (d, places of the group). free: (d, other places), not shrunk.
-
-    kinds: of each group; groups of one kind share what they say of their variances. columns: (d, places), the span of
-    the free weights and of groups that are columns.
-    """
+    """The groups in whitened coordinates: A_g, (d, places of the group)."""
 
     groups: tuple[Matrix, ...]
     kinds: tuple[str, ...]
+    """Of each group; groups of one kind share what they say of their variances."""
     free: Matrix
+    """(d, other places), not shrunk."""
     columns: Matrix
+    """(d, places), the span of the free weights and of groups that are columns."""
 
     @classmethod
     def of(cls, groups: Sequence[Group], basis: Matrix) -> "Prior":

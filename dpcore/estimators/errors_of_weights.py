@@ -1,27 +1,19 @@
 """The errors of weights that noisy gradients found, and which of them are measurable at all.
 
-Let theta* minimise the loss with clipped weights over the population, and H be the loss's mean curvature between theta*
-and the weights theta_t of answer t. With the sampling error e of a mean over m rows, of covariance V / m, and P the
-basis of the answers, P^-T theta being the coordinates phi of `private_newton`,
+With theta* the minimiser of the loss with clipped weights over the population, H the mean curvature, e the sampling
+error and P the basis of the answers,
 
     answer_t = U_t U_t^T P (H (theta_t - theta*) + e) + noise of a known size,
 
-U_t the directions that the answer was about. So psi = P (H theta* - e) is seen with normal noise. With theta* ~
-N(0, `PRIOR_DEVIATION`^2 I) the posterior of theta* given all answers is normal (Bishop, Pattern Recognition and Machine
-Learning, 2006, section 2.3.3); a direction about which the answers say nothing keeps the prior's deviation. The result
-is the posterior's second moment around the weights that are stated: variance plus squared distance of the mean. For a
-value with posterior N(b, v) around 0, 1.96 sqrt(v + b^2) holds at least 95 of 100.
+U_t the directions that the answer was about. With theta* ~ N(0, `PRIOR_DEVIATION`^2 I) the posterior of theta* is
+normal (Bishop, Pattern Recognition and Machine Learning, 2006, section 2.3.3). The result is its second moment around
+the weights that are stated.
 
-Curvature. H and V are not released. They are estimated from what is: the noisy products, and the labels that the scores
-make likely. Rows are made with the released means and covariances, some for each level of a category; H = D^(1/2) S
-D^(1/2), S the mean products and D the mean curvature w (1 - w) of unclipped made rows, column by column. Along theta
-rows with curvature are those near the boundary, so there the curvature of the made scores themselves is taken: that
-form is exact for normal rows (Stein's lemma). Entries of S that the noise could hide are shrunk towards independent
-columns. What this leaves unknown is drawn: each of `_DRAWS` draws has other counts of levels, other factors of
-curvature, and the curvature on the way to another theta* of the last posterior. The result is the mean over draws.
+H and the sampling covariance V are not released. They are estimated from rows that are made with the released means and
+covariances, and what this leaves unknown is drawn `_DRAWS` times. Everything is post-processing. The random numbers are
+no noise of privacy, and have a fixed seed.
 
-Everything is post-processing of releases. The random numbers are no noise of privacy, and have a fixed seed, so that a
-training can be repeated.
+More: docs/explanation/proofs.md, "Errors of weights".
 """
 
 from collections.abc import Sequence
@@ -65,25 +57,27 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A gradient's answer. theta: (d,), where. mean: (d,), with noise of this deviation in every coordinate.
-
-    axes: (d, k), the orthonormal directions that it is about, in the basis's coordinates.
-    """
+    """A gradient's answer."""
 
     theta: Vector
+    """(d,), where."""
     mean: Vector
+    """(d,), with noise of this deviation in every coordinate."""
     deviation: float
     axes: Matrix
+    """(d, k), the orthonormal directions that it is about, in the basis's coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What is known beside the answers. basis: P. clip: C of all directions."""
+    """What is known beside the answers."""
 
     schema: Schema
     moments: Moments
     basis: Matrix
+    """P."""
     clip: float
+    """C of all directions."""
     feature_map: FeatureMap | None = None
 
 
@@ -123,11 +117,12 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Mat
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """The answers. squared_steps: |phi_t - phi|^2, from the stated weights to where each was asked."""
+    """The answers."""
 
     basis: Matrix
     answers: tuple[Answer, ...]
     squared_steps: tuple[float, ...]
+    """|phi_t - phi|^2, from the stated weights to where each was asked."""
 
     @classmethod
     def of(cls, theta: Vector, answers: Sequence[Answer], basis: Matrix) -> Self:
@@ -155,14 +150,14 @@ class _Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Curvature:
-    """Of made rows at one theta. factors: (d,), mean of w (1 - w) column by column; along: that of the scores squared.
-
-    squares: (d,), mean of w^2 column by column.
-    """
+    """Of made rows at one theta."""
 
     factors: Vector
+    """(d,), mean of w (1 - w) column by column."""
     squares: Vector
+    """(d,), mean of w^2 column by column."""
     along: float
+    """That of the scores squared."""
 
     def hessian(self, products: Matrix, factors: Vector, theta: Vector) -> Matrix:
         """H for these factors of curvature, (d,)."""
@@ -182,17 +177,17 @@ class _Curvature:
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """The columns of the schema, and the mean products of the map's coordinates as the moments show them.
-
-    places: of each coordinate of the schema in theta, -1 if it is in no term by itself. categories: their coordinates
-    in the schema. products: (d, d). count_errors: (d,), relative, of the count of a level; 0 for others.
-    """
+    """The columns of the schema, and the mean products of the map's coordinates as the moments show them."""
 
     schema: Schema
     places: NDArray[np.intp]
+    """Of each coordinate of the schema in theta, -1 if it is in no term by itself."""
     categories: tuple[NDArray[np.intp], ...]
+    """Their coordinates in the schema."""
     products: Matrix
+    """(d, d)."""
     count_errors: Vector
+    """(d,), relative, of the count of a level; 0 for others."""
 
     @classmethod
     def of(cls, released: Released) -> Self:
@@ -258,15 +253,16 @@ def _cleaned(moments: Moments, categories: Sequence[NDArray[np.intp]]) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class _MadeRows:
-    """Rows that are made from the moments. mapped: (n, d). weights: (n, d), by which rows count for a coordinate.
-
-    shares: (n,), by which they count for all. most: (n,), the clipped weight.
-    """
+    """Rows that are made from the moments."""
 
     mapped: Matrix
+    """(n, d)."""
     weights: Matrix
+    """(n, d), by which rows count for a coordinate."""
     shares: Vector
+    """(n,), by which they count for all."""
     most: Vector
+    """(n,), the clipped weight."""
 
     @classmethod
     def of(cls, columns: _Columns, released: Released, random: np.random.Generator) -> Self:

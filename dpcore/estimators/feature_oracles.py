@@ -54,9 +54,8 @@ def prudential_oracle(edges: Vector, lambda_p: float) -> int | None:
 def median_oracle(edges: Vector) -> int:
     """The feature of median |r| among those whose edge is not zero; of two medians the larger, the first among equals.
 
-    The prudential oracle of section 6, which does not say which median an even number of features has. The smaller one
-    measured worse (of banknote's four features it picks the second weakest, and does not improve). lambda_p is then the
-    median of the round, so it need not be chosen, and some feature is always admitted.
+    The prudential oracle of section 6, which does not say which median an even number of features has. lambda_p is then
+    the median of the round, so it need not be chosen, and some feature is always admitted.
     """
     usable = np.flatnonzero(edges)
     order = np.argsort(np.abs(edges[usable]), kind="stable")

@@ -1,18 +1,18 @@
 """Gradient descent in a few rounds of noisy gradients: private empirical risk minimisation in a federation.
 
 The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm.noisy_descent) takes n^2 steps of one
-record each. Here every step is a separate release, so steps must be few and each should use all records. A round asks
-for the mean over records of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu; the
+record each. Here every step is a separate release, so steps must be few and use all records.
+
+A round asks for the mean of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu. The
 rest is post-processing. Theta stays in a ball, projected as in the paper.
 
-Between rounds: Nesterov's momentum. A step is `learning_rate` times the gradient; None takes 16 / R^2 with R the usual
-length of a record by the schema. The mean logistic loss has curvature at most a quarter of the largest eigenvalue of
-the records' second moments, whose trace is about R^2, so this suits an eigenvalue up to R^2 / 4, and most tables have
-no larger one. If a gradient points back along the last move, by more than twice its noise, momentum is dropped
-(O'Donoghue and Candes 2015). If it does so after a step without momentum, that step overshot, and the step size is
-halved.
+A step is `learning_rate` times the gradient; None takes 16 / R^2, R the usual length of a record by the schema. The
+mean logistic loss has curvature at most a quarter of the largest eigenvalue of the records' second moments, whose trace
+is about R^2, so this suits an eigenvalue up to R^2 / 4.
 
-The answers determine everything: the same answers give the same theta.
+Between rounds: Nesterov's momentum. If a gradient points back along the last move, by more than twice its noise,
+momentum is dropped (O'Donoghue and Candes 2015). If it does so after a step without momentum, that step overshot, and
+the step size is halved. The same answers give the same theta.
 """
 
 from abc import abstractmethod
@@ -53,8 +53,9 @@ class GradientLearner(LinearClassifier):
 
     After `fit_queries`: `theta_` (d,), the bias last; `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
     1], and `predict` takes rows as the schema encodes them; `rounds_done_`, the number of gradients received;
-    `warning_`, why there were fewer than requested, else None. After `fit`: `coef_` (1, features), `intercept_` the
-    bias.
+    `warning_`, why there were fewer than requested, else None.
+
+    After `fit`: `coef_` (1, features), `intercept_` the bias.
     """
 
     clip: float | Fraction | None
@@ -96,9 +97,9 @@ class RecordLengths:
 class FederatedDescent(GradientLearner):
     """Projected gradient descent with momentum; the module's docstring describes it.
 
-    rounds: at least 1, each one release. clip: the clipping norm C, in the units of encoded records; None is the
-    longest gradient that a record can have, so none is clipped. radius: of the ball that theta stays in. momentum: in
-    [0, 1). learning_rate: positive, or None. output: "last" iterate, or the "average" of the later half.
+    rounds: at least 1, each one release. clip: the clipping norm C, in units of encoded records; None clips nothing.
+    radius: of the ball that theta stays in. momentum: in [0, 1). learning_rate: positive, or None. output: "last"
+    iterate, or the "average" of the later half.
     """
 
     def __init__(
@@ -126,18 +127,18 @@ class FederatedDescent(GradientLearner):
     def fit_queries(self, oracle: GradientOracle) -> Self:
         """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises SchemaError if the schema has no bias, ConfigurationError if a parameter is out of range, and what the
-        oracle raises; OracleRefusedError if it does not answer at all.
+        Raises:
+            SchemaError: the schema has no bias.
+            ConfigurationError: a parameter is out of range.
+            OracleRefusedError: the oracle does not answer at all.
         """
         self._keep_encoded(self._descend(oracle, RecordLengths.of(oracle.schema)))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to exact gradients of rows, for comparison with other estimators on the same rows; returns self.
+        """Fit to exact gradients of rows, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
-        is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
-        `fit_queries` does.
+        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_queries`.
         """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._descend(rows, RecordLengths.of_rows(rows))))

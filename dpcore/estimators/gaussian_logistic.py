@@ -1,9 +1,11 @@
 """The logistic loss of Gaussian edges: the objective of logistic regression if only moments are known.
 
 For an edge e ~ N(c, C) the margin theta . e is N(theta . c, theta . C theta), so the expected loss is an integral over
-one dimension, computed here by Gauss-Hermite quadrature. Its nodes come in pairs, and for a convex f the sum f(a + v z)
-+ f(a - v z) is convex in (a, v) and does not fall in v >= 0; v = sqrt(theta . C theta) is convex in theta. So the
-quadrature sum is itself convex, and Newton's method minimises it.
+one dimension, computed by Gauss-Hermite quadrature.
+
+Its nodes come in pairs, and for a convex f the sum f(a + v z) + f(a - v z) is convex in (a, v) and does not fall in v
+>= 0; v = sqrt(theta . C theta) is convex in theta. So the quadrature sum is itself convex, and Newton's method
+minimises it.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Gradients in fewer directions: those of a model that do not pay for their noise are left out of later queries.
 
-A gradient's clipping length C grows with the root of the number k of directions that it is about, because |z|^2 does,
-and so does its noise in each of them. A direction whose weight is small costs all others more noise than it gains.
+A gradient's clipping length C, and so its noise in each direction, grows with the root of the number k of directions. A
+direction whose weight is small costs all others more noise than it gains.
+
 After each answer the prior (dpcore.estimators.empirical_bayes) has variances lambda_1 >= lambda_2 >= ... along its own
 axes. If the first j are kept, besides the directions that always are, the noise on each has a variance v(j) in the end,
 and the squared error is about
@@ -11,9 +12,9 @@ and the squared error is about
 of which the least over j is taken. DROPPED is below 1 because the lambdas are estimated from noisy answers: where there
 is nothing, they are too large on average.
 
-In whitened coordinates (dpcore.estimators.private_newton) a direction is left out by a projection: the query's basis
-is U U^T P, with the kept axes in the columns of U. Records are clipped after it, so sensitivity follows from C as ever,
-and what is left out costs nothing. It is post-processing: the choice depends on releases only.
+In whitened coordinates (dpcore.estimators.private_newton) a direction is left out by a projection: the query's basis is
+U U^T P, with the kept axes in the columns of U. Records are clipped after it, so sensitivity follows from C as ever,
+and what is left out costs nothing. The choice depends on releases only.
 """
 
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ DROPPED = 0.55
 
 @dataclass(frozen=True, eq=False)
 class KeptDirections:
-    """axes: U, (d, k), orthonormal columns. In the directions left out phi is set to 0."""
+    """The directions that gradients are about; in the others phi is set to 0."""
 
     axes: Matrix
+    """U, (d, k), orthonormal columns."""
 
     @classmethod
     def every(cls, d: int) -> "KeptDirections":
@@ -61,15 +63,14 @@ def narrowed_answers(seen: list[Seen], kept: Matrix) -> list[Seen]:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What variance each kept coordinate of phi will have in the end.
-
-    now: that of the noise of all answers so far. later: that of the noise of all answers to come, for each direction
-    that they are about. sampling: that of the rows.
-    """
+    """What variance each kept coordinate of phi will have in the end."""
 
     now: float
+    """That of the noise of all answers so far."""
     later: float
+    """That of the noise of all answers to come, for each direction that they are about."""
     sampling: float
+    """That of the rows."""
 
     def variance(self, kept: int) -> float:
         """For this many directions in the answers to come."""

@@ -19,14 +19,13 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MarginLoss:
-    """A loss l of the margin z = theta . e.
-
-    value: l(z), element by element. weight: w(z) = -l'(z), within [0, 1]; for the hinge a subgradient.
-    """
+    """A loss l of the margin z = theta . e."""
 
     name: LossName
     value: Callable[[Vector], Vector]
+    """l(z), element by element."""
     weight: Callable[[Vector], Vector]
+    """w(z) = -l'(z), within [0, 1]; for the hinge a subgradient."""
 
     def lipschitz(self, norm_bound: float) -> float:
         """L with |l(theta . e) - l(theta' . e)| <= L |theta - theta'| for all |e| <= norm_bound: norm_bound itself."""

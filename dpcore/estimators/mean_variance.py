@@ -1,26 +1,29 @@
 """The mean-variance estimator: the best linear classifier given the rados' mean and covariance.
 
 Over all 2^m rados, E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T. So mu = sum_i y_i x_i and S = sum_i x_i
-x_i^T, all that the square loss sum_i (1 - theta . e_i)^2 = m - 2 theta . mu + theta . S theta depends on, are twice the
-mean and four times the covariance of the rados (the mean-variance rado loss of Nock, IJCAI 2016, is this loss up to
-constants). `edge_moments` corrects for other distributions of drawing, and for noise.
+x_i^T, on which the square loss m - 2 theta .
+
+mu + theta . S theta depends, are twice the mean and four times the covariance of the rados (the mean-variance rado loss
+of Nock, IJCAI 2016, up to constants). `edge_moments` corrects for other distributions of drawing, and for noise.
 
 With a bias coordinate mu and S also determine class sizes, class means and the covariance W within classes. The
 estimator takes two Gaussian classes of these moments and minimises their logistic loss, with the default penalty of
-logistic regression. Its direction is close to the square loss's; its threshold and scale are better for unequal
-classes.
+logistic regression. Its threshold and scale are better for unequal classes than the square loss's.
 
-What limits the result: n rados determine mu almost exactly, since in units of S its squared error is d / n, compared
-with up to m, but S only up to an error of relative size sqrt(d / n), the same as n records. When training on n records,
-the errors of mu and S cancel if the fit is good; here they do not. Therefore W is shrunk, by an amount chosen by
-cross-validation on the release: the square loss of theta from some rados on the others.
+n rados determine mu almost exactly, but S only up to an error of relative size sqrt(d / n), the same as n records.
+
+When training on n records, the errors of mu and S cancel if the fit is good; here they do not. Therefore W is shrunk,
+by an amount chosen by cross-validation: the square loss of theta from some rados on the others.
 
 Known noise can be subtracted from S without bias, but in n rados its sample variance has a relative standard error of
-sqrt(2 / n), and if there is much noise that error is larger than the signal. Therefore up to four such errors are not
-subtracted, fewer if they are small compared with the signal. They act as a ridge on the noised coordinates, also in
-validation, so that a coordinate lost in noise gets a small weight, and never a large one by chance. Class means depend
-on S_jb = sum_i x_ij, which has noise too: each is shrunk by the share of signal in its mean square. Records have no
-such noise, so scale and threshold are refitted along the direction found, to the variance without the kept noise.
+sqrt(2 / n).
+
+Therefore up to four such errors are not subtracted, fewer if they are small compared with the signal. They act as a
+ridge on the coordinates with noise, also in validation, so that a coordinate lost in noise gets a small weight.
+
+Class means depend on S_jb = sum_i x_ij, which has noise too: each is shrunk by the share of signal in its mean square.
+Records have no such noise, so scale and threshold are refitted along the direction found, to the variance without the
+kept noise.
 """
 
 from dataclasses import dataclass
@@ -68,17 +71,18 @@ _LEAST_SPREAD = 0.02
 class MeanVariance(RadoClassifier):
     """The linear classifier of least logistic loss over Gaussian classes with the moments of the rados.
 
-    ridge: None chooses it, and the target, from the rados; otherwise at least 0, and W becomes (W + ridge target) / (1
-    + ridge), where target is the identity times W's mean diagonal. penalty: positive; half of it times |theta|^2,
-    without the bias, is added to the loss over all m records, like 1/C in scikit-learn's LogisticRegression. n_folds:
-    at least 2, the folds of rados that choose the ridge; fewer if there are fewer rados. n_rados, random_state: as in
-    `RadoClassifier`.
+    - ridge: None chooses it, and the target, from the rados; otherwise at least 0, and W becomes (W + ridge target) /
+      (1 + ridge), where target is the identity times W's mean diagonal.
+    - penalty: positive; half of it times |theta|^2, without the bias, is added to the loss over all m records, like 1/C
+      in scikit-learn's LogisticRegression.
+    - n_folds: at least 2, the folds of rados that choose the ridge; fewer if there are fewer rados. n_rados,
+      random_state: as in `RadoClassifier`.
 
-    Assumes features in [-1, 1]: if a feature has mean c in a class, its variance there is taken to be in proportion to
-    1 - c^2 (as in every beta distribution on [-1, 1] of one concentration); the average over both classes is W's.
-    Without a bias coordinate class means cannot be estimated, and the edges are taken as one Gaussian.
+    Assumes features in [-1, 1]: if a feature has mean c in a class, its variance there is in proportion to 1 - c^2 (as
+    in every beta distribution on [-1, 1] of one concentration), and the average over both classes is W's. Without a
+    bias coordinate the edges are taken as one Gaussian.
 
-    After fitting, in addition to what `RadoClassifier` sets: `ridge_` and `target_`, the ridge used and its target;
+    After fitting, besides what `RadoClassifier` sets: `ridge_` and `target_`, the ridge used and its target;
     `mean_square_loss_`, the cross-validated (1/m) sum_i (1 - theta . e_i)^2 of the square loss's minimiser for each of
     `TARGETS` and `RIDGES`, with the kept noise in x_i, or None if nothing was validated.
     """
@@ -250,19 +254,22 @@ class _Noise:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """S split into class means and the covariance within classes; arrays exclude the bias coordinate, if there is one.
+    """S split into class means and the covariance within classes; arrays exclude the bias coordinate, if any.
 
-    sizes: records of class +1 and of class -1, each at least a half. means: (2, .), their mean features. within: W, the
-    sum of products within classes, positive definite. apart: (.,), u, such that S given the bias is W + u u^T. scale:
-    W's mean diagonal, positive. Without a bias: one class of all edges.
+    Without a bias: one class of all edges.
     """
 
     moments: EdgeMoments
     sizes: tuple[float, ...]
+    """Records of class +1 and of class -1, each at least a half."""
     means: Matrix
+    """(2, .), their mean features."""
     within: Matrix
+    """W, the sum of products within classes, positive definite."""
     apart: Vector
+    """(.,), u, such that S given the bias is W + u u^T."""
     scale: float
+    """W's mean diagonal, positive."""
 
     @classmethod
     def of(cls, moments: EdgeMoments) -> "_Split":

@@ -2,22 +2,26 @@
 
 A `Moments` release gives mu_hat = sum_i y_i x_i + noise and S_hat = sum_i x_i x_i^T + noise, with the noise's size.
 
-1. S_hat is symmetric but may have eigenvalues near zero or below: inverting it would turn noise into weights. It is
-   replaced by the A that minimises (1/2) |A - S_hat|_F^2 - shrinkage tau^2 log det A, with tau^2 the mean over rows of
-   the row's sum of noise variances. Its eigenvectors are those of S_hat, its eigenvalues
-   (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2: a large one stays, one lost in noise, whose spectrum ends at 2 tau (Wigner's
-   semicircle distribution), becomes a fraction of tau. If entries off the diagonal have noise variance v and those on
-   it 2 v (about that of the `moments` query), tau^2 is about d v, the likelihood of A is exp(-|A - S_hat|_F^2 / 4 v),
-   and A is the most probable matrix under the prior |A|^(shrinkage d / 2), that of a Wishart distribution of infinite
-   scale.
+1. S_hat is symmetric but may have eigenvalues near zero or below. It is replaced by the A that minimises (1/2) |A -
+   S_hat|_F^2 - shrinkage tau^2 log det A, with tau^2 the mean over rows of the row's sum of noise variances.
+
+Its eigenvectors are those of S_hat, its eigenvalues (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2. A large one stays. One
+lost in noise, whose spectrum ends at 2 tau (Wigner's semicircle distribution), becomes a fraction of tau.
+
+If entries off the diagonal have noise variance v and those on it 2 v (about that of the `moments` query), tau^2 is
+about d v, and A is the most probable matrix under the prior |A|^(shrinkage d / 2), that of a Wishart distribution of
+infinite scale.
+
 2. theta = A^-1 mu_hat, the minimiser of the square loss under A. For two classes of one covariance its direction is
    Fisher's discriminant.
-3. Least squares puts its threshold halfway only if classes are of one size. With a bias the release gives sizes and
-   means of both classes, and so the scores' means u+, u- and pooled variance v: for Gaussian scores the log odds are
-   ((u+ - u-) / v) (s - (u+ + u-) / 2) + log(m+ / m-). The result is this classifier, in the units of a logistic
-   regression.
 
-All of this is post-processing of the release: it costs no privacy.
+3. Least squares puts its threshold halfway only if classes are of one size. With a bias the release gives sizes and
+   means of both classes, and so the scores' means u+, u- and pooled variance v.
+
+   For Gaussian scores the log odds are ((u+ - u-) / v) (s - (u+ + u-) / 2) + log(m+ / m-). The result is this
+   classifier, in the units of a logistic regression.
+
+All of this is post-processing of the release.
 """
 
 from typing import Self
@@ -36,8 +40,8 @@ CERTAIN_CLASS = 6.0
 class MomentsDiscriminant(LinearClassifier):
     """A linear classifier from noisy moments; the module's docstring describes it.
 
-    shrinkage: at least 0, how strongly directions lost in the release's noise are shrunk. The default was measured over
-    fourteen tasks at epsilon from 0.1 to 10; results hardly change from 0.5 to 1.3. Without noise it has no effect.
+    shrinkage: at least 0, how strongly directions lost in the release's noise are shrunk. Without noise it has no
+    effect. Results hardly change from 0.5 to 1.3, over fourteen tasks at epsilon from 0.1 to 10.
 
     After `fit_moments`: `theta_` (d,), the bias, if there is one, last; `coef_` = theta_ as (1, d), `intercept_` zero,
     `classes_` [-1, 1], and `predict` takes rows as the schema encodes them. After `fit`: `coef_` (1, features),
@@ -53,11 +57,9 @@ class MomentsDiscriminant(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison with other estimators on the same rows; returns self.
+        """Fit to the exact moments of rows, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
-        is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
-        `fit_moments` does.
+        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_moments`.
         """
         edges = self._edges(X, y)
         d = edges.shape[1]

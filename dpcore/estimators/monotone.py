@@ -1,13 +1,16 @@
 """Scores that rise or fall with a column, whatever the other columns are: linear conditions on a model's weights.
 
 A curve of an additive model is straight between neighbouring knots, so it rises if its slopes there are at least 0: a
-condition for each interval, linear in the weights. Of a point mass, which is a jump at one value, only one at an end of
-the column's range can keep the order. Such a column is in no product, whose slope would depend on another column.
+condition for each interval, linear in the weights.
 
-The model becomes the nearest one that meets the conditions, in the coordinates of the answers (dpcore.estimators.
-private_newton: there, noise is of one size in every direction, and curvature about too). No model that meets them is
-further from it there than from the point before, as the conditions are a convex cone: so if the population's best model
-meets them, its distance falls. The conditions use no rows: they cost no privacy.
+Of a point mass, only one at an end of the column's range can keep the order. Such a column is in no product, whose
+slope would depend on another column.
+
+The model becomes the nearest one that meets the conditions, in the coordinates of the answers
+(dpcore.estimators.private_newton), where noise and curvature are of about one size in every direction.
+
+The conditions are a convex cone, so no model that meets them gets further away: if the population's best model meets
+them, its distance falls. The conditions use no rows: they cost no privacy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,8 +77,7 @@ def ordered_features(schema: Schema) -> list[Group]:
 def conditions(directions: Directions, feature_map: FeatureMap | None, width: int) -> Matrix:
     """Rows a such that the score has its directions if a . theta >= 0 for each: (conditions, width).
 
-    feature_map: of theta; None if theta is over the schema's coordinates. width: the length of theta. The terms of a
-    column that has a direction are its coordinate, hats between common knots, and point masses at ends of its range.
+    feature_map: of theta; None if theta is over the schema's coordinates. width: the length of theta.
     """
     rows: list[Vector] = []
     for coordinate, direction in directions.items():

@@ -45,9 +45,8 @@ class NaiveBayes(QueryClassifier):
     """Naive Bayes with a linear log odds; the module's docstring describes it.
 
     bins: cells of a real feature's histogram, at least 2. smoothing: rows added to each cell, above 0. noise_rate: eta
-    in [0, 1/2), the known rate at which labels are flipped. part: of the oracle's budget.
-
-    After `fit_queries`: `class_shares_` (2,), of usable positive and negative rows among all.
+    in [0, 1/2). part: of the oracle's budget. After `fit_queries`: `class_shares_` (2,), of usable positive and
+    negative rows among all.
     """
 
     def __init__(

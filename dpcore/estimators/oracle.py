@@ -27,13 +27,15 @@ WHOLE = Fraction(1)
 class GradientEstimate:
     """The mean over m records of the clipped gradient of a loss, with noise; valid from construction.
 
-    mean: (d,) float64, read-only. deviation: the standard deviation of the noise on each coordinate. rows: m, public.
     Raises DataError if a value is not finite, ConfigurationError if a figure is out of range.
     """
 
     mean: NDArray[np.float64]
+    """(d,) float64, read-only."""
     deviation: float
+    """The standard deviation of the noise on each coordinate."""
     rows: int
+    """m, public."""
 
     def __post_init__(self) -> None:
         mean = np.array(self.mean, dtype=np.float64)
@@ -49,13 +51,17 @@ class Asked(Protocol):
     """Base of the oracle protocols below. An estimator takes the narrowest of them that it needs.
 
     `part`, of every query: the fraction of the budget's squared mu (of its epsilon, if delta is 0) that one release
-    takes. The parts of all queries of an estimator add up to at most 1. The composition of all answers is then
-    (epsilon, delta)-private, even if queries depend on earlier answers, because the noise does not (Dong, Roth and Su
-    2022, Corollary 2: adaptive composition of Gaussian mechanisms).
+    takes. The parts of all queries of an estimator add up to at most 1.
 
-    Every query raises PlanError if it is infeasible, with a feasible alternative, before any party receives it;
-    ConfigurationError if an argument is out of range or the parts exceed 1; OracleRefusedError if the federation does
-    not answer.
+    The composition of all answers is then (epsilon, delta)-private, even if queries depend on earlier answers, because
+    the noise does not (Dong, Roth and Su 2022, Corollary 2).
+
+    Every query raises, before any party receives it:
+
+    Raises:
+        PlanError: it is infeasible; the error has a feasible alternative.
+        ConfigurationError: an argument is out of range, or the parts exceed 1.
+        OracleRefusedError: the federation does not answer.
     """
 
     @property
@@ -94,9 +100,9 @@ class StatisticOracle(Asked, Protocol):
     ) -> Estimates:
         """Estimates of E[phi(x, y)] for a batch of predicates, in one release.
 
-        tolerance: the tolerance that all estimates together must keep with probability `confidence`; None accepts any.
-        noise_rate: eta, the known rate at which labels are flipped; estimates are for the unflipped labels.
-        feature_map: what records are mapped by before forms are evaluated (dpcore.predicates.forms).
+        tolerance: what all estimates together must keep with probability `confidence`; None accepts any. noise_rate:
+        eta, the known rate at which labels are flipped; estimates are for the unflipped labels. feature_map: what
+        records are mapped by before forms are evaluated.
         """
         ...
 

@@ -24,10 +24,8 @@ from dpcore.records.schema import Schema
 class PrivatePoint(CountedConcepts):
     """A point function, estimated from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
 
-    feature: a category, of at most 4096 values. empty: the concept that is -1 everywhere may be chosen too. Values that
-    the feature does not list are -1.
-
-    After `fit_queries`: `value_`, None for the empty concept.
+    feature: a category, of at most 4096 values. empty: the concept that is -1 everywhere may be chosen too. After
+    `fit_queries`: `value_`, None for the empty concept.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """Histograms of real features from one noisy release: where their values lie, for knots, centres and lengths.
 
-Each feature has equal cells between its bounds, and the values that columns often repeat apart: both bounds, to which
-cells are clipped, zero, and what stands for missing cells. Bounds of a domain are often far wider than the values. So
-the cells beside zero, or the bound that is nearest to it, are divided again, each part a third of the next: values
-that crowd there are told apart. Halves would tell more apart, but a cell that is not crowded is the sum of its parts,
-and has the noise of all of them. A record is in one of a feature's cells, so F features have a squared sensitivity of
-2 F (dpcore.predicates.disjoint), whatever the number of cells. What is computed from the release costs nothing more.
+Each feature has equal cells between its bounds. Values that columns often repeat are apart: both bounds, to which cells
+are clipped, zero, and what stands for missing cells. The cells beside zero, or the bound that is nearest to it, are
+divided again, each part a third of the next, because bounds are often far wider than the values.
+
+A cell that is not crowded is the sum of its parts, and has the noise of all of them, so there are few parts. A record
+is in one of a feature's cells, so F features have a squared sensitivity of 2 F (dpcore.predicates.disjoint).
 """
 
 import math
@@ -46,14 +46,14 @@ _CLOSEST = 64
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Where a feature's values lie. edges: (cells + 1,) from -1 to 1, in coordinates of the schema; shares: (cells,).
-
-    points: the values of point masses, in units of 2^-30, and their shares. All shares are at least 0 and add up to 1.
-    """
+    """Where a feature's values lie."""
 
     edges: Vector
+    """(cells + 1,) from -1 to 1, in coordinates of the schema."""
     shares: Vector
+    """(cells,)."""
     points: dict[int, float]
+    """The values of point masses, in units of 2^-30, and their shares. All shares are at least 0 and add up to 1."""
 
     @property
     def is_coarse(self) -> bool:
@@ -87,15 +87,13 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of a feature between `bounds`, ascending from -2^30 to 2^30, without `points`, as values are stored.
-
-    whole: the bounds of cells that are not parts of others.
-    """
+    """The cells of a feature between `bounds`, ascending from -2^30 to 2^30, without `points`, as values are stored."""
 
     name: str
     bounds: tuple[int, ...]
     points: tuple[int, ...]
     whole: tuple[int, ...]
+    """The bounds of cells that are not parts of others."""
 
     @classmethod
     def equal(cls, feature: RealFeature, cells: int) -> "Cells":

@@ -1,32 +1,17 @@
 """Private logistic regression in a few rounds: noisy moments once, then noisy gradients in whitened coordinates.
 
-One release of moments gives S_hat = sum_i x_i x_i^T + noise and the sum of edges. With A the positive matrix in place
-of S_hat (dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is a basis in which the records z = P e,
-e = y x, have about the same spread in every direction. It is post-processing of a release, so it may be public. Each
-further release is the mean over records of -w z at one classifier phi, with w = min(1 / (1 + exp(phi . z)), C / |z|).
+One release of moments gives S_hat = sum_i x_i x_i^T + noise. With A the positive matrix in its place
+(dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is a public basis in which the records z = P e, e =
+y x, have about the same spread in every direction.
 
-Why whitening. If gradients of length C' have noise of the same size in every direction, and the curvature is that of
-the data, the error of the scores grows with trace(S Q) trace(S^-1 Q^-1), Q = P^T P. By Cauchy and Schwarz this is at
-least d^2, which Q = S^-1 reaches. Weak directions get the precision that they need, and steps of one length suit all
-directions, so a few rounds are enough; plain descent takes hundreds.
+Each further release is the mean over records of -w z at one phi, w = min(1 / (1 + exp(phi . z)), C / |z|).
 
-Why clipped weights. If w |z| = C the loss is linear in the margin, like the hinge loss: records far on the wrong side
-of the boundary do not pull harder. On the measured tables the error of its minimiser is about that of the logistic
-loss, or less, and C, to which the noise is proportional, is a quarter of |z|. Records are not clipped otherwise:
-margins are those of whole records.
+Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*). So each release observes phi_t - g_t / kappa =
+c - D phi_t + noise, c = (I + D) phi*. Ridge regression over all releases estimates c and D, and the next phi is the
+root.
 
-Moments are of records clipped to R, gradients are not: if most records are longer than R, P would whiten other vectors
-than the z of the gradients. Skewed features, concentrated near -1, make records long, so R here is larger than the best
-clipping norm of a separate release (dpcore.queries.norms); this costs almost nothing if records are short.
-
-Steps. Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*), with kappa I the curvature that
-whitening alone implies. So each release t so far, phi_t - g_t / kappa = c - D phi_t + noise, is an observation of
-c = (I + D) phi* and of D. Ridge regression over all releases estimates both: D has a prior of mean zero, releases count
-less the further from the current phi they were made, and the next phi is the root. If noise dominates, D stays zero and
-the root is the mean over releases of phi_t - g_t / kappa: no release is wasted. If curvature differs from kappa, it is
-estimated along the directions of past steps. (Anderson, J. ACM 12, 1965, solves such equations without noise.)
-
-Everything after the releases is post-processing: it costs no privacy.
+Moments are of records clipped to R, gradients are not, so R is larger here than the best one for a separate release
+(dpcore.queries.norms). Why whitening and clipped weights pay: docs/explanation/proofs.md, "Private Newton steps".
 """
 
 from collections.abc import Sequence
@@ -82,16 +67,18 @@ fit either, which shows after the moments: then the result is that of the moment
 class PrivateNewton(LinearClassifier):
     """A linear classifier from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
 
-    rounds: at least 2. moments_part: the part of the budget's squared mu for the first release; the others share the
-    rest equally. clip: C over the root mean square of |z|. shrinkage: as in `MomentsDiscriminant`. norm_bound: the
-    clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`. Results hardly change
-    for values up to 1.4 times larger or smaller.
+    - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release; the others share the
+      rest equally.
+    - clip: C over the root mean square of |z|. shrinkage: as in `MomentsDiscriminant`.
+    - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
+      Results hardly change for values up to 1.4 times larger or smaller.
 
     After `fit_queries`: `theta_` (d,) over the schema's coordinates, `coef_` = theta_ as (1, d), `intercept_` zero,
     `classes_` [-1, 1]; `covariance_` (d, d), the second moment of theta_'s errors
     (dpcore.estimators.errors_of_weights), None after moments alone; `rounds_done_`, the number of releases used;
-    `warning_`, why there were fewer than `rounds`, else None. After `fit`: `coef_` (1, features), `intercept_` the
-    bias, `covariance_` None.
+    `warning_`, why there were fewer than `rounds`, else None.
+
+    After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
     """
 
     def __init__(
@@ -112,8 +99,9 @@ class PrivateNewton(LinearClassifier):
     def fit_queries(self, oracle: MomentsAndGradients) -> Self:
         """Fit by querying; returns self. If a query after the first is refused, the result so far is kept.
 
-        Raises ConfigurationError if a parameter is out of range or the schema has more than MOST_COORDINATES, and what
-        the oracle raises; OracleRefusedError if it does not answer at all.
+        Raises:
+            ConfigurationError: a parameter is out of range, or the schema has more than MOST_COORDINATES.
+            OracleRefusedError: the oracle does not answer at all.
         """
         self._check()
         check_left(oracle)
@@ -126,11 +114,9 @@ class PrivateNewton(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows without noise, for comparison with other estimators on the same rows; returns self.
+        """Fit to rows without noise, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
-        is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
-        `fit_queries` does.
+        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_queries`.
         """
         rows = RowOracle(self._edges(X, y))
         self._check()
@@ -182,8 +168,7 @@ class PrivateNewton(LinearClassifier):
 def roomy_norm(schema: Schema) -> Fraction:
     """R with R^2 = 2/3 (real features) + (other features) + (bias), rounded up to hundredths.
 
-    Twice what `dpcore.queries.norms.norm_bound_of` allows for real features: a record is shorter unless most of its
-    real features are near -1 or 1.
+    Twice what `dpcore.queries.norms.norm_bound_of` allows for real features.
     """
     return norm_bound_of(
         real_features=2 * sum(group.scaled_coordinates for group in schema.groups),
@@ -268,14 +253,12 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Affine:
-    """The ridge regression target_t = target - D (phi_t - start) + noise over releases, D symmetric.
-
-    change: D. Releases count by one over their variance.
-    """
+    """The ridge regression target_t = target - D (phi_t - start) + noise over releases, D symmetric."""
 
     start: Vector
     target: Vector
     change: Matrix
+    """D. Releases count by one over their variance."""
 
     @classmethod
     def of(cls, seen: Sequence[Seen]) -> "_Affine":
@@ -307,6 +290,6 @@ class _Affine:
 def root(seen: Sequence[Seen]) -> Vector:
     """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one.
 
-    The model is target_t = c - D phi_t + noise, D symmetric; the module's docstring derives it.
+    The model is target_t = c - D phi_t + noise, D symmetric; see docs/explanation/proofs.md, "Private Newton steps".
     """
     return _Affine.of(seen).root

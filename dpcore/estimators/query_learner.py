@@ -1,11 +1,8 @@
 """Base of the estimators by statistical queries: they query an oracle, and give a linear classifier over its schema.
 
-`fit_queries(oracle)` asks for counts only, never a row. Afterwards `theta_` (d,) is over the schema's coordinates, the
-bias last; `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1, 1], and `predict` takes rows exactly as the
-schema encodes them. A row that is not usable is encoded as zero and predicted -1.
-
-`fit(X, y)` sees rows, for comparison with other estimators: it queries them like a federation without noise
-(dpcore.estimators.row_oracle). `coef_` is (1, features), the bias is `intercept_`, and `predict` takes rows like X.
+`fit_queries(oracle)` asks for counts only. Afterwards `theta_` (d,) is over the schema's coordinates, the bias last;
+`coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1, 1]. A row that is not usable is encoded as zero and
+predicted -1. `fit(X, y)` queries rows like a federation without noise (dpcore.estimators.row_oracle).
 """
 
 from abc import abstractmethod
@@ -48,11 +45,9 @@ class QueryClassifier(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows, without noise; returns self.
+        """Fit to rows, without noise; returns self. A column of two values is a boolean feature; any other is real.
 
-        X: (m, features); a column of two values is a boolean feature, true at the larger; any other is real. y: (m,),
-        two classes with any labels; the second in sorted order is the positive one. Raises ValueError for anything
-        else, as scikit-learn does, and what `fit_queries` raises.
+        X, y, errors: as for `RadoClassifier.fit`, and what `fit_queries` raises.
         """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._learn(rows)))
@@ -61,14 +56,14 @@ class QueryClassifier(LinearClassifier):
 
 @dataclass(frozen=True)
 class Literal:
-    """A condition that is affine in one encoded coordinate: scale z + offset is 1 if it holds, else 0.
-
-    text: its description. predicate: the condition. position: of the coordinate.
-    """
+    """A condition that is affine in one encoded coordinate: scale z + offset is 1 if it holds, else 0."""
 
     text: str
+    """Its description."""
     predicate: Predicate
+    """The condition."""
     position: int
+    """Of the coordinate."""
     scale: float
     offset: float
 

@@ -14,22 +14,23 @@ from dpcore.progress import Progress
 class RadoBoost(RadoClassifier):
     """Boosting on rados; by default it keeps the iterate of lowest exponential rado loss (equation 2), start included.
 
-    n_rounds: T, the maximum of rounds. oracle: which feature a round takes: "strong", of largest |r_t| (section 4);
-    "prudential", of largest |r_t| <= lambda_p (section 5.2); "median", of median |r_t| (section 6, prudential without a
-    lambda_p to choose). lambda_p: in (0, 1]. kappa: at least 1, divides every step, alpha_t = log((1 + r_t) / (1 -
-    r_t)) / (2 kappa pi_*). clip: in (0, 1] or None, |r_t| is lowered to it before the oracle looks. floor: in [0, 1),
-    at most clip, |r_t| is raised to it; Lemma 4 then no longer holds. smallest_edge: boosting stops once every |r_t| is
-    at most this. selection: the iterate that is kept: "lowest-loss"; "last", theta_T as Algorithm 1 returns it; or a
-    function from theta (d,) to a score; the lowest is kept, the last among equals. patience: boosting stops after this
-    many rounds without a better iterate; None never stops. n_rados, random_state: as in `RadoClassifier`.
+    - n_rounds: T, the maximum of rounds.
+    - oracle: which feature a round takes: "strong", of largest |r_t| (section 4); "prudential", of largest |r_t| <=
+      lambda_p (section 5.2); "median", of median |r_t| (section 6). lambda_p: in (0, 1].
+    - kappa: at least 1, divides every step, alpha_t = log((1 + r_t) / (1 - r_t)) / (2 kappa pi_*).
+    - clip: in (0, 1] or None, |r_t| is lowered to it before the oracle looks. floor: in [0, 1), at most clip, |r_t| is
+      raised to it; Lemma 4 then no longer holds. smallest_edge: boosting stops once every |r_t| is at most this.
+    - selection: the iterate that is kept: "lowest-loss"; "last", theta_T as Algorithm 1 returns it; or a function from
+      theta (d,) to a score; the lowest is kept, the last among equals.
+    - patience: boosting stops after this many rounds without a better iterate; None never stops.
+    - n_rados, random_state: as in `RadoClassifier`.
 
     Without a floor the loss after T rounds is at most exp(-sum r_t^2 / (2 kappa)) (Lemma 4, equation 17). A falling
     loss implies little about the error on records: a rado's mean grows with m and its spread with sqrt(m), so n << 2^m
-    rados of a real table are usually separable. Their loss then has no minimum, and its lowest iterate is about the
-    last.
+    rados of a real table are usually separable, and their loss has no minimum.
 
-    After fitting, in addition to what `RadoClassifier` sets: `rounds_`, a `RoundTrace`; `best_round_`, the number of
-    theta_'s steps; `log_rado_loss_`, the log of its rado loss in nats; `weights_`, (n,), after the last round;
+    After fitting, besides what `RadoClassifier` sets: `rounds_`, a `RoundTrace`; `best_round_`, the number of theta_'s
+    steps; `log_rado_loss_`, the log of its rado loss in nats; `weights_`, (n,), after the last round;
     `stopped_because_`, a sentence, or None if all rounds ran; `warning_`, a sentence if theta_ separates the rados,
     else None.
 

@@ -1,33 +1,18 @@
 """Boosting of the regularised exponential rado loss: ridge, lasso, l-infinity and SLOPE (Nock, NIPS 2016).
 
-The source is "On regularizing Rademacher observation losses", arXiv 1512.05244.
+The source is "On regularizing Rademacher observation losses", arXiv 1512.05244. The objective is, with omega the
+strength and Omega the regulariser,
 
-The objective is, with omega the strength and Omega the regulariser,
+    F(theta) = log((1/n) sum_j exp(-theta . pi_j)) + omega Omega(theta).
 
-    F(theta) = log((1/n) sum_j exp(-theta . pi_j)) + omega Omega(theta),
-
-the log of the exponential loss of rados from each of which a multiple of theta is subtracted: -theta . (pi_j - omega
-Omega(theta) theta / |theta|^2) = -theta . pi_j + omega Omega(theta). Over all 2^m rados the first term is m times the
-logistic loss over records minus m log 2 (ICML 2015, Lemma 2), so F is m times the logistic loss with (omega / m) Omega
-added, up to a constant: with the ridge, omega is scikit-learn's 1 / C. Over n << 2^m rados it is not: the mean of the
-margins theta . pi_j grows with m and their spread only with sqrt(m), so along many theta all are positive, and F is
-unbounded below unless omega is large.
-
-Each round, as in Omega-R.AdaBoost, moves one coordinate k of theta. With w the weights of the rados (in proportion to
-exp(-theta . pi_j)), pi_*k = max_j |pi_jk|, r = sum_j w_j pi_jk / pi_*k and b = atanh(r), convexity of the exponential
-gives for a move by alpha (exp(-alpha z) is below its chord on [-pi_*k, pi_*k]; ICML 2015, proof of Lemma 4)
+Each round moves the coordinate k of largest slope of F over pi_*k = max_j |pi_jk|. With w the weights of the rados, r =
+sum_j w_j pi_jk / pi_*k and b = atanh(r),
 
     F(theta + alpha 1_k) - F(theta) <= log(cosh(b - alpha pi_*k) / cosh(b))
                                        + omega (Omega(theta + alpha 1_k) - Omega(theta)).
 
-Without a regulariser the bound is least at alpha = b / pi_*k, the step of AdaBoost. The paper takes that step for every
-Omega, which can raise F; here alpha minimises the whole bound, which is 0 at alpha = 0. So F never rises, and falls in
-every round whose coordinate is not yet optimal, because at alpha = 0 the bound has the slopes of F. How far: log cosh
-has curvature at most 1, so while the slope of Omega along the move is a constant rho, starting at theta_k = 0, the
-bound is at most -|alpha| (|r| pi_*k - omega rho) + alpha^2 pi_*k^2 / 2, and F falls by at least half the square of |r|
-- omega rho / pi_*k, if that is positive. With omega = 0 this is Lemma 4.
-
-A round moves the coordinate of largest slope of F over pi_*k, which is |r| minus the regulariser's slope.
+alpha minimises this bound, so F never rises. (The paper takes AdaBoost's step for every Omega, which can raise F.) Over
+few rados F is unbounded below unless omega is large. Proof: docs/explanation/proofs.md, "Regularised boosting".
 """
 
 import bisect
@@ -136,11 +121,13 @@ class SortedNorm(Regulariser):
 
 @dataclass(frozen=True, eq=False)
 class _Boosted:
-    """theta (d,); objective: F at the start and after each round; finished: no coordinate had a slope left."""
+    """theta (d,)."""
 
     theta: Vector
     objective: Vector
+    """F at the start and after each round."""
     finished: bool
+    """No coordinate had a slope left."""
 
 
 @dataclass(frozen=True)
@@ -236,16 +223,19 @@ def _step(edge: float, largest: float, old: float, strength: float, slope: Calla
 class RegularisedRadoBoost(RadoClassifier, ABC):
     """Boosting of the regularised exponential rado loss; subclasses define the regulariser.
 
-    n_rounds: T, the maximum number of rounds. strength: omega, at least 0, in nats per unit of Omega; None chooses it
-    among `FRACTIONS` of the regulariser's unit by cross-validation: the theta from some rados must have the largest
-    correlation with the labels as estimated from the other rados, (theta . mu)^2 / (m theta . S theta). All coordinates
-    are regularised, including the bias: unregularised, it alone would separate the rados of unequal classes. n_folds:
-    at least 2, the folds of rados that choose the strength. smallest_edge: boosting stops once no coordinate's slope
-    over pi_*k is larger. n_rados, random_state: as in `RadoClassifier`. Noise in the rados is corrected for only when
-    the strength is chosen.
+    - n_rounds: T, the maximum number of rounds.
+    - strength: omega, at least 0, in nats per unit of Omega. None chooses it among `FRACTIONS` of the regulariser's
+      unit by cross-validation: the theta from some rados must have the largest correlation with the labels as estimated
+      from the others, (theta . mu)^2 / (m theta . S theta). Only then is noise in the rados corrected for.
+    - n_folds: at least 2, the folds of rados that choose the strength.
+    - smallest_edge: boosting stops once no coordinate's slope over pi_*k is larger.
+    - n_rados, random_state: as in `RadoClassifier`.
 
-    After fitting, in addition to what `RadoClassifier` sets: `strength_`, the omega used; `objective_`, F at the start
-    and after each round, in nats, never rising; `finished_`, whether it stopped because no coordinate could improve;
+    All coordinates are regularised, including the bias: unregularised, it alone would separate the rados of unequal
+    classes.
+
+    After fitting, besides what `RadoClassifier` sets: `strength_`, the omega used; `objective_`, F at the start and
+    after each round, in nats, never rising; `finished_`, whether it stopped because no coordinate could improve;
     `correlation_`, the cross-validated correlation, signed, for each fraction, or None if the strength was given.
     """
 

@@ -31,8 +31,8 @@ class RowOracle:
     """A `dpcore.estimators.oracle.Oracle` over rows: it adds no noise and refuses no query.
 
     edges: (m, d), y x of finite rows with the bias last. Each feature is scaled to [-1, 1] by its least and greatest
-    value, as a schema would; a constant feature is 0. A feature of two values is boolean, true at the larger; any other
-    is real. `in_given_units` undoes the scaling for a classifier. The attribute `edges` holds the scaled ones.
+    value; one of two values is boolean, true at the larger. `in_given_units` undoes the scaling. The attribute `edges`
+    holds the scaled ones.
     """
 
     epsilon = Fraction(1 << 62)

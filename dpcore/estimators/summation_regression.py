@@ -1,20 +1,17 @@
 """Linear and logistic regression in summation form: all results are computed from a few sums over all records.
 
-Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006): an algorithm that reads the data through sums can run where the
-data are, and only the sums are transferred. With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i:
+After Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006). With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i:
 
 Linear regression of y on x: theta = (S + alpha J)^-1 c, the normal equations; J is the identity without the bias. One
 release of moments.
 
-Logistic regression. Newton's method would need the Hessian sum_i w_i (1 - w_i) x_i x_i^T at every step. Its bound for
-all theta, S / 4, needs S once (Boehning and Lindsay 1988): theta <- theta - 4 S^-1 g, with g the sum of gradients at
-theta, never raises the logistic loss, and converges to its minimum. It takes one release of moments, then one gradient
-release a round. It starts from the linear discriminant of the same moments.
+Logistic regression. The Hessian's bound for all theta, S / 4, needs S once (Boehning and Lindsay 1988): theta <- theta
+- 4 S^-1 g, with g the sum of gradients at theta, never raises the logistic loss, and converges to its minimum. It takes
+one release of moments, then one gradient release a round. It starts from the linear discriminant of the same moments.
 
 With noise S may have negative eigenvalues: they are raised by the noise's size as in
 dpcore.estimators.moments_discriminant. In a direction of little spread a step divides the gradient's noise by a small
-number. The bound there is raised to `damping` standard deviations of that noise, for each record, so that steps are
-short where gradients carry little information.
+number. There the bound is raised to `damping` standard deviations of that noise, for each record.
 """
 
 from fractions import Fraction
@@ -36,12 +33,9 @@ from dpcore.statistics.moments import Moments
 class SummationLinear(LinearClassifier):
     """Least squares of the label, -1 or +1, on the record, by the normal equations; predicts by the sign.
 
-    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias, added to the sum of squares.
-    shrinkage: how strongly directions lost in the noise are shrunk, as in `MomentsDiscriminant`; without noise it has
-    no effect.
-
-    After `fit_queries` or `fit_moments`: `theta_` (d,), `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
-    1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
+    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias. shrinkage: as in
+    `MomentsDiscriminant`. After `fit_queries` or `fit_moments`: `theta_` (d,), `coef_` = theta_ as (1, d), `intercept_`
+    zero, `classes_` [-1, 1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
     """
 
     def __init__(self, *, alpha: float = 0.0, shrinkage: float = 0.8) -> None:
@@ -62,11 +56,10 @@ class SummationLinear(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison with other estimators on the same rows; returns self.
+        """Fit to the exact moments of rows, for comparison; returns self.
 
-        X: (m, features); a bias coordinate is added, and features are scaled to [-1, 1]; alpha applies after scaling.
-        y: (m,), two classes with any labels; the second in sorted order is the positive one. Raises ValueError for
-        anything else, as scikit-learn does, and ConfigurationError as `fit_moments` does.
+        Features are scaled to [-1, 1]; alpha applies after. X, y, errors: as for `RadoClassifier.fit`, and
+        ConfigurationError as `fit_moments`.
         """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._solve(rows.moments())))
@@ -120,8 +113,10 @@ class SummationLogistic(GradientLearner):
     def fit_queries(self, oracle: MomentsAndGradients) -> Self:
         """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises SchemaError if the schema has no bias, ConfigurationError if a parameter is out of range, and what the
-        oracle raises; OracleRefusedError if it does not answer at all.
+        Raises:
+            SchemaError: the schema has no bias.
+            ConfigurationError: a parameter is out of range.
+            OracleRefusedError: the oracle does not answer at all.
         """
         self._keep_encoded(self._learn(oracle, RecordLengths.of(oracle.schema)))
         return self

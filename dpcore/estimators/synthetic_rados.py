@@ -1,8 +1,7 @@
 """Synthetic rados: draws from a normal distribution with the mean and covariance of a moments release.
 
-The sum of many independent terms is nearly normal, so such rados resemble the parties' own plain rados, and a rado
-estimator can be trained on them. They are computed from the release alone: post-processing, which costs no privacy for
-any number of draws.
+The sum of many independent terms is nearly normal, so such rados resemble the parties' plain rados, and a rado
+estimator can be trained on them. They cost no privacy for any number of draws.
 """
 
 import numpy as np
@@ -17,9 +16,8 @@ Matrix = NDArray[np.float64]
 def synthetic_rados(moments: Moments, count: int, random: np.random.Generator) -> Matrix:
     """Rados (count, d) from N((1/2) sum_i e_i, (1/4) sum_i e_i e_i^T), the moments of the population of all 2^m rados.
 
-    The released matrix is first projected onto the nearest positive semi-definite one (negative eigenvalues become
-    zero), since with noise it need not be a covariance. random: any generator; the draws need no protection. Raises
-    ConfigurationError if count < 1.
+    The released matrix is first projected onto the nearest positive semi-definite one. random: any generator; the draws
+    need no protection. Raises ConfigurationError if count < 1.
     """
     if count < 1:
         raise ConfigurationError(f"{count} synthetic rados: ask for at least one")

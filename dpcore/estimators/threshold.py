@@ -1,19 +1,15 @@
 """A threshold on a real feature, at one of the cuts of an even grid between its declared bounds.
 
 One release counts the rows of each label in dyadic intervals of the grid: k + 1 histograms for 2^k cells, so the
-sensitivity is 2 (k + 1). The errors of each cut are then sums of at most k counts a label, and the cut of the fewest
-errors is chosen (dpcore.research.pac.thresholds).
+sensitivity is 2 (k + 1).
 
-Either direction. With d(j) the noisy rows of label -1 below cut j less those of label +1, e(j) = P + d(j) is the number
-of errors of "below j is +1" and N - d(j) that of "from j on is +1", P and N being the rows of either label, and
-d(2^k) = N - P. For concepts of the same direction the noise is as in dpcore.research.pac.thresholds. For i of one
-direction and j of the other it is that of d(i) + d(j) - d(2^k). The first two are sums of at most k intervals for
-either label, all different from that of d(2^k), or that one alone. With L(s) the log moment generating function of one
-count's noise, which is convex and 0 at 0, an interval that both use adds L(2 s) >= 2 L(s) for either label, so
+The errors of each cut are sums of at most k counts a label, and the cut of the fewest errors is chosen
+(dpcore.research.pac.thresholds). With L(s) the log moment generating function of one count's noise, for either
+direction
 
     K(s) <= K_same(s) + (2^k + 1) exp(2 k L(2 s) + 2 L(s)).
 
-If i or j is 2^k, d(2^k) cancels, and the bound is smaller.
+Proof: docs/explanation/proofs.md, "Rows for a threshold in either direction".
 """
 
 import math
@@ -52,11 +48,9 @@ _HALF_UNIT = 2.0**-31
 class PrivateThreshold(CountedConcepts):
     """A threshold, estimated from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
 
-    feature: a real one. cuts: cells of the grid, a power of two from 2 to 4096; the guarantee's concepts have their
-    threshold at an inner bound of the grid, or are constant. direction: which side is +1; "above" includes the cut
-    itself.
-
-    After `fit_queries`: `cut_`, in the feature's units, None if one class is predicted everywhere, and `direction_`.
+    feature: a real one. cuts: cells of the grid, a power of two from 2 to 4096. direction: which side is +1; "above"
+    includes the cut itself. After `fit_queries`: `cut_`, in the feature's units, None if one class is predicted
+    everywhere, and `direction_`.
     """
 
     def __init__(

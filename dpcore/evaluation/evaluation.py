@@ -1,26 +1,21 @@
 """Evaluation of a model on the parties' rows: errors, rates, calibration and ROC from releases of counts.
 
-The model is linear in the coordinates of a record, or in those of a record that a feature map mapped.
-
 A first release finds where the scores are, with a part of the budget (dpcore.evaluation.score_edges). The second is the
 histogram of scores of each label, in bins between these edges and 0: mutually exclusive predicates, of sensitivity 2 in
-L1 and L2^2. The four cells of the confusion matrix are sums of bins. Without a first release the edges are fixed, and
-the four cells are asked beside the bins: a sensitivity of 4. Everything else is post-processing.
+L1 and L2^2.
 
-Rows that are not usable are in no cell, so every proportion is over usable rows. Their number follows from the cells,
-with noise. A query for it would add to all noise, and no proportion here needs it.
+Without a first release the edges are fixed, and the four cells of the confusion matrix are asked beside the bins: a
+sensitivity of 4.
 
-Every proportion has an interval over the rows that were asked about, where the noise is the only uncertainty. If the
-model did not see these rows, it has a second one, over the distribution from which they were drawn independently
-(dpcore.evaluation.intervals). It needs a theta that is independent of the rows: for a theta that was learned from them,
-errors on the rows are not independent draws of errors on the distribution, and nothing is stated. Rows that parties
-hold back from training (dpcore.records.held_back) were not seen. How many of them there are is not known, and not
-needed: intervals on the distribution hold given the number of rows, whatever it is up to `rows`. Edges that were found
-depend on the rows, so the bins of the calibration and the points of the ROC curve then have no interval on the
-distribution. Errors, rates and the area do not depend on where the edges are.
+Every proportion is over usable rows, and has an interval over the rows that were asked about. If the model did not see
+these rows, it has a second one, over the distribution from which they were drawn (dpcore.evaluation.intervals), also if
+only a bound on their number is known (dpcore.records.held_back).
 
-Intervals hold with probability at least `confidence` for each of the following families separately, and for the rows
-and the distribution separately:
+Edges that were found depend on the rows, so bins of the calibration and points of the ROC curve then have no interval
+on the distribution. Errors, rates and the area do not depend on where the edges are.
+
+Intervals hold with probability at least `confidence` for each of these families separately, and for rows and
+distribution separately:
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
     all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.roc).
@@ -64,14 +59,13 @@ Cells = tuple[tuple[Count, Count], tuple[Count, Count]]
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Rows that the model predicts to be positive with a probability in (predicted.lower, predicted.upper].
-
-    rows: their number, with noise. observed: the share of them that are positive.
-    """
+    """Rows that the model predicts to be positive with a probability in (predicted.lower, predicted.upper]."""
 
     predicted: Interval
     rows: float
+    """Their number, with noise."""
     observed: Proportion
+    """The share of them that are positive."""
 
     @property
     def is_off(self) -> bool:
@@ -92,41 +86,43 @@ class CalibrationBin:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The results of one release; the module's docstring says which intervals hold jointly.
-
-    rows: what parties state, usable or not. part: the part of them that it is about; None for all. unseen: whether the
-    model was not trained on the rows; intervals on the distribution are only then stated. usable: how many rows of the
-    part can be used, an estimate, and within `usable_half_width`.
-    confusion: (2, 2), rows by label (-1, +1) and prediction (-1, +1), on the parties' rows with noise, each within
-    `cell_half_width`. balanced_accuracy: the mean of the true positive and the true negative rate. calibration: from
-    low to high. roc: from high thresholds to low; estimates are made monotone by isotonic regression, intervals are not
-    adjusted. auc_half_width: of the noise on the estimate of the area. largest_bin: the share of usable rows in the bin
-    of scores that has most. edges_found: whether the edges of the bins follow the scores; None if no release asked
-    where they are. rounding: the scores of the evaluated model differ from theta . x by at most this. deviation: the
-    noise's standard deviation on a cell, in rows.
-    """
+    """The results of one release; the module's docstring says which intervals hold jointly."""
 
     rows: int
+    """What parties state, usable or not."""
     confidence: float
     usable: float
+    """How many rows of the part can be used, an estimate, and within `usable_half_width`."""
     usable_half_width: float
     confusion: NDArray[np.float64]
+    """(2, 2), rows by label (-1, +1) and prediction (-1, +1), on the parties' rows with noise, each within
+    `cell_half_width`."""
     cell_half_width: float
     error: Proportion
     true_positive_rate: Proportion
     false_positive_rate: Proportion
     precision: Proportion
     balanced_accuracy: Proportion
+    """The mean of the true positive and the true negative rate."""
     calibration: tuple[CalibrationBin, ...]
+    """From low to high."""
     roc: tuple[RocPoint, ...]
+    """From high thresholds to low; estimates are made monotone by isotonic regression, intervals are not adjusted."""
     auc: Proportion
     auc_half_width: float
+    """Of the noise on the estimate of the area."""
     largest_bin: float
+    """The share of usable rows in the bin of scores that has most."""
     edges_found: bool | None
+    """Whether the edges of the bins follow the scores; None if no release asked where they are."""
     rounding: float
+    """The scores of the evaluated model differ from theta . x by at most this."""
     deviation: float
+    """The noise's standard deviation on a cell, in rows."""
     part: HeldBack | None = None
+    """The part of them that it is about; None for all."""
     unseen: bool = False
+    """Whether the model was not trained on the rows; intervals on the distribution are only then stated."""
 
     def __post_init__(self) -> None:
         confusion = np.array(self.confusion, dtype=np.float64)
@@ -281,11 +277,10 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate sign(theta . x) on the federation's rows; two releases, or one.
 
-    theta: (d,) over the coordinates of oracle.schema, or over those of the feature map, by which parties then map
-    their rows first. part: of the oracle's budget. A first release takes `options.edges_part` of it and finds where
-    the scores are (dpcore.evaluation.score_edges). Without it, edges are at even steps of the probability
-    1 / (1 + exp(-score / scale)). unseen: whether theta was not trained on the rows that the oracle answers about; None
-    to take it that it was not if they are rows that parties hold back, and that it was otherwise.
+    - theta: (d,) over the coordinates of oracle.schema, or over those of the feature map.
+    - part: of the oracle's budget. A first release takes `options.edges_part` of it and finds where the scores are.
+      Without it, edges are at even steps of the probability 1 / (1 + exp(-score / scale)).
+    - unseen: whether theta was not trained on the rows that the oracle answers about; None: only if they are held back.
 
     The evaluated model has integer weights: theta times a power of two, rounded, 31 or 32 bits in total with the edges
     (`Evaluation.rounding`). A score of exactly 0 is predicted -1.
@@ -346,15 +341,15 @@ def evaluate(
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """A release of an evaluation before it is asked for. part: of the budget. what: in words.
-
-    is_exact: whether these predicates will be asked; otherwise as many of the same form.
-    """
+    """A release of an evaluation before it is asked for."""
 
     predicates: tuple[Predicate, ...]
     part: Fraction
+    """Of the budget."""
     what: str
+    """In words."""
     is_exact: bool
+    """Whether these predicates will be asked; otherwise as many of the same form."""
 
 
 def planned_batches(

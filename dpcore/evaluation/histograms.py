@@ -1,24 +1,18 @@
 """Histograms and quantiles of real columns, with intervals, from one noisy release of disjoint cells.
 
-Each column is divided as dpcore.estimators.private_histograms does: cells between the schema's bounds, and three values
-that columns often repeat apart: both bounds, to which cells may be clipped, and zero. A record is in one part of each
-column, so F columns have a sensitivity of 2 F in L1 and L2^2, whatever the number of cells. Everything else is
-post-processing.
+Each column is divided as dpcore.estimators.private_histograms does: cells between the schema's bounds, and apart both
+bounds and zero. A record is in one part of each column, so F columns have a sensitivity of 2 F in L1 and L2^2. Every
+share is one of usable rows, with an interval on the parties' rows and one on the distribution
+(dpcore.evaluation.intervals).
 
-Rows that are not usable are in no cell, so every share is one of usable rows: A of A + B, where B are the rows in the
-column's other parts. Each share has an interval on the parties' rows, where the noise is the only uncertainty, and one
-on the distribution that the rows were drawn from independently (dpcore.evaluation.intervals).
+Quantiles. The q-quantile is the least v with F(v) >= q. Let C_i be the share of the first i parts, with an interval
+[L_i, U_i].
 
-Quantiles. The q-quantile is the least v with F(v) >= q. Order a column's parts, and let C_i be the share of the first i
-of them: a proportion, with an interval as above. If all intervals [L_i, U_i] hold, the q-quantile is not below the
-lower end of part i + 1 for any i with U_i < q, as C_i < q, and not above the upper end of part i for any i with
-L_i >= q. So the intervals of quantiles at all levels hold if those of the C_i do: Woodruff's inversion (J. Am. Stat.
-Assoc. 47, 1952), with simultaneous bounds by Bonferroni's inequality.
+If all hold, the q-quantile is not below the lower end of part i + 1 for any i with U_i < q, and not above the upper end
+of part i for any i with L_i >= q: Woodruff's inversion (J. Am. Stat. Assoc. 47, 1952), by Bonferroni's inequality.
 
-Intervals hold with probability at least `confidence` for each of two families separately, and for the rows and the
-distribution separately:
-
-    the shares of all parts of all columns;    the quantiles of all columns at all levels.
+Intervals hold with probability at least `confidence` for the shares of all parts of all columns, and for the quantiles
+of all columns at all levels, for the rows and for the distribution, each separately.
 """
 
 import math
@@ -56,14 +50,12 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Part:
-    """The share of usable rows with lower <= value < upper, in the column's units.
-
-    is_point: whether it is a single value instead, which is both ends. Next to one, a cell is open on that side.
-    """
+    """The share of usable rows with lower <= value < upper, in the column's units."""
 
     lower: float
     upper: float
     is_point: bool
+    """Whether it is a single value instead, which is both ends. Next to one, a cell is open on that side."""
     share: Proportion
 
     def to_dict(self, feature: RealFeature) -> dict[str, Any]:
@@ -93,21 +85,21 @@ class Quantile:
 
 @dataclass(frozen=True, eq=False)
 class ColumnHistogram:
-    """One column. ends: of its parts in ascending order, in its units; counts: (parts,), noisy numbers of rows.
-
-    failure: of all of a family's statements, of which `statements` are shares and `splits` cumulative shares. most: no
-    number of rows is larger.
-    """
+    """One column."""
 
     feature: RealFeature
     ends: tuple[Range, ...]
+    """Of its parts in ascending order, in its units."""
     are_points: tuple[bool, ...]
     counts: NDArray[np.float64] = field(repr=False)
+    """(parts,), noisy numbers of rows."""
     noise: CellNoise
     failure: float
+    """Of all of a family's statements, of which `statements` are shares and `splits` cumulative shares."""
     statements: int
     splits: int
     most: int
+    """No number of rows is larger."""
 
     @property
     def name(self) -> str:
@@ -200,17 +192,16 @@ class ColumnHistogram:
 
 @dataclass(frozen=True, eq=False)
 class Histograms:
-    """Histograms of several columns from one release; the module's docstring says which intervals hold jointly.
-
-    rows: what parties state, usable or not. deviation: the noise's standard deviation on a part, in rows. part: the
-    part of the rows that it is about; None for all.
-    """
+    """Histograms of several columns from one release; the module's docstring says which intervals hold jointly."""
 
     columns: tuple[ColumnHistogram, ...]
     rows: int
+    """What parties state, usable or not."""
     confidence: float
     deviation: float
+    """The noise's standard deviation on a part, in rows."""
     part: HeldBack | None = None
+    """The part of the rows that it is about; None for all."""
 
     def to_dict(self) -> dict[str, Any]:
         """The shares, for JSON."""

@@ -1,31 +1,17 @@
 """Intervals for a proportion A / (A + B) from noisy counts of A and of B.
 
-A and B are sums of k_a and k_b cells, every cell with independent noise. There are two proportions: on the rows
-themselves, A / T with T = A + B, where the noise is the only uncertainty; and p, on the distribution that the rows were
-drawn from, where given T the count A is binomial (T, p). For a candidate e both use
+A and B are sums of k_a and k_b cells, each with independent noise of standard deviation D. For a candidate e,
 
     S(e) = (1 - e) A^ - e B^ = (A - e T) + N,      N of variance D^2 ((1 - e)^2 k_a + e^2 k_b),
 
-with A^ and B^ the noisy counts and D the noise's standard deviation on a cell.
+with A^ and B^ the noisy counts and T = A + B.
 
-On the rows, A - e T is 0 at the true e, and the interval is every e at which |S(e)| is at most the quantile that |N|
-exceeds with probability `failure`: a quadratic inequality (Fieller, J. R. Stat. Soc. B 16, 1954), which needs no count
-of usable rows. On the distribution the interval is every e at which neither P(S <= observed) nor P(S >= observed) is
-below failure / 2. Without noise that is the interval of Clopper and Pearson (Biometrika 26, 1934). With it,
+- On the rows: every e at which |S(e)| is at most the quantile that |N| exceeds with probability `failure` (Fieller, J.
+  R. Stat. Soc. B 16, 1954).
+- On the distribution that the rows were drawn from: every e at which neither tail of S is below failure / 2; without
+  noise that of Clopper and Pearson (Biometrika 26, 1934). T is known up to noise, with a twentieth of the failure.
 
-    P(A - e T + N <= s) <= sum_i w_i P(A <= e T + s + q_i),
-
-where q_i >= 0 with weights w_i is the distribution of max(N, 0), each piece of it moved to its upper end. Binomial
-tails are written as incomplete beta functions of real arguments, which are not below them at any argument. T is not
-known exactly: the bound is the larger probability at the least and the largest T that the noise allows, with a
-twentieth of the failure. In between it is larger by no more than moving up the q_i has added; a test checks this.
-
-The noise is that of dpcore.accounting.noise_shares: normal, or on each cell a sum of independent Laplace variables,
-whose number is a known lower bound. For one variance, sums of c >= k Laplace variables exceed x standard deviations
-with a probability at most 1.002 times the larger of a normal variable's and of k Laplace variables': the far tail falls
-with c and the one near 0 grows. That factor was found by quadrature, and a test repeats it; it is far above that of
-discrete Gaussian shares (dpcore.accounting.integer_noise). Values on a grid as coarse as a row, instead of a continuum,
-add one row.
+The noise is that of dpcore.accounting.noise_shares. Proof: docs/explanation/proofs.md, "Intervals for proportions".
 """
 
 import math
@@ -88,12 +74,12 @@ class Count:
 class CellNoise:
     """Noise on every cell: its standard deviation in rows, 0 if there is none; see the module's docstring.
 
-    copies: each cell's noise is a sum of at least this many Laplace variables; infinite for normal noise. Raises
-    ConfigurationError if the deviation is negative or not finite, or copies below 1.
+    Raises ConfigurationError if the deviation is negative or not finite, or copies below 1.
     """
 
     deviation: float
     copies: float = 1.0
+    """Each cell's noise is a sum of at least this many Laplace variables; infinite for normal noise."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.deviation) and self.deviation >= 0.0):

@@ -19,16 +19,16 @@ class LinearScores:
     """The score sum_j w_j z_j + constant of a record, in units of 2^-exponent, z_j its coordinates except the bias.
 
     With a feature map, z_j are the coordinates of the mapped record.
-
-    edges: increasing integers in that unit, 0 among them. rounding: the most that a score may differ from theta . x,
-    for any record: the rounding of theta, plus that of stored coordinates.
     """
 
     weights: tuple[tuple[str, int], ...]
     constant: int
     edges: tuple[int, ...]
+    """Increasing integers in that unit, 0 among them."""
     exponent: int
     rounding: float
+    """The most that a score may differ from theta . x, for any record: the rounding of theta, plus that of stored
+    coordinates."""
 
     def positive(self, *, predicted: bool) -> Predicate:
         """The prediction is +1, or is -1: a score of exactly 0 is predicted -1."""
@@ -66,9 +66,10 @@ def linear_scores(
     """The scores theta . x with integer weights: theta times the largest power of two that fits, rounded to integers.
 
     theta: (d,), the bias last if the schema has one; with a feature map, over its coordinates. edges: increasing
-    scores, 0 among them. A theta of few binary digits, such as multiples of 1/2, is exact. Raises ShapeError if theta
-    does not fit the schema or the map, ConfigurationError if it is no array, is not finite or is too large compared
-    with the edges.
+    scores, 0 among them. A theta of few binary digits is exact.
+
+    Raises ShapeError if theta does not fit the schema or the map, ConfigurationError if it is no array, is not finite
+    or is too large compared with the edges.
     """
     try:
         weights = np.asarray(theta, dtype=np.float64)

@@ -8,14 +8,12 @@ from dpcore.evaluation.intervals import CellNoise, Count, Interval, interval_on_
 
 @dataclass(frozen=True)
 class Proportion:
-    """An estimated proportion, with intervals for its value on the rows and on their distribution.
-
-    on_distribution: None if the model may have been trained on the rows.
-    """
+    """An estimated proportion, with intervals for its value on the rows and on their distribution."""
 
     estimate: float
     on_rows: Interval
     on_distribution: Interval | None
+    """None if the model may have been trained on the rows."""
 
     @property
     def strongest(self) -> Interval:
@@ -35,15 +33,15 @@ class Proportion:
 
 @dataclass(frozen=True)
 class Judge:
-    """Turns counts into proportions. failure: of one family of intervals. rows: no count is larger.
-
-    unseen: whether the model is independent of the rows, so that there are intervals on the distribution.
-    """
+    """Turns counts into proportions."""
 
     noise: CellNoise
     failure: float
+    """Of one family of intervals."""
     rows: int
+    """No count is larger."""
     unseen: bool
+    """Whether the model is independent of the rows, so that there are intervals on the distribution."""
 
     def proportion(self, a: Count, b: Count, statements: int = 1) -> Proportion:
         """A / (A + B), with intervals for `statements` of them that hold jointly."""

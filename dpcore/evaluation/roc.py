@@ -1,10 +1,11 @@
 """The ROC curve and the area under it, from the noisy counts of two histograms of scores, one for each label.
 
 The area (AUC) is the probability that a positive row's score is above a negative one's, with ties counted as a half.
-Pairs in one bin may have either order, so the area on the rows is only known within bounds (`Curve._on_rows`). For the
-distribution, half the failure probability is spent on that and half on Hoeffding's bound for two samples (J. Am. Stat.
-Assoc. 58, 1963, inequality 5.7): the area on the rows, a mean over pairs, differs by more than h from that on the
-distribution with probability at most 2 exp(-2 h^2 min(positives, negatives)).
+Pairs in one bin may have either order, so the area on the rows is only known within bounds (`Curve._on_rows`).
+
+For the distribution, half the failure probability is spent on that and half on Hoeffding's bound for two samples (J.
+Am. Stat. Assoc. 58, 1963, inequality 5.7): the area on the rows, a mean over pairs, differs by more than h from that on
+the distribution with probability at most 2 exp(-2 h^2 min(positives, negatives)).
 """
 
 import math
@@ -36,21 +37,21 @@ class RocPoint:
 
 @dataclass(frozen=True)
 class Area:
-    """The area under the curve. noise: the half-width of the noise on its estimate. value.on_rows also counts ties."""
+    """The area under the curve."""
 
     value: Proportion
     noise: float
+    """The half-width of the noise on its estimate. value.on_rows also counts ties."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """From high scores to low. sides: (rows scored above an edge, rows at or below it) of either label, negative first.
-
-    histogram: (2, bins), noisy rows of each label by score.
-    """
+    """From high scores to low."""
 
     sides: tuple[tuple[tuple[Count, Count], ...], tuple[tuple[Count, Count], ...]]
+    """(rows scored above an edge, rows at or below it) of either label, negative first."""
     histogram: NDArray[np.float64]
+    """(2, bins), noisy rows of each label by score."""
 
     @classmethod
     def of(cls, histogram: NDArray[np.float64], middle: int, cells: NDArray[np.float64] | None) -> "Curve":
@@ -149,8 +150,7 @@ def _order(bins: int, *, ties: float) -> NDArray[np.float64]:
 def _interpolated(fpr: NDArray[np.float64], tpr: NDArray[np.float64]) -> float:
     """The area below a curve through points, the first (0, 0) and the last (1, 1), straight in normal quantiles.
 
-    A curve of scores that are normal within each label is straight there, and chords would lie below it. Before the
-    first inner point and behind the last it has slope 1 there.
+    A curve of scores that are normal within each label is straight there. Beyond the inner points it has slope 1.
     """
     x, y = special.ndtri(fpr), special.ndtri(tpr)
     total = 0.0

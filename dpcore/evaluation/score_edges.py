@@ -1,10 +1,8 @@
 """Edges of bins where a model's scores are, from a first noisy release of their histogram by label.
 
-Where one label is rare, nearly all scores are on one side of 0, and bins at even steps of probability hold all of them
-in one. So a part of the budget first asks how many rows of each label are in each of many narrow cells between the
-least and the largest possible score. Replacing a row moves two cells by 1, whatever their number. The edges are
-quantiles of what is found there. They are post-processing, and only decide how much the second release tells, never
-whether it is right.
+A part of the budget first asks how many rows of each label are in each of many narrow cells between the least and the
+largest possible score; replacing a row moves two cells by 1. The edges are quantiles of what is found there. They only
+decide how much the second release tells, never whether it is right.
 
 The noise on many empty cells would add up. So a range of cells counts only if its sum is above the noise, and is
 divided only where a half is too (`located`).
@@ -39,7 +37,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Edges:
-    """values: increasing scores, 0 among them. found: whether they follow the scores, or the noise hides them."""
+    """Edges that a release found, or even ones."""
 
     values: Floats
     found: bool

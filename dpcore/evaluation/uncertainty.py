@@ -1,28 +1,16 @@
 """Intervals for what an estimator makes of noisy moments: for the noise alone, and with the sampling of the rows.
 
-Parametric bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 6.5). A release of moments
-is T = (mu, S) + noise, and the noise's distribution is public: independent errors of known size on every number,
-entries (j, k) and (k, j) being one. They are sums of discrete Gaussian variables, and are taken as normal. With A the
-positive matrix in place of S_hat (dpcore.estimators.moments_discriminant, step 1), the world W = (mu_hat, A) has no
-noise, and f is the estimator:
+Parametric bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 6.5). With A the positive
+matrix in place of S_hat (dpcore.estimators.moments_discriminant, step 1), the world W = (mu_hat, A) has no noise.
 
-Noise. Errors f(W + fresh noise) - f(W) have nearly the distribution of f(T) - f(mu, S), as f is smooth. So with q_low
-and q_high their quantiles, f(T) - q_high <= f(mu, S) <= f(T) - q_low: an interval for what the estimator would make of
-the same rows without noise. It corrects the mean error of shrinkage, too.
+- Noise: quantiles of f(W + fresh noise) - f(W) give an interval for what the estimator f would make of the same rows
+  without noise.
+- Sampling: the sums of m rows drawn again from W's classes, normal with one covariance (Bartlett's decomposition), with
+  fresh noise, give one for infinitely many rows. That form of the rows is an assumption.
 
-Sampling. The sums of m rows that are drawn again from W's classes: the number of positive rows is binomial, the rows of
-a class are normal about the class's mean, with one covariance for both. Their sums are then normal and Wishart matrices
-(Bartlett's decomposition). Errors of f on such sums with fresh noise give an interval for what the estimator makes of
-infinitely many rows. Only means and the common covariance are released, so this form of the rows is an assumption. Sums
-of coordinates need no more than the covariance; the sums of products have other variances if rows are not normal.
-
-Neither interval covers what clipping changes: both are about rows clipped as the query says. But directions in which
-rows do not vary by the schema, such as the difference of a category's indicators and the bias, count as having no
-spread, which clipping would give them: an estimator without noise would divide by it. The quantiles are order
-statistics of `draws` errors: the k-th lowest and highest with k = (draws + 1) (1 - confidence) / 2, rounded down.
-
-Intervals hold for one combination each, not for all of them jointly, and approximately. tests/dpcore/evaluation has
-their measured coverage. Where noise hides a direction of the rows the approximation fails: see `hidden`.
+Neither covers what clipping changes. Intervals hold for one combination each, approximately; tests/dpcore/evaluation
+has their measured coverage. Where noise hides a direction of the rows the approximation fails: see `hidden`. More:
+docs/explanation/proofs.md, "Intervals for estimators".
 """
 
 from collections.abc import Callable
@@ -54,15 +42,13 @@ Fit = Callable[[Moments], Vector]
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Two intervals for each combination of theta: lower and upper ends, (k, 2) float64.
-
-    noise: over the noise alone, for these rows. both: also over the rows, for their distribution; None if that cannot
-    be simulated.
-    """
+    """Two intervals for each combination of theta: lower and upper ends, (k, 2) float64."""
 
     confidence: float
     noise: NDArray[np.float64]
+    """Over the noise alone, for these rows."""
     both: NDArray[np.float64] | None
+    """Also over the rows, for their distribution; None if that cannot be simulated."""
 
 
 def intervals(
@@ -157,12 +143,14 @@ def _exact(moments: Moments, edge_sum: Vector, products: Matrix) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class _Classes:
-    """Two classes of normal rows of one covariance. means: (2, d - 1), negative first. root: R, covariance R R^T."""
+    """Two classes of normal rows of one covariance."""
 
     moments: Moments
     positive: float
     means: Matrix
+    """(2, d - 1), negative first."""
     root: Matrix
+    """R, covariance R R^T."""
 
     @classmethod
     def of(cls, world: Moments) -> "_Classes | None":

@@ -1,15 +1,13 @@
 """How much spread a symmetric matrix has along the eigenvectors of a noisy copy of it.
 
-If M = S + W, with noise of standard deviation s in each entry of W, the eigenvalues of M are too far apart: noise
-alone spreads them over 4 s sqrt(d). And an eigenvector v_i of M is not one of S, so the direction v_i has the spread
-v_i^T S v_i, which is neither an eigenvalue of M nor one of S. For large d it is
+If M = S + W, with noise of standard deviation s in each entry of W, noise alone spreads the eigenvalues of M over 4 s
+sqrt(d), and an eigenvector v_i of M is not one of S. For large d the spread v_i^T S v_i is
 
     lambda_i - 2 s^2 sum over j of 1 / (lambda_i - lambda_j)
 
 up to a vanishing error, whatever S is: Bun, Allez, Bouchaud and Potters, "Rotational invariant estimator for general
-noisy matrices", IEEE Transactions on Information Theory 62 (2016), with the sum as the Hilbert transform of the
-spectrum. For a finite d the terms of neighbours are without bounds, so each 1 / x is x / (x^2 + width^2) here, and the
-estimates are made ascending, as the true values are on average.
+noisy matrices", IEEE Transactions on Information Theory 62 (2016). For a finite d each 1 / x is x / (x^2 + width^2)
+here, and the estimates are made ascending.
 """
 
 import numpy as np

@@ -1,15 +1,12 @@
 """Compiles functions for this processor at import, and caches the machine code for the next process.
 
-Numba's own cache names its files by function and line and writes the index before the code. A process that stops in
-between, or two versions or processors that share a directory, can leave one's code under the other's name. Here the
-name contains a digest of everything that the code depends on, so the code under a name was compiled from this source
-for this processor. Processes that compile at the same time write the same files, each atomically by renaming.
+Numba's own cache names its files by function and line: a process that stops in between, or two versions that share a
+directory, can leave one's code under the other's name. Here the name contains a digest of everything that the code
+depends on. Processes that compile at the same time write the same files, each atomically.
 
 The cache is next to the source (`__pycache__`), else in the user's cache directory, or in NUMBA_CACHE_DIR if that is
-set. Anyone who can write there controls what runs, as with Python's own `.pyc` files, and the names can be guessed. So
-a directory that every user of the machine may write to, or that another user owns, is skipped. If no directory is
-writable, existing code is used; without it each process compiles everything again, which takes seconds. To compile
-ahead, import the modules of compiled functions once while the directory of the source is writable.
+set. Anyone who can write there controls what runs. So a directory that every user may write to, or that another user
+owns, is skipped. If no directory is writable, each process compiles again, which takes seconds.
 """
 
 import hashlib

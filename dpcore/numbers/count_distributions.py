@@ -1,12 +1,10 @@
 """Distribution of k, the count that determines DP-FEAT's sensitive coordinate.
 
-With a uniform signature, k ~ Binomial(m, 1/2) for all data. Truncation conditions it on low <= k <= m - low. If parties
-draw independently, the k of the pool is the sum, so its distribution is the convolution. All these distributions are
-symmetric about half the row count.
+With a uniform signature, k ~ Binomial(m, 1/2) for all data. Truncation conditions it on low <= k <= m - low. The k of
+the pool is the sum of the parties'. All these distributions are symmetric about half the row count.
 
-Rigour. Tails are cut: the distribution on the window replaces the true one, and `trimmed` bounds their total variation
-distance. Masses are products and sums of positive numbers only, so the number of operations bounds their relative
-error; `relative_error` is that bound.
+Tails are cut: `trimmed` bounds the total variation distance to the true distribution. Masses are products and sums of
+positive numbers, whose number bounds their `relative_error`.
 """
 
 import heapq
@@ -30,19 +28,19 @@ MOST_ROWS = 1 << 60
 
 @dataclass(frozen=True, eq=False)
 class CountDistribution:
-    """A distribution of k on the integers low, low + 1, ...: symmetric, all masses positive, sum 1.
-
-    masses: (width,). losses: (width - 1,), log(p(k) / p(k - 1)) for k = low + 1, ..., nats, decreasing.
-    trimmed: bounds the total variation distance to the true distribution. relative_error: bounds the relative error of
-    each mass, up to one common factor. loss_error: bounds the absolute error of each loss.
-    """
+    """A distribution of k on the integers low, low + 1, ...: symmetric, all masses positive, sum 1."""
 
     low: int
     masses: NDArray[np.float64]
+    """(width,)."""
     losses: NDArray[np.float64]
+    """(width - 1,), log(p(k) / p(k - 1)) for k = low + 1, ..., nats, decreasing."""
     trimmed: float
+    """Bounds the total variation distance to the true distribution."""
     relative_error: float
+    """Bounds the relative error of each mass, up to one common factor."""
     loss_error: float
+    """Bounds the absolute error of each loss."""
 
 
 def _window(rows: int) -> int:
@@ -79,10 +77,7 @@ def binomial_mass(rows: int, low: int) -> float:
 
 
 def binomial_distribution(rows: int, low: int = 0) -> CountDistribution:
-    """Binomial(rows, 1/2) conditioned on low <= k <= rows - low.
-
-    Assumes 1 <= rows < 2^60 and a non-empty range.
-    """
+    """Binomial(rows, 1/2) conditioned on low <= k <= rows - low. Assumes 1 <= rows < 2^60 and a non-empty range."""
     assert 1 <= rows < MOST_ROWS
     assert 0 <= 2 * low <= rows
     first = max(low, _window(rows))

@@ -1,9 +1,8 @@
 """Decimals of bounds, for people, rounded outwards: an upper bound up, a lower bound down, whatever their size.
 
-A double stands for a bound that it was rounded outwards from, such as 0.1 or 0.3. So a decimal that lies between an
-upper bound and the double before it, or a lower bound and the double after it, is the bound itself: 0.1 becomes 0.100,
-and 0.30000000000000004 becomes 0.300. Every other bound is rounded outwards. Texts are made from integers, so they are
-right for subnormal numbers and for those beyond the digits of a double.
+A double stands for a bound that it was rounded outwards from. So a decimal between an upper bound and the double before
+it, or a lower bound and the double after it, is the bound itself: 0.1 becomes 0.100, and 0.30000000000000004 becomes
+0.300. Texts are made from integers, so they are right for numbers of any size.
 """
 
 import math

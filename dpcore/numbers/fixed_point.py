@@ -1,10 +1,13 @@
 """Fixed point: features in [-1, 1] as integers, and integer sums as residues in slots.
 
-A party stores features once, in units of 2^-30, and a query shortens them to its own `fraction_bits`. A sum x travels
-as the residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`. K such residues are added in a slot of `slot_bits`,
-which is wide enough for K, so no carry reaches the next slot. The decoder subtracts K * 2^(w-1), reduces mod 2^w and
-centres the result (docs/protocol.md, section 6). Features become integers in dpcore.records.encoding.store, sums become
-residues in dpcore.paillier.packing; here is the choice of the widths.
+A party stores features in units of 2^-30, and a query shortens them to its own `fraction_bits`. A sum x travels as the
+residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`.
+
+K such residues are added in a slot of `slot_bits`, so no carry reaches the next slot. The decoder subtracts K *
+2^(w-1), reduces mod 2^w and centres the result (docs/protocol.md, section 6).
+
+Here is the choice of the widths; dpcore.records.encoding.store makes the integers, dpcore.paillier.packing the
+residues.
 """
 
 from dataclasses import dataclass
@@ -27,15 +30,14 @@ def _check_fraction_bits(fraction_bits: int) -> None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of the sums of one query.
-
-    fraction_bits: sums are in units of 2^-fraction_bits, 0 to 30. value_bits: w, values travel mod 2^w, 2 to 62.
-    slot_bits: the width of a slot, a multiple of 8, w < slot_bits <= 64. Raises PlanError if these do not hold.
-    """
+    """The encoding of the sums of one query. Raises PlanError if these do not hold."""
 
     fraction_bits: int
+    """Sums are in units of 2^-fraction_bits, 0 to 30."""
     value_bits: int
+    """w, values travel mod 2^w, 2 to 62."""
     slot_bits: int
+    """The width of a slot, a multiple of 8, w < slot_bits <= 64."""
 
     def __post_init__(self) -> None:
         _check_fraction_bits(self.fraction_bits)

@@ -1,22 +1,10 @@
 """The normal distribution's functions in NumPy, with relative errors below 2^-47 where nothing underflows.
 
 erfcx(x) = e^(x^2) erfc(x), x >= 0, is W. J. Cody's: rational functions on three intervals (Math. Comp. 23, 1969,
-631-637, with the coefficients of his CALERF). In exact arithmetic these, rounded to doubles, are right to 2^-53 (a test
-compares them with 40 digits).
+631-637, with the coefficients of his CALERF). Phi(z) = e^(-z^2/2) erfcx(-z / sqrt 2) / 2 for z <= 0, with z^2 split so
+that its exponential is accurate. exp is taken to be right to 4 round-offs.
 
-Rounding, in units of u = 2^-53. A polynomial of degree n whose terms are all positive is off by 2 n by Horner's rule,
-and by n more for each u that its argument is off. exp is taken to be right to 4 u.
-
-- x <= 15/32: erf(x) = x N(x^2) / D(x^2), degrees 4, is off by 2 (8 + 4) + 2 + 1, and at most 0.493; so 1 - erf(x) is
-  off by 27 * 0.493 / 0.507 + 1 < 28. With exp and a product, erfcx is off by 34.
-- x <= 4: N(x) / D(x), degrees 8, is off by 2 * 16 + 1 + 1 = 34.
-- x > 4: (1 / sqrt pi - r) / x, where r = N(x^-2) / (x^2 D(x^-2)), degrees 5, is below a 30th of 1 / sqrt pi. It is off
-  by 2 (10 + 10) + 5, so all by 6.
-
-Phi(z) = e^(-z^2/2) erfcx(-z / sqrt 2) / 2 for z <= 0. With h the multiple of 1/16 next to z, z^2 is h^2 + (z - h)(z +
-h), where h^2 and z - h are exact. (z - h)(z + h) / 2 is below 1.3 and off by 2, so its exponential is off by 7 and that
-of h^2 / 2 by 4. The argument of erfcx is off by 2, and x erfcx(x) grows with x, so that moves erfcx by no more. With
-the products, all are off by 34 + 7 + 4 + 2 + 3 = 50. 2^-47 is 64 u.
+Proof of the bound: docs/explanation/proofs.md, "Rounding of the normal distribution".
 """
 
 import math

@@ -1,8 +1,8 @@
 """The number of processors for parallel work, and a limit on the threads of BLAS.
 
-A BLAS library starts a thread for each processor, and its idle threads spin. If several of our threads, or several
-processes on one machine, each call it, the two levels of threads multiply: with OpenBLAS a sum that takes a tenth of a
-second then takes seconds. Such code calls BLAS inside `one_blas_thread`. The sums are the same integers either way.
+A BLAS library starts a thread for each processor, and its idle threads spin. If several of our threads or processes
+each call it, a sum that takes a tenth of a second takes seconds. Such code calls BLAS inside `one_blas_thread`. The
+sums are the same integers either way.
 """
 
 import os
@@ -25,13 +25,12 @@ def processors() -> int:
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to the calling thread, as a context or a decorator, and restore its number of threads afterwards.
 
-    Every thread that computes must enter it: with most libraries the number of threads belongs to the process, with
-    some to the thread that sets it. Contexts are counted for the process: the first one limits it and the last one to
-    end restores it, in any order of threads. A node holds a context from start to stop; sums over rows hold one while
-    they run, since they also run in a user's process.
+    Every thread that computes must enter it: some libraries limit the process, some the thread. Contexts are counted
+    for the process: the first one limits it and the last one to end restores it. A node holds a context from start to
+    stop; sums over rows hold one while they run.
 
-    Covers the libraries that are loaded on entry, including NumPy's. A BLAS that threadpoolctl does not know, such as
-    Apple's Accelerate, keeps its own number of threads.
+    Covers the libraries that are loaded on entry. A BLAS that threadpoolctl does not know, such as Apple's Accelerate,
+    keeps its own number of threads.
     """
     found = _limit.enter()
     try:

@@ -1,10 +1,10 @@
 """Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts.
 
-The parties release noisy totals of counts. Anyone who receives them can choose a concept without seeing a row, at no
-further privacy cost (post-processing). The noise on two totals is independent, and a bad concept wins a comparison with
-probability at most E exp(s (noise in favour - excess of errors)), for every s > 0: inequality (1) of
-dpcore.pac.sample_size, with K_h(s) the moment generating function of the noise on all counts that the comparison adds
-or subtracts.
+The parties release noisy totals of counts, from which anyone can choose a concept (post-processing).
+
+A bad concept wins a comparison with probability at most E exp(s (noise in favour - excess of errors)), for every s > 0:
+inequality (1) of dpcore.pac.sample_size, with K_h(s) the moment generating function of the noise on all counts that the
+comparison adds or subtracts.
 """
 
 import math
@@ -77,14 +77,16 @@ class GaussianCounts:
 class LaplaceCounts:
     """Noise on each total: discrete Laplace of `scale` rows, on integers or any finer grid, `copies` times.
 
-    copies: 1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h. With unit u
-    and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for s < 1/t,
-    and sinh(x) / x grows, so it is at most that of the continuous distribution, 1 / (1 - s^2 t^2). Raises
-    ConfigurationError if a field is not positive.
+    Raises ConfigurationError if a field is not positive.
     """
 
     scale: float
     copies: Fraction = Fraction(1)
+    """1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h.
+
+    With unit u and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for
+    s < 1/t, and sinh(x) / x grows, so it is at most that of the continuous distribution, 1 / (1 - s^2 t^2).
+    """
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale > 0 and self.copies > 0):

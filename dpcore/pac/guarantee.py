@@ -1,10 +1,12 @@
 """The guarantee of a private PAC learner, and the number of rows that it needs.
 
 Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every distribution P of points and every
-target in the class, with probability at least 1 - beta over the rows, drawn independently from P, and over the
-algorithm's randomness, the learned concept disagrees with the target with probability less than alpha under P. And for
-all neighbouring tables, P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of outcomes; neighbours
-differ in one replaced row. Privacy holds for every table and every number of rows; accuracy needs `rows`.
+target in the class, with probability at least 1 - beta over rows drawn independently from P and over the algorithm's
+randomness, the learned concept disagrees with the target with probability less than alpha under P. Accuracy needs
+`rows`.
+
+For all tables that differ in one replaced row, P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of
+outcomes. Privacy holds for every table and every number of rows.
 """
 
 import math
@@ -31,9 +33,7 @@ class TooFewRowsError(PlanError):
 class PacGuarantee:
     """(alpha, beta, epsilon, delta)-private PAC learning from `rows` rows; the module's docstring defines it.
 
-    agnostic: labels may come from any distribution of (x, y), and the learned concept's error is less than that of the
-    best concept in the class plus alpha. rows: examples of all parties in total. where: see `Where`. Raises
-    ConfigurationError or PlanError if a field is out of range.
+    Raises ConfigurationError or PlanError if a field is out of range.
     """
 
     alpha: float
@@ -41,8 +41,12 @@ class PacGuarantee:
     epsilon: Fraction
     delta: Fraction
     rows: int
+    """Examples of all parties in total."""
     where: Where
+    """See `Where`."""
     agnostic: bool = False
+    """Labels may come from any distribution of (x, y), and the learned concept's error is less than that of the best
+    concept in the class plus alpha."""
 
     def __post_init__(self) -> None:
         check_accuracy(self.alpha, self.beta)

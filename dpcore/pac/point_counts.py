@@ -1,10 +1,10 @@
 """Point functions from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
 
-`point_from_counts` takes the noisy counts of a federation and chooses the concept of fewest errors. It sees no row.
-
 With N_y(x) rows of label y at x, concept j errs on e(j) = sum_x N_1(x) - N_1(j) + N_0(j) rows, so the fewest errors are
-where N_1(j) - N_0(j) is largest. A comparison of two concepts by noisy counts involves four of them, so K(s) of
-dpcore.pac.sample_size is (2^d - 1) M(s)^4, with M the moment generating function of the noise on one count.
+where N_1(j) - N_0(j) is largest.
+
+A comparison of two concepts by noisy counts involves four of them, so K(s) of dpcore.pac.sample_size is (2^d - 1)
+M(s)^4, with M the moment generating function of the noise on one count.
 """
 
 import math

@@ -1,23 +1,14 @@
 """How many rows suffice for a choice among finitely many concepts by noisy numbers of errors.
 
-Write e(h) for the number of rows on which concept h errs, and call h bad if its error is at least alpha (agnostic: at
-least alpha above that of h*, the best concept; in the realisable case h* is the target and e(h*) = 0). All algorithms
-of this package that compare concepts satisfy, for some s > 0 and numbers K_h(s) that do not depend on the data,
+A concept h is bad if its number of errors e(h) is at least alpha of the rows (agnostic: above that of the best concept
+h*). All algorithms of this package satisfy, for some s > 0 and numbers K_h(s) that do not depend on the data,
 
-    P[h is chosen | rows] <= K_h(s) exp(-s (e(h) - e(h*))),                                                    (1)
+    P[h is chosen | rows] <= K_h(s) exp(-s (e(h) - e(h*))).                                                    (1)
 
-for every h other than h*. Rows are independent, so the mean of the exponential over n rows is the n-th power of that of
-one row, exp(-rate(s)):
+With rate(s) = -log(1 - alpha (1 - exp(-s))), or -log(cosh(s) - alpha sinh(s)) in the agnostic case, a bad concept is
+chosen with probability at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on, for every s.
 
-    realisable   e(h) counts rows that err, each with probability a >= alpha:
-                 E exp(-s e) = 1 - a (1 - exp(-s)) <= 1 - alpha (1 - exp(-s));
-    agnostic     a row adds D in {-1, 0, 1} of mean at least alpha, and by convexity
-                 exp(-s D) <= ((1 + D) / 2) exp(-s) + ((1 - D) / 2) exp(s):
-                 E exp(-s D) <= cosh(s) - alpha sinh(s).
-
-A union bound over bad h gives P[a bad concept is chosen] <= K(s) exp(-n rate(s)), K(s) = sum over h other than h* of
-K_h(s), and this is at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on. Every s is valid, so the least n
-over a grid is valid too.
+Proof: docs/explanation/proofs.md, "Rows for a choice among concepts".
 """
 
 import math

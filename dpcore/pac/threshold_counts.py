@@ -1,20 +1,15 @@
 """Thresholds from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
 
-`threshold_from_counts` takes noisy counts of dyadic intervals from a federation and chooses the concept of fewest
-errors. It sees no row.
+With N_y[lo, hi) rows of label y in an interval, e(j) - e(0) = N_0[0, j) - N_1[0, j).
 
-The counts. With N_y[lo, hi) rows of label y in an interval, e(j) - e(0) = N_0[0, j) - N_1[0, j). Interval v, for v from
-1 to 2^d, is [v - b, v) with b the lowest set bit of v (the nodes of Fenwick's tree, Software: Practice and Experience
-24(3), 1994), so that [0, j) is the disjoint union of one interval for each set bit of j. Intervals of one length are
-disjoint, and there are d + 1 lengths: one level for each, a histogram.
+Interval v, for v from 1 to 2^d, is [v - b, v) with b the lowest set bit of v (Fenwick's tree, Software: Practice and
+Experience 24(3), 1994), so [0, j) is the disjoint union of one interval for each set bit of j. There are d + 1 lengths:
+one level for each.
 
-Rows. Comparing concepts i and j adds and subtracts the counts of the intervals that only one of [0, i) and [0, j) uses,
-for both labels. For j < 2^d, sort the other i < 2^d by the highest bit t at which they differ from j: there are 2^t of
-them, each differing in at most the intervals of bit t, of j's lower bits (at most t) and of i's own. Summed over i's
-lower bits, with M2 the squared moment generating function of one count's noise (two labels):
+    K(s) <= sum_{t < d} M2^(t + 1) (1 + M2)^t + M2^(d + 1);   K(s) = M2 (1 + M2)^d where j = 2^d,
 
-    K(s) <= sum_{t < d} M2^(t + 1) (1 + M2)^t + M2^(d + 1),      the last term for i = 2^d;
-    K(s)  = M2 (1 + M2)^d                                        where j = 2^d.
+M2 the squared moment generating function of one count's noise. Proof: docs/explanation/proofs.md, "Rows for a
+threshold".
 """
 
 from fractions import Fraction

@@ -1,10 +1,10 @@
 """Pairwise masks for secure aggregation: the whole cohort's total is exact, and any part of it is uniformly random.
 
-Every two members of a cohort derive a stream of numbers mod 2^w from an X25519 agreement. The member whose name sorts
-first adds it to its slots, the other subtracts it. In the sum over the whole cohort all streams cancel. In the sum over
-a proper subset, or one that counts a member twice, some stream of two honest members does not cancel. The slots, also
-the check slot, are then uniform mod 2^w to anyone who holds neither of the two private keys. (A coordinator can scale
-such a sum by 2^j, which leaves w - j random bits in each slot and no other information.)
+Every two members derive a stream of numbers mod 2^w from an X25519 agreement. The member whose name sorts first adds it
+to its slots, the other subtracts it. In the sum over the whole cohort all streams cancel.
+
+In the sum over a proper subset, or one that counts a member twice, some stream of two honest members remains: the slots
+are uniform mod 2^w to anyone who holds neither private key.
 
     shared = X25519(own private key, the peer's public key)
     key    = HKDF-SHA256(shared, salt = cohort digest,
@@ -15,9 +15,9 @@ with a the lesser and b the greater of the two names by code point. The stream c
 ciphertext, slot 0 first.
 
 The construction is that of Bonawitz et al., "Practical Secure Aggregation" (CCS 2017), section 4, without its recovery
-from drop-outs: if a member is lost, the attempt ends and the next one uses fresh keys. Assumes that HKDF of an X25519
-agreement (gap Diffie-Hellman) and AES-256 in counter mode are pseudorandom. The key binds the cohort's digest, so if a
-coordinator shows two members different cohorts, their streams do not cancel.
+from drop-outs. Assumes that HKDF of an X25519 agreement (gap Diffie-Hellman) and AES-256 in counter mode are
+pseudorandom. The key binds the cohort's digest: members that were shown different cohorts have streams that do not
+cancel.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,11 +37,13 @@ _DOMAIN = b"rado.v1/mask\0"
 
 @dataclass(frozen=True)
 class CohortAttempt:
-    """One attempt with one cohort: what masks and pads are derived for. number: from 1. cohort_digest: 32 bytes."""
+    """One attempt with one cohort: what masks and pads are derived for."""
 
     query_id: bytes
     number: int
+    """From 1."""
     cohort_digest: bytes
+    """32 bytes."""
 
     def derive(
         self, own_key: X25519PrivateKey, peer_key: bytes, domain: bytes, *names: str, peer: str, length: int

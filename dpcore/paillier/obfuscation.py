@@ -1,21 +1,21 @@
 """Obfuscators: the random n-th powers mod n^2 that hide plaintexts, computed fast.
 
 Damgard, Jurik and Nielsen (International Journal of Information Security 9, 2010, section 4.2): let n be a Blum modulus
-(p = q = 3 mod 4, gcd(p-1, q-1) = 2) and h = -x^2 mod n for a random x. Then H = h^n mod n^2 is fixed, and an obfuscator
-is H^a for a fresh short random exponent a, in place of r^n for a random r.
+(p = q = 3 mod 4, gcd(p-1, q-1) = 2) and h = -x^2 mod n for a random x.
+
+Then H = h^n mod n^2 is fixed, and an obfuscator is H^a for a fresh short random exponent a, in place of r^n.
 
 Assumptions: decisional composite residuosity, and that h^a for a uniform a of half of n's bits is indistinguishable
-from h^a for a uniform over the whole group. For a Blum modulus, -1 is a non-residue of Jacobi symbol 1, so h generates
-the whole cyclic group of elements of Jacobi symbol 1, except for a negligible fraction of the x. That is why n must be
-a Blum modulus. A learner that makes a malformed key weakens only what its own key protects. The option of 512-bit
-exponents needs the same assumption for a shorter a (generic attacks on it take about 2^256 steps).
+from h^a for a uniform over the whole group.
 
-Every encryptor derives its own h: an h from another source could have a small order and expose plaintexts.
+For a Blum modulus h generates the whole cyclic group of elements of Jacobi symbol 1, except for a negligible fraction
+of the x. Exponents of 512 bits need the same assumption for a shorter a.
 
-Powers are not constant time: the exponent determines which table entries are read and how long products take. Each
-exponent is used once, so an attacker cannot average over repetitions, and outside a party only the total time of
-hundreds of powers is visible. A process that shares the party's caches could learn bits of one exponent; the party's
-machine is trusted to have none (dpcore.paillier.public).
+Every encryptor derives its own h: one from another source could have a small order and expose plaintexts. A learner
+that makes a malformed key weakens only what its own key protects.
+
+Powers are not constant time. Each exponent is used once, and outside a party only the total time of hundreds of powers
+is visible; the party's machine is trusted to run no process that watches its caches.
 """
 
 import threading
@@ -39,13 +39,11 @@ _ENTRY_COST, _SQUARING_COST = 1.5, 1.6
 
 
 class Obfuscator:
-    """Fresh obfuscators H^a mod n^2 for one key. The module's docstring has the construction and its assumptions.
+    """Fresh obfuscators H^a mod n^2 for one key; the module's docstring has the construction and its assumptions.
 
-    The base comes from a fresh x, which is never stored. The table grows in memory with the number of draws, so that a
-    few obfuscators do not wait for a table that pays only for many. Exponents are uniform, of ceil(bits(n) / 2) bits,
-    or of `short_exponent_bits` if given (at least 512). Draws depend on `random` only, not on the table. Use each
-    obfuscator once: let `PublicKey.encrypt_many` draw them. After a fork the exponents differ if `random` is the
-    system's source, which re-keys itself.
+    The base comes from a fresh x, which is never stored. The table grows with the number of draws. Exponents are
+    uniform, of ceil(bits(n) / 2) bits, or of `short_exponent_bits` if given (at least 512). Draws depend on `random`
+    only. Use each obfuscator once: let `PublicKey.encrypt_many` draw them.
 
     teeth, tables: the table's dimensions, fixed if teeth is given. Several threads may draw at once if `random` allows
     it. Raises PlanError if short_exponent_bits is not in 512..bits(n) or the dimensions are invalid.

@@ -1,14 +1,14 @@
 """Packing: many values in the slots of one Paillier plaintext.
 
 A plaintext is M = sum_s u_s * 2^(slot_bits * s). Slot 0 is the check slot: it carries the sender's row count in the
-same travel form as a value. Slots 1 and up carry values in order; unused slots of the last plaintext carry the value 0.
-With S slots a plaintext, value i is in plaintext i // (S - 1), slot 1 + i % (S - 1).
+same travel form as a value.
 
-The check slot detects mistakes: if a contribution is missing, counted twice or corrupted, it shows a different row
-count from the one that the cohort signed. It does not detect cheating. Anyone who knows n can add a known number to an
-encrypted plaintext, so a coordinator that leaves contributions out can add their row counts and offsets instead. One
-party's contribution then opens as if it were the cohort's. Masks that cancel only in the whole sum
-(dpcore.paillier.masks) protect against that.
+Slots 1 and up carry values in order; unused slots of the last plaintext carry the value 0. With S slots a plaintext,
+value i is in plaintext i // (S - 1), slot 1 + i % (S - 1).
+
+The check slot detects mistakes: a contribution that is missing, counted twice or corrupted. It does not detect
+cheating: anyone who knows n can add a known number to an encrypted plaintext. Masks (dpcore.paillier.masks) and the tag
+(dpcore.paillier.tag) protect against that.
 """
 
 from collections.abc import Sequence
@@ -180,9 +180,9 @@ def open_total(
 ) -> NDArray[np.int64]:
     """The summed values, int64 (length,), after checking that every check slot shows the cohort's `rows`.
 
-    If the contributions are masked, a product of part of the cohort, or one that counts a member twice, fails here,
-    no matter who computed it. The probability that it passes is 2^-w for each ciphertext, or 2^-(2w - slot_bits) if it
-    was also scaled by a power of two; what passes is noise. Numbers added to the whole product are not detected.
+    If the contributions are masked, a product of part of the cohort, or one that counts a member twice, passes with
+    probability 2^-w for each ciphertext, or 2^-(2w - slot_bits) if it was also scaled by a power of two; what passes is
+    noise. Numbers added to the whole product are not detected.
 
     Raises CheckSlotError for the first ciphertext that fails, SlotOverflowError if the rows do not fit a slot, and the
     errors of `unpack_total`.

@@ -1,17 +1,13 @@
 """Obfuscators computed ahead of time, so that encryption takes only microseconds a ciphertext.
 
-Two ciphertexts under one obfuscator reveal the difference of their plaintexts. The pool's design ensures that none is
-used twice:
+Two ciphertexts under one obfuscator reveal the difference of their plaintexts. None is used twice:
 
-- An entry leaves the pool under its lock before the caller sees it, and cannot return. If an encryption fails half
-  way, the obfuscators that it drew are lost.
+- An entry leaves the pool under its lock before the caller sees it, and cannot return, also if an encryption fails.
 - Entries belong to the process that made them. A forked child looks under its own identity (process id and number of
-  forks), finds none, and makes its own from the operating system's randomness. It uses its own lock: a thread that the
-  child does not have may have held its parent's lock at the fork.
-- A pool can be neither copied nor pickled, and is never written to a file. A new process starts with an empty pool.
+  forks), finds none, and makes its own. It uses its own lock: a thread that the child lacks may have held its parent's.
+- A pool can be neither copied nor pickled, and is never written to a file.
 
-No program can detect a snapshot of a whole machine that is resumed twice (dpcore.randomness.sources): do not resume
-one.
+No program can detect a snapshot of a whole machine that is resumed twice: do not resume one.
 """
 
 import threading
@@ -91,12 +87,11 @@ class _Stock:
 class ObfuscatorPool:
     """Single-use obfuscators of one key, made on demand by a background thread. An ObfuscatorSource.
 
-    An entry takes about 1 KB of memory at 3072 bits. The thread is a daemon: it sleeps unless `prepare` or `keep`
-    requests missing entries, ends with the pool, and keeps no process alive. If the pool runs empty, `draw_many`
-    computes the rest itself in parallel with the thread; it never waits.
+    The thread is a daemon: it sleeps unless `prepare` or `keep` requests missing entries, ends with the pool, and keeps
+    no process alive. If the pool runs empty, `draw_many` computes the rest itself.
 
-    random: the operating system's source; several threads draw from it at once. Raises SeededRandomRefusedError for any
-    other source, PlanError if short_exponent_bits is not in 512..bits(n).
+    random: the operating system's source. Raises SeededRandomRefusedError for any other, PlanError if
+    short_exponent_bits is not in 512..bits(n).
     """
 
     def __init__(self, public_key: PublicKey, random: RandomSource, *, short_exponent_bits: int | None = None) -> None:

@@ -3,11 +3,9 @@
 Paillier (EUROCRYPT 1999) with generator n + 1: the ciphertext of m in [0, n) is (1 + n m) * o mod n^2, with a fresh
 obfuscator o, an n-th power mod n^2 (dpcore.paillier.obfuscation). The product of ciphertexts encrypts the sum.
 
-Nothing here is constant time. In a coordinator that does not matter: it multiplies only public values, n and
-ciphertexts. In a party, plaintexts and obfuscators are secret. Each is multiplied once. Outside the machine only a
-chunk's time is visible, and it varies with whole words of a product, about a microsecond in thousands. To time single
-multiplications, an attacker must run on the party's own processors; the party's machine is trusted to run no such
-process. Do not use this code in a service that encrypts values chosen by strangers; nothing here is such a service.
+Nothing here is constant time. A coordinator multiplies only public values. In a party, plaintexts and obfuscators are
+secret, and each is multiplied once: outside the machine only a chunk's time is visible. The party's machine is trusted
+to run no process that times it. Do not use this code in a service that encrypts values chosen by strangers.
 
 Ciphertexts are gmpy2 `mpz`; type annotations call them `Ciphertext`.
 """
@@ -70,8 +68,7 @@ class ObfuscatorSource(Protocol):
 def times_one_plus(factor: mpz, m: int, n: mpz, n_squared: mpz) -> mpz:
     """The product of `factor` and 1 + n m, mod n^2, for a factor in [0, n^2) and any integer m.
 
-    n (factor m) mod n^2 depends only on factor m mod n. So two half-length products and two half-length remainders
-    replace a half-length product, a whole product and a whole remainder, which take about twice as long.
+    n (factor m) mod n^2 depends only on factor m mod n, so half-length products suffice.
     """
     product = factor + n * (factor % n * (m % n) % n)
     return product - n_squared if product >= n_squared else product
@@ -150,8 +147,7 @@ class PublicKey:
     def validate(self, ciphertexts: Sequence[int]) -> None:
         """Refuse a chunk with a ciphertext outside 0 < c < n^2 or not coprime to n. Checks every ciphertext.
 
-        Computes one product mod n and one gcd for the chunk, and bisects only if these fail. Raises
-        InvalidCiphertextError for the first out of range, or else the first that shares a factor with n.
+        Raises InvalidCiphertextError for the first out of range, or else the first that shares a factor with n.
         """
         self._check_range(ciphertexts)
         # Other threads run meanwhile: a coordinator checks uploads while it answers calls.
@@ -241,9 +237,10 @@ class TestPublicKey(PublicKey):
 def multiply(public_key: PublicKey, chunks: Iterable[bytes], *, threads: int | None = None) -> bytes:
     """The product, element by element, of one chunk of every cohort member; encrypts the sum of their plaintexts.
 
-    chunks: validated, of one length, at least one; drawn one at a time, the next while the last is multiplied, so that
-    memory does not grow with their number. threads: how many work, None for one a processor; the bytes are the same
-    for any number. Raises ShapeError where the chunks are none or differ in length, ValueError where threads < 1.
+    chunks: validated, of one length, at least one; drawn one at a time, the next while the last is multiplied. threads:
+    how many work, None for one a processor; the bytes are the same for any number.
+
+    Raises ShapeError where the chunks are none or differ in length, ValueError where threads < 1.
     """
     threads = processors() if threads is None else threads
     if threads < 1:

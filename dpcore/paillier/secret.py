@@ -1,15 +1,12 @@
 """Paillier with the secret key: keys, decryption, and interoperation with `phe`. Only the learner uses it.
 
 Keys are Blum keys (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which short-exponent obfuscation needs
-(dpcore.paillier.obfuscation). `phe` is imported only when one of its objects is needed. It is the field's reference:
-its own decryption and its own constants, from the primes alone, check ours (`decrypt_with_phe`, `check_with_phe`). Both
-compute with GMP, so a fault of GMP itself may escape.
+(dpcore.paillier.obfuscation). `phe` is imported only when needed. Its own decryption, from the primes alone, checks
+ours (`decrypt_with_phe`, `check_with_phe`). Both compute with GMP, so a fault of GMP itself may escape.
 
-Decryption is not constant time, so its timing could leak the learner's secret key. It runs on whole totals on the
-learner's own machine, so only the time of a total of many ciphertexts is visible outside. A ciphertext that another
-party chose is decrypted only after all signed statements about the total are verified, and its sender does not learn
-when. That suffices on the learner's own machine. It does not on a machine shared with strangers, who could observe the
-caches: do not decrypt there, and do not offer decryption as a service.
+Decryption is not constant time, so its timing could leak the secret key. It runs on whole totals on the learner's own
+machine, after all signed statements about the total are verified. Do not decrypt on a machine shared with strangers,
+and do not offer decryption as a service.
 """
 
 import base64

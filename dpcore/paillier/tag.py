@@ -1,57 +1,27 @@
 """The tag of a total: one number modulo a prime that binds all values to one query, attempt and cohort.
 
-Check slots (dpcore.paillier.packing) detect mistakes. The tag detects cheating: the learner opens only the total that
-the cohort's members sent, whatever the coordinator computes instead. With p = 2^130 - 5 and x the values (L integers)
-of member i, the member's tag is
+The learner opens only the total that the cohort's members sent, whatever the coordinator computes instead. With p =
+2^130 - 5 and x the values (L integers) of member i, the member's tag is
 
     t_i = s_i + sum over j = 1..L of alpha^j x_j      (mod p)
 
 alpha   the coefficient of this attempt, which the cohort's members and the learner derive from the query's seed
 s_i     the pad that only this member and the learner derive
 
-and the total's tag is the sum of t_i. The learner accepts values V if the total's tag is S + h(V), S = sum of s_i and
-h(V) = sum alpha^j V_j. Like a slot, t_i is sent under pairwise masks that sum to zero (mod p), encrypted.
+and the total's tag is the sum of t_i, sent under pairwise masks (mod p), encrypted. The learner accepts values V if the
+total's tag is S + h(V), S = sum of s_i and h(V) = sum alpha^j V_j.
 
-**Claim 1: no total is forged.** Against a coordinator that knows neither alpha nor the pad of one member, a total whose
-values differ from the members' sum V is accepted with a probability of at most L / p < 2^-101 (L <= 2^28), for any
-computation and any `value_bits`.
+- Claim 1: no total is forged. Against a coordinator that knows neither alpha nor the pad of one member, a total with
+  other values than the members' sum is accepted with a probability of at most L / p < 2^-101 (L <= 2^28).
+- Claim 2: the tag reveals nothing beside the total, whatever the learner sends.
 
-**Proof.** Let (M, T) be all plaintexts of the members' product, T that of the tag. Given V, the slots of M depend on
-the masks only. T is a function of the masks and of tau = S + h(V) mod p. S is uniform and independent of alpha, so tau
-is too, and so are (M, T). What the coordinator makes is V' and T', functions of (M, T), of what it chose and of totals
-of other queries, attempts and cohorts, whose coefficients and pads are independent of these. It is accepted if
-T' = S + h(V') = tau + h(V' - V) (mod p). For fixed (M, T, V', T') with V' != V, the right side is a polynomial in alpha
-of a degree of 1 to L whose coefficients V'_j - V_j are not all zero mod p, because they are below 2^63 < p in
-magnitude. At most L values of alpha satisfy the equation. (Carter and Wegman 1979; Bernstein, "The Poly1305-AES
-message-authentication code", FSE 2005, uses the same prime and polynomial.)
+A colluding member knows alpha and its own pad. With it the coordinator can add numbers, and cannot make a total without
+the product of all other members' uploads. Each member checks its seed against the commitment of the signed query, c =
+HKDF-SHA256(seed, salt = nonce), so there is one alpha.
 
-**With a colluding member** the coordinator knows alpha and that member's pad, but no pad of another member. It can add
-numbers to the total, as the member could by sending other values. It cannot make a total without the product of
-all other members' uploads: their pads are uniform to it.
-
-The claim is about an honest learner, which checks its own totals. The commitment (below) is public; alpha is
-pseudorandom beside it.
-
-**Claim 2: the tag reveals nothing beside the total,** whatever the learner sends. Let the learner, the coordinator and
-further members collude, and let H be the honest members of a cohort, all with the same alpha. What the coalition gets
-from the tags is a function of V_H, the sum of these members' values, and of what it knows itself.
-
-**Proof.** The masks of tags cancel only in a sum over all of H (dpcore.paillier.masks), so the tags of H reveal the sum
-of their t_i and nothing else. That is S_H + h(V_H), because h is linear and one for all: no value stands in it alone.
-The coalition knows S_H, h and, from the slots, V_H.
-
-**One alpha is checked, not assumed.** Each member reads the seed from bytes that the learner encrypted for it alone.
-The signed query commits to the seed by c = HKDF-SHA256(seed, salt = nonce). A member refuses a query if its own seed
-has another commitment. Two seeds with one c would be a collision of SHA-256: HKDF is two HMACs in turn, and a collision
-of HMAC for keys or messages of one length is one of its hash. The query's hash is in every mask, so what members with
-different c send does not cancel.
-
-Version 0.2.0 had no commitment. With a coefficient for each member the sum of the tags is S + sum over i of h_i(x_i).
-The learner knows all but the x_i and subtracts what V tells it. Lattice reduction then gives a member's values exactly
-if they have fewer than about 115 bits in all; of longer ones it learns 130 bits.
-
-Assumes that HKDF-SHA256 of an X25519 agreement is pseudorandom (gap Diffie-Hellman), as the masks do; that HKDF-SHA256
-is a pseudorandom function of its input key (claim 1: alpha beside c); that SHA-256 has no collisions (claim 2).
+Assumes that HKDF-SHA256 of an X25519 agreement is pseudorandom (gap Diffie-Hellman); that HKDF-SHA256 is a pseudorandom
+function of its input key (claim 1); that SHA-256 has no collisions (claim 2). Proofs: docs/explanation/proofs.md, "The
+tag".
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """Big-integer work on all cores: gmpy2 releases the interpreter's lock if its context says so.
 
-Each product or remainder of numbers of thousands of bits then runs in parallel with other threads. A thread that
-releases the lock this often gets it back late if others run pure Python, so short work keeps it.
+A thread that releases the lock this often gets it back late if others run pure Python, so short work keeps it.
 """
 
 from collections.abc import Callable, Iterator

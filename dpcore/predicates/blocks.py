@@ -28,9 +28,10 @@ Result = Bits | Values | Sums
 class Block:
     """Up to `rows` consecutive rows of records, starting at `first`.
 
-    columns: the needed coordinates, in the order by which the methods number them: those of the schema by their places,
-    and those of the records' feature map by their places after all of the schema's. fraction_bits: f, 0 to 30.
-    Bits beyond the last row are undefined, except in `usable_bits`, where they are 0. The results of a row that is not
+    columns: the needed coordinates, in the order by which the methods number them: the schema's by their places, then
+    those of the feature map. fraction_bits: f, 0 to 30.
+
+    Bits beyond the last row are undefined, except in `usable_bits`, where they are 0. Results of a row that is not
     usable are undefined too: a caller that adds up must leave them out.
     """
 

@@ -4,14 +4,15 @@ Claim. Divide a batch into groups, such that at most one predicate of each group
 Replacing a record changes the sums, in units of 1, by at most sum_g min(2, |g|) in L1. The squares of the changes add
 up to at most the same bound.
 
-Proof. A record's values are in [0, 1], and 0 if it is not usable. Within a group, the old record has at most one
-non-zero value, and so has the new one. At most two sums change, each by at most 1 in magnitude, because it changes by
-the difference of two numbers in [0, 1]. A group of one has one sum. The square of such a change is at most its
-magnitude. Predicates that are 0 for every record are in no group: their sums never change.
+Proof. A record's values are in [0, 1]. Within a group, the old record has at most one non-zero value, and so has the
+new one.
 
-Facts (dpcore.predicates.facts) prove that the predicates of a group exclude one another; they hold for records encoded
-by the schema, also if a feature map maps them first: no fact is about the values that a coordinate can have. Predicates
-without such a proof count as overlapping, so M predicates have at most M and M.
+At most two sums change, each by at most 1 in magnitude; a group of one has one sum. The square of such a change is at
+most its magnitude. Predicates that are 0 for every record are in no group.
+
+Facts (dpcore.predicates.facts) prove that the predicates of a group exclude one another, also if a feature map maps
+records first: no fact is about the values that a coordinate can have. Without proof predicates count as overlapping, so
+M predicates have at most M and M.
 """
 
 import heapq

@@ -34,8 +34,7 @@ def sums(
     """For each predicate, the sum of floor(value 2^f) over the records: exact int64 (M,), in units of 2^-fraction_bits.
 
     Boolean values are 0 or 2^f, and a row that is not usable gives 0. If the records have a feature map, forms are of
-    its coordinates (dpcore.predicates.forms), in the map's integers. progress: callback (rows done, rows). Uses one
-    thread: a step on a block takes microseconds, less than passing the interpreter's lock between threads costs.
+    its coordinates (dpcore.predicates.forms). progress: callback (rows done, rows). Uses one thread.
 
     Raises PredicateError as `check` does, before anything is evaluated; ShapeError if the records do not have the
     schema's coordinates; PlanError if fraction_bits is not in 0..30.

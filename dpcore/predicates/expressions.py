@@ -1,10 +1,8 @@
 """Statistical queries phi(x, y) in [0, 1] as expressions over a schema (Kearns, STOC 1993, section 2).
 
 An expression names features, values and coordinates; `check` tests whether the schema has them. A record that is not
-usable has value 0 for every predicate, including `Constant(True)` and every complement. So the number of usable rows is
-itself such a query, and answers depend only on the values of usable rows.
-
-Every class is frozen and valid from construction. No tree is deeper than MOST_DEPTH, so recursion over a tree is safe.
+usable has value 0 for every predicate, including `Constant(True)` and every complement. Every class is frozen and valid
+from construction. No tree is deeper than MOST_DEPTH.
 """
 
 import operator
@@ -176,11 +174,12 @@ class Affine(_Node):
 
     Coordinates are the schema's, or those of the query's feature map (dpcore.predicates.forms).
 
-    weights: (name, w_j), distinct names, kept sorted and without zeros. Raises PredicateError if sum |w_j| + |constant|
-    is 2^32 or more, so that every value in units of 2^-30 is exact in int64.
+    Raises PredicateError if sum |w_j| + |constant| is 2^32 or more, so that every value in units of 2^-30 is exact in
+    int64.
     """
 
     weights: tuple[tuple[str, int], ...]
+    """(name, w_j), distinct names, kept sorted and without zeros."""
     constant: int = 0
 
     def __post_init__(self) -> None:

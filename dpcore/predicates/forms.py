@@ -1,8 +1,7 @@
 """The coordinates that affine forms are sums of: the schema's, or with a feature map those of mapped records.
 
-Forms name coordinates. A mapped record's have names such as "3: age~40": their place, so that no two are the same, and
-what they are. Long names of columns are cut in them, because a short query can have thousands of terms of one column.
-Other atoms are about features of the schema, with or without a map.
+A mapped record's have names such as "3: age~40": their place, so that no two are the same, and what they are, cut if it
+is long. Other atoms are about features of the schema, with or without a map.
 """
 
 from dataclasses import dataclass
@@ -20,10 +19,11 @@ LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class FormCoordinates:
-    """What forms name. feature_map: fits the schema; None for the schema's own coordinates."""
+    """What forms name."""
 
     schema: Schema
     feature_map: FeatureMap | None = None
+    """Fits the schema; None for the schema's own coordinates."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -1,13 +1,15 @@
 """A batch of predicates compiled to a list of steps over a block of rows. No step is computed twice.
 
 Complements of fractions are pushed down to the affine forms: 1 - min(1, max(0, a / s)) is min(1, max(0, (s - a) / s)).
-Then only the forms are rounded down, and the sums are of floor(value 2^f), because minimum and maximum commute with
-rounding down. Complements do not.
+Then only the forms are rounded down, because minimum and maximum commute with rounding down. Complements do not.
 
 A real feature v is compared as it is stored, k(v) = trunc(2^30 e(v)), where e(v) are the double operations of
-`dpcore.records.encoding`: v >= c is k(v) >= k(c) and v > c is k(v) > k(c). Both e and trunc never decrease, so v >= c
-implies k(v) >= k(c). The converse, and both directions for >, may fail only if v is within 2^-29 of the feature's range
-from c. Every stored value is within the feature's [lower, upper]; a bound outside is compared as an exact number.
+`dpcore.records.encoding`: v >= c is k(v) >= k(c) and v > c is k(v) > k(c).
+
+Neither e nor trunc ever decreases, so v >= c implies k(v) >= k(c). The converse may fail only if v is within 2^-29 of
+the feature's range from c.
+
+Every stored value is within the feature's [lower, upper]; a bound outside is compared as an exact number.
 """
 
 import math
@@ -56,15 +58,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, each of which reads earlier ones only.
-
-    roots: for each predicate, the index of its step. columns: the coordinates that are read, in the steps' numbering:
-    those of the schema by their places, and those of a feature map by their places after all of the schema's.
-    """
+    """Steps, each of which reads earlier ones only."""
 
     steps: tuple[Step, ...]
     roots: tuple[int, ...]
+    """For each predicate, the index of its step."""
     columns: tuple[int, ...]
+    """The coordinates that are read, in the steps' numbering: those of the schema by their places, and those of a
+    feature map by their places after all of the schema's."""
 
     def run(self, block: Block) -> Iterator[tuple[list[int], Result]]:
         """Yield (indices of the predicates with this result, result). A result is freed after its last use."""

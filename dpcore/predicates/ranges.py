@@ -1,9 +1,8 @@
 """Predicates that say in which range a number lies, for people: in the column's units, exact enough to tell all apart.
 
-A histogram asks such predicates by the hundred (dpcore.estimators.private_histograms), as forms over stored values,
-`(1073741824 * z["age"] - 268435456 >= 0) & ...`. A reader sees `63.75 <= age < 66.5`, and for a batch how many
-ranges of which column, and what could single rows out: how many are single values, how wide the narrowest of the others
-is, and whether ranges overlap, so that the difference of two counts is the count of a narrow range.
+A histogram asks such predicates by the hundred, as forms over stored values, `(1073741824 * z["age"] - 268435456 >= 0)
+& ...`. A reader sees `63.75 <= age < 66.5`, and for a batch how many ranges of which column, and what could single rows
+out: single values, narrow ranges, and ranges that overlap.
 """
 
 import math
@@ -26,15 +25,14 @@ _MOST_COLUMNS = 10
 
 @dataclass(frozen=True)
 class Range:
-    """Whether a real feature's value, as stored, is in [low, high). low, high: in the column's units; None for no end.
-
-    step: the distance between neighbouring stored values, or between values that are whole numbers.
-    """
+    """Whether a real feature's value, as stored, is in [low, high)."""
 
     feature: RealFeature
     low: Fraction | None
     high: Fraction | None
+    """In the column's units; None for no end."""
     step: Fraction
+    """The distance between neighbouring stored values."""
 
     @property
     def name(self) -> str:

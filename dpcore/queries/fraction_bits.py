@@ -1,25 +1,13 @@
 """The fraction bits of a query: the fewest whose error is small compared with the sampling error of n rados.
 
-Features are truncated before they are summed, and integers are summed exactly. So rados at f fraction bits are, bit for
-bit, rados of a table with features x' instead of x, where |x - x'| < u = 2^-f and |x'| <= |x|. The error does not grow
-with the number of rows. A feature coded -1, 0 or 1 does not change, nor does the bias. For other features:
+Rados at f fraction bits are, bit for bit, rados of a table with features x', |x - x'| < u = 2^-f and |x'| <= |x|. The
+error does not grow with the number of rows, and is 0 for features coded -1, 0 or 1.
 
-1. Margins move by at most u |theta|_1 on every row, and the logistic loss, whose slope is at most 1, by no more.
-2. With r_j the root mean square of feature j and S_jk = sum_i x_ij x_ik, each product moves by at most u (|x_ij| +
-   |x_ik|), and sum_i |x_ij| <= m r_j, so |S_jk - S'_jk| <= u m (r_j + r_k) = u (1 / r_j + 1 / r_k) sqrt(S_jj S_kk).
-3. n rados estimate S_jk with a standard error of at least sqrt(S_jj S_kk / n): rados of many rows are Gaussian with
-   covariance S / 4, and n Gaussian vectors leave a relative variance of (1 + rho_jk^2) / (n - 1). The same holds for
-   S_jb = sum_i x_ij, which class means depend on, with the standard deviation of a feature in place of r_j.
-
-By 2 and 3 the fixed-point error is at most 2 u sqrt(n) / r of the sampling error. `least_fraction_bits` keeps that at a
-quarter for features of r = 1/2 (0.58 for one that fills its range): added in squares, as if one rado in seventeen were
-missing. This is the worst case, where every error has the same sign and the largest size; truncation subtracts u / 2 on
-average. The sums mu_j = sum_i y_i x_ij are known better than S, but estimators use them through S. The average
-truncation error shifts mu_j and S_jb jointly, like a shift of the feature's origin, and the bias absorbs it, by 1.
-benchmarks/fewer_ciphertexts.py measures that RadoBoost and mean-variance then learn what they learn from full
-precision: thetas differ by 0.003 to 0.013 of the difference that another draw of rado signatures makes.
+For a feature of root mean square r it is at most 2 u sqrt(n) / r of the sampling error, which `least_fraction_bits`
+keeps at a quarter for r = 1/2.
 
 With noise, the bits also set the granularity of the noise and of clipping. Those kinds use a fixed number of bits.
+Proof: docs/explanation/proofs.md, "Fraction bits".
 """
 
 from dataclasses import dataclass
@@ -41,7 +29,7 @@ _SQUARED_MARGIN = 1 << 8
 
 
 def least_fraction_bits(rados: int) -> int:
-    """The least f with 2^-f <= 1 / (16 sqrt(n)), at least 8; derived in the module's docstring.
+    """The least f with 2^-f <= 1 / (16 sqrt(n)), at least 8; derived in docs/explanation/proofs.md.
 
     rados: n. Raises PlanError if rados < 1.
     """

@@ -37,19 +37,9 @@ QUESTION_SEEN = (
 class GradientQuery(QueryKind):
     """Sums of clipped gradients, with noise on every coordinate.
 
-    loss: the loss whose gradient is taken. theta: (d,), the classifier at which it is taken, in units of 2^-THETA_BITS.
-    clip: C, the clipping norm of each record's gradient. share_sigma: the standard deviation of each party's discrete
-    Gaussian share of the noise on each coordinate. basis: P. With a basis, records are z = P e instead of edges e, and
-    theta and the gradient are in its coordinates; one noise scale then suits every direction of the data.
-
     A contribution is the sum of -w z over the records, in units of 2^-(f + WEIGHT_BITS): z with f fraction bits, w the
-    integer weight of its margin theta . z (dpcore.records.margin_weights), lowered to the largest integer at which
-    w |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
-
-    With a feature map, few coordinates of e differ from those of a row of zeros: two hats for each column. A basis
-    loses that: z, its length and its rounding need all d coordinates of P e, so a row costs d^2. For 200 terms of 20
-    columns, a compiled product of the 60 coordinates that differ took three quarters of the time of the dense product
-    of BLAS, which is used: that is too little for a second way.
+    integer weight of its margin theta . z (dpcore.records.margin_weights), lowered to the largest integer at which w
+    |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
     Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.sensitivity.gradient_squared.
 
@@ -62,10 +52,16 @@ class GradientQuery(QueryKind):
     assumptions: ClassVar[tuple[str, ...]] = (QUESTION_SEEN,)
 
     loss: LossName
+    """The loss whose gradient is taken."""
     theta: tuple[int, ...] = field(repr=False)
+    """(d,), the classifier at which it is taken, in units of 2^-THETA_BITS."""
     clip: Fraction
+    """C, the clipping norm of each record's gradient."""
     share_sigma: int
+    """The standard deviation of each party's discrete Gaussian share of the noise on each coordinate."""
     basis: Basis | None = field(default=None, repr=False)
+    """P. With a basis, records are z = P e instead of edges e, and theta and the gradient are in its coordinates; one
+    noise scale then suits every direction of the data."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss)

@@ -31,12 +31,8 @@ MOST_FRACTION_BITS = 20
 class MomentsQuery(QueryKind):
     """First and second moments of clipped edges, with noise on every number.
 
-    clip: the clipping norm R of a record. edge_multiplier: k, the integer weight of an edge coordinate. All values
-    have the same noise, so k sets the precision of edges relative to products, whose weight is 5 4^f. share_sigma: the
-    standard deviation of each party's discrete Gaussian share of the noise on each value.
-
-    A contribution consists of integers: k e_j 2^f for every coordinate, then for j <= k row by row 5 x_j^2 4^f and
-    7 x_j x_k 4^f. No product is rounded. The square of the bias is omitted, because its sum is the public row count.
+    A contribution consists of integers: k e_j 2^f for every coordinate, then for j <= k row by row 5 x_j^2 4^f and 7
+    x_j x_k 4^f. No product is rounded. The square of the bias is omitted, because its sum is the public row count.
 
     Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
     dpcore.accounting.sensitivity.moments_squared.
@@ -48,8 +44,12 @@ class MomentsQuery(QueryKind):
     learned_as: ClassVar[Literal["moments"]] = "moments"
 
     clip: Clip
+    """The clipping norm R of a record."""
     edge_multiplier: int
+    """k, the integer weight of an edge coordinate. All values have the same noise, so k sets the precision of edges
+    relative to products, whose weight is 5 4^f."""
     share_sigma: int
+    """The standard deviation of each party's discrete Gaussian share of the noise on each value."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.edge_multiplier <= LARGEST_SIGMA:
@@ -119,7 +119,7 @@ class MomentsQuery(QueryKind):
         """The moments that a total over `rows` records of `parties` encodes, with the size of their noise.
 
         held_back: the part of these records that the total is over; its moments are over as many rows as it has on
-        average. The square of the bias, which is the part's number of rows, is then known up to the deviation of that.
+        average. The square of the bias is then known up to the deviation of that.
         """
         edge_sum, products = self.decode(total, fraction_bits)
         sigma = self.share_sigma * float(np.sqrt(parties))

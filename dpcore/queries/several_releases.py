@@ -1,15 +1,16 @@
 """The composition of several releases over the same records, counted exactly and not by adding up their epsilons.
 
-The same learner reads all releases. Their parameters (designs, number of rados, noise, attempts) must be fixed without
-looking at earlier answers. A party's ledger does not assume that and charges more (dpcore.accounting.filters). A
-release bounds a scope if it bounds that scope or a wider one: a bound for a record holds for each of its columns, a
-bound for a column holds for the marginals of its features.
+The same learner reads all releases. Their parameters must be fixed without looking at earlier answers; a party's ledger
+does not assume that and charges more (dpcore.accounting.filters).
 
-Attempts. A query may have several attempts, each with its own noise. The learner alone opens the total of at most one.
-In an attempt that was lost, members of the cohort may have uploaded. Coordinator, learner and the members that did not
-upload can complete its total: the coordinator holds the uploads, and those members have the missing masks and
-contributions. So under collusion every attempt counts, also of a query that ended without a total. The cohort of such
-an attempt is not known to the learner, so it counts for every party.
+A release bounds a scope if it bounds that scope or a wider one: a bound for a record holds for each of its columns, a
+bound for a column for the marginals of its features.
+
+Attempts. The learner alone opens the total of at most one attempt of a query. In one that was lost, members may have
+uploaded, and coordinator, learner and the members that did not upload can complete its total.
+
+So under collusion every attempt counts, also of a query that ended without a total. Its cohort is not known to the
+learner, so it counts for every party.
 """
 
 import math
@@ -29,19 +30,17 @@ from dpcore.records.schema import Schema
 
 @dataclass(frozen=True, eq=False)
 class CountedRelease:
-    """One of several releases: its query, parties and encoding.
-
-    party_rows: m_p by party of the cohort; of a query that ended without a total, of the parties that may have been in
-    one. attempts: how many of its attempts may have a total that a coalition can complete. is_opened: whether the
-    learner opened the total of one of them. Raises PlanError if there is no attempt.
-    """
+    """One of several releases: its query, parties and encoding. Raises PlanError if there is no attempt."""
 
     kind: QueryKind
     party_rows: Mapping[str, int]
+    """m_p by party of the cohort; of a query that ended without a total, of the parties that may have been in one."""
     schema: Schema
     setting: Setting
     attempts: int = 1
+    """How many of its attempts may have a total that a coalition can complete."""
     is_opened: bool = True
+    """Whether the learner opened the total of one of them."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -65,9 +64,8 @@ def composed_cost(
     """The cost of the composition of all releases: for records, or for one source column, or one feature's marginal.
 
     It is counted at `delta`, or at 0 if all releases have Laplace noise. feature: the name of a -1/+1 or rounded
-    coordinate; column: the name of a source column; at most one of them. The cost is that of the worst party: each
-    record belongs to one party, and a release without that party reveals nothing about the record. Against the learner
-    alone each total that was opened counts, under collusion every attempt of every query (see the module's docstring).
+    coordinate; column: the name of a source column; at most one of them. The cost is that of the worst party. Against
+    the learner alone each total that was opened counts, under collusion every attempt of every query.
 
     Raises PlanError if there is no release, if one of them (named by its place) has no bound for that scope, or if no
     finite epsilon holds.

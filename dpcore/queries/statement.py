@@ -57,25 +57,26 @@ _COLLUSION = {
 class PrivacyStatement:
     """The bound that goes with a release, and its limits.
 
-    unit: the unit of privacy, in which neighbouring data sets differ. scope: "record" and "joint", the bound covers the
-    unit within the whole release; "marginal", within one coordinate's values alone; "none", there is no bound. epsilon,
-    delta: against the learner alone (a delta of 0 is pure differential privacy); epsilon_if_others_collude: against
-    learner, coordinator and colluding parties, at the same delta; theorem_epsilon: n epsilon of the paper's Theorem 6,
-    for comparison. All are None if scope is "none"; theorem_epsilon is also None without truncation.
-    releases: how many releases the bound is for, in composition.
-
     Raises ConfigurationError if the fields contradict one another.
     """
 
     unit: str
+    """The unit of privacy, in which neighbouring data sets differ."""
     scope: Scope
+    """"record" and "joint", the bound covers the unit within the whole release; "marginal", within one coordinate's
+    values alone; "none", there is no bound."""
     epsilon: float | None
     delta: float | None
+    """Against the learner alone (a delta of 0 is pure differential privacy)."""
     epsilon_if_others_collude: float | None
+    """Against learner, coordinator and colluding parties, at the same delta."""
     theorem_epsilon: float | None
+    """n epsilon of the paper's Theorem 6, for comparison. All are None if scope is "none"; theorem_epsilon is also None
+    without truncation."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     releases: int = 1
+    """How many releases the bound is for, in composition."""
 
     def __post_init__(self) -> None:
         if type(self.releases) is not int or self.releases < 1:
@@ -280,7 +281,12 @@ def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
 
 def _warnings(kind: QueryKind, schema: Schema, epsilon: float) -> tuple[str, ...]:
     weak = (
-        (f"An epsilon of {rounded_up(epsilon)} bounds little: it lets odds grow by its exponential.",)
+        (
+            (
+                f"An epsilon of {rounded_up(epsilon)} bounds little: it lets the odds of a guess about one record grow "
+                "by a factor of e^epsilon."
+            ),
+        )
         if epsilon > LARGE_EPSILON
         else ()
     )

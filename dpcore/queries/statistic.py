@@ -36,10 +36,6 @@ _MOST_DESCRIBED = 1000
 class StatisticQuery(QueryKind):
     """Sums of M predicates over the records, with noise on every sum.
 
-    predicates: typed against `schema`. noise: each party's share of the noise on each sum, in integer units.
-    feature_map: what records are mapped by before forms are evaluated; None if they are not. A value stays in [0, 1]
-    whatever it is computed from, and equal forms are of equal coordinates, so the map changes no sensitivity.
-
     A contribution contains, for each predicate in order, the sum of floor(phi(x, y) 2^f). If all predicates are
     Boolean, nothing is rounded at any f, and f = 0 is best.
 
@@ -52,9 +48,13 @@ class StatisticQuery(QueryKind):
     shorter: ClassVar[str] = "ask for fewer predicates at a time"
 
     predicates: tuple[Predicate, ...]
+    """Typed against `schema`."""
     schema: Schema = field(repr=False)
     noise: NoiseShares
+    """Each party's share of the noise on each sum, in integer units."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
+    """What records are mapped by before forms are evaluated; None if they are not. A value stays in [0, 1] whatever it
+    is computed from, and equal forms are of equal coordinates, so the map changes no sensitivity."""
 
     def __post_init__(self) -> None:
         check(self.predicates, self.schema, self.feature_map)

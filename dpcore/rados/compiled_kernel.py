@@ -1,13 +1,13 @@
 """The loops over rows and rados, compiled: subset-sum tables of eight rows.
 
-Importing this module compiles the loops, or loads them from the cache (dpcore.numbers.compiling): a second or two once,
-then half a second for Numba itself. Import it only in functions that compute sums.
+Importing this module compiles the loops, or loads them from the cache (dpcore.numbers.compiling), so import it only in
+functions that compute sums.
 
 Rado sums are sums over subsets, the "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a
-table holds all 256 partial sums of eight rows, by one addition each, and a rado then takes one lookup for the eight
-rows. Coordinates are in tiles of TILE, one vector addition each. Four tables are used at a time, so that they stay in
-the first-level cache and a rado's sum is loaded and stored once for 32 rows. With few rados a table of 256 costs more
-than it saves; each byte is then looked up in two tables of 16.
+table holds all 256 partial sums of eight rows, and a rado takes one lookup for them.
+
+Four tables are used at a time, so that they stay in the first-level cache. With few rados each byte is looked up in two
+tables of 16 instead.
 
 Additions wrap mod 2^32 or 2^64. Intermediate overflow does no harm: a result is exact if the true sum fits.
 """

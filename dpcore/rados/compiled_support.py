@@ -1,7 +1,7 @@
 """Compiled loops of dpcore.rados.support: they move one row at a time in or out of a rado's support.
 
-Both take the words of a keystream in turn, return the rado at which the words ran out, and resume there with more
-words, so the draws do not depend on how the stream is split. They use integers only: the distribution is exact.
+Both take the words of a keystream in turn, return the rado at which the words ran out, and resume there. They use
+integers only: the distribution is exact.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def allot(
 
     movable: (n, blocks), the rows of each block that may move. moved: (n, blocks), those allotted so far, raised in
     place. moves: (n,), those still to allot, lowered in place. A word encodes a block and a number below 2^block_shift;
-    it is a hit if the number is below the block's remaining rows, so each hit is uniform among all remaining rows.
+    it is a hit if the number is below the block's remaining rows.
     """
     used = 0
     blocks = movable.shape[1]

@@ -14,13 +14,14 @@ Vector = NDArray[np.float64]
 class CentralCount:
     """The effect of a truncation of k (`dpcore.accounting.truncation`) on the rados' covariance.
 
-    coordinate: j, the sensitive one, |e_ij| = 1. correlation: rho, of two records' coins [sigma_i = y_i e_ij] in one
-    party, averaged over the parties by their rows; in [-1, 0], 0 for one row. Raises ConfigurationError if a field is
-    out of range.
+    Raises ConfigurationError if a field is out of range.
     """
 
     coordinate: int
+    """j, the sensitive one, |e_ij| = 1."""
     correlation: float
+    """Rho, of two records' coins [sigma_i = y_i e_ij] in one party, averaged over the parties by their rows; in [-1,
+    0], 0 for one row."""
 
     def __post_init__(self) -> None:
         if self.coordinate < 0 or not -1 <= self.correlation <= 0:
@@ -31,23 +32,24 @@ class CentralCount:
 class RadoDistribution:
     """The public distribution of a release's rados: an estimator may correct for it at no privacy cost.
 
-    inclusion: the probability that a record enters a rado; 1/2 for uniform signatures. fixed_support: whether every
-    party draws exactly inclusion m_p of its records for each rado, so that inclusions are not independent. rado_noise:
-    (d,) variance of the noise added to each coordinate of every rado; edge_noise: (d,) variance of the noise added once
-    to each coordinate of every record's edge; rounding: (d,) whether a coordinate is a random sign with the feature's
-    value as its mean, so that its square is 1 for any value. central: the truncation of uniform signatures. None means
-    without noise, rounding or truncation.
-
     Raises ConfigurationError if inclusion is not strictly between 0 and 1, a variance is negative, or a truncation is
     combined with signatures that are not uniform or with noise.
     """
 
     inclusion: float = 0.5
+    """The probability that a record enters a rado; 1/2 for uniform signatures."""
     fixed_support: bool = False
+    """Whether every party draws exactly inclusion m_p of its records for each rado, so that inclusions are not
+    independent."""
     rado_noise: Vector | None = None
+    """(d,) variance of the noise added to each coordinate of every rado."""
     edge_noise: Vector | None = None
+    """(d,) variance of the noise added once to each coordinate of every record's edge."""
     rounding: NDArray[np.bool_] | None = None
+    """(d,) whether a coordinate is a random sign with the feature's value as its mean, so that its square is 1 for any
+    value."""
     central: CentralCount | None = None
+    """The truncation of uniform signatures. None means without noise, rounding or truncation."""
 
     def __post_init__(self) -> None:
         if not 0 < self.inclusion < 1:

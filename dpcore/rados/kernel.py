@@ -40,13 +40,10 @@ def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray
 
 
 def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
-    """Add to each of n sums the edge vectors that its rado selects, in place, exactly.
+    """Add to each of n sums the edge vectors that its rado selects, in place, exactly, without the interpreter's lock.
 
     total: int64 (n, d), C-contiguous and aligned. edges: int64 (rows, d), any unit. selection: uint8 (ceil(rows/8), n):
     byte [g, j] holds the rows 8g to 8g + 7 of rado j, row 8g + i in bit i; bits beyond the last row must be zero.
-    Inputs that are C-contiguous and aligned are read in place, others are copied.
-
-    Runs without the interpreter's lock: several threads may add at once, each to its own total.
 
     Raises ShapeError if the arrays do not fit, SlotOverflowError if a sum might leave int64; the total is then
     unchanged.

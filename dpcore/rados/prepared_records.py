@@ -1,17 +1,16 @@
 """Records prepared for a rado design, and their sums over signatures.
 
-    records -> rounded signs (dp-feat) -> edges -> clipped -> noised (fixed support) -> sums over signatures
+    records -> rounded signs (dp-feat) -> edges -> clipped -> with noise (fixed support) -> sums over signatures
 
-**One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean. P(b = +1)
-= (1 + x) / 2, so E[b] = x, and the edge's coordinate y b is coded -1/+1 as DP-FEAT needs. The sign is drawn from
-HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so a record always has the same
-sign under one schema: repeated queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the
-diagonal (RadoDistribution).
+**One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean, so the
+edge's coordinate is coded -1/+1 as DP-FEAT needs.
 
-**A noised table** holds every edge with its noise, drawn once for an epoch and reused. Fixed support protects records
-by noise on the edges themselves, so any number of rados over one noised table is free post-processing. The noise is
-derived from a key that depends on everything that the edges depend on: any change starts a new epoch with independent
-noise. With a key that depends on less, the difference of two releases would cancel the noise.
+The sign is drawn from HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so repeated
+queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the diagonal (RadoDistribution).
+
+**A noised table** holds every edge with its noise, drawn once for an epoch and reused, so any number of rados over it
+is free post-processing. The noise is derived from a key that depends on everything that the edges depend on. With a key
+that depends on less, the difference of two releases would cancel the noise.
 """
 
 import hashlib
@@ -52,9 +51,8 @@ _MOST_DRAWS_SUMMED = 2.0
 def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
     """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
 
-    records: as loaded, without any rounding: if a sign depended on another one, it would change with the other features
-    that a query rounds. The order distinguishes records with the same content, so that their signs are independent. The
-    probability is exact: 31 bits of the code are compared with the stored value, an integer in units of 2^-30.
+    records: as loaded, without any rounding. The order distinguishes records with the same content, so that their signs
+    are independent. The probability is exact: 31 bits of the code are compared with the stored value.
     """
     features = records.features.copy()
     for coordinate in coordinates:
@@ -79,9 +77,10 @@ def _codes(records: Records, key: bytes) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class NoisedTable:
-    """The noise of one epoch, block by block of rows. key: 32 bytes, secret."""
+    """The noise of one epoch, block by block of rows."""
 
     key: bytes = field(repr=False)
+    """32 bytes, secret."""
     sigma: int
 
     @classmethod
@@ -106,12 +105,14 @@ class NoisedTable:
 
 @dataclass(frozen=True, eq=False)
 class PreparedRecords:
-    """Records whose edges can be summed over signatures. records: after rounding; table: the noise on the edges."""
+    """Records whose edges can be summed over signatures."""
 
     records: Records
+    """After rounding."""
     fraction_bits: int
     design: RadoDesign
     table: NoisedTable | None
+    """The noise on the edges."""
 
     @classmethod
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
@@ -169,15 +170,16 @@ class PreparedRecords:
 class RadoPart:
     """The sums of a run of rows that are added to the rados (dpcore.records.row_sums.RowPart).
 
-    d: coordinates. table: noise on the edges. It holds the keys of the signatures and of the table, so it may be sent
-    to the party's own workers only.
+    It holds the keys of the signatures and of the table: only the party's own workers may have it.
     """
 
     signatures: Signatures
     d: int
+    """Coordinates."""
     fraction_bits: int
     design: RadoDesign
     table: NoisedTable | None
+    """Noise on the edges."""
 
     @property
     def shape(self) -> tuple[int, ...]:

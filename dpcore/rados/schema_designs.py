@@ -57,7 +57,7 @@ def _sensitive(
     if not rounded and name not in boolean:
         known = _some(schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
         raise PlanError(f"{name!r} is not coded -1/+1 and dp-feat cannot protect it: choose one of {known}")
-    # The other coordinate would reveal the protected marginal (docs/threat-model.md, 4.4).
+    # The other coordinate would reveal the protected marginal (docs/threat-model-details.md, 4.4).
     if others := [other for other in schema.derived_from(str(column)) if other != name]:
         raise PlanError(f"{_some(others)} derives from {column!r} too and would reveal {name!r}: drop it")
     return SensitiveFeature(coordinate, name, rounded)

@@ -1,16 +1,17 @@
 """Signatures, drawn as packed selection bits, one block of rows at a time.
 
-A rado depends on a signature sigma only through the records it selects: s_i = [sigma_i = y_i]. For fixed labels the map
-from sigma to s is one to one, so s is uniform over {0, 1}^m if and only if sigma is uniform over {-1, +1}^m: the bits
-are drawn without the labels. Packing: dpcore.rados.packed.
+A rado depends on a signature sigma only through the records it selects: s_i = [sigma_i = y_i]. For fixed labels s is
+uniform over {0, 1}^m if and only if sigma is uniform over {-1, +1}^m: the bits are drawn without the labels. Packing:
+dpcore.rados.packed.
 
 `signatures_of` returns a description, a key and small tables, from which any thread or machine can draw any block of
-rows, in any order, any number of times. One key for all blocks is enough: block b has the key's stream b
-(dpcore.randomness.sources.KeyedRandom), and no two streams share a cipher block. m = 5,000,000 rows and 1,000 rados
-take 2^26 of those blocks, and even 2^40 of them can be distinguished from uniform bits with an advantage of at most
-2^-49, plus the advantage against AES-256 itself (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129). The key
-determines the signatures, so a description stays in memory, as long as its contribution, and is sent only to the
-party's own workers.
+rows, in any order. Block b has the key's stream b (dpcore.randomness.sources.KeyedRandom).
+
+Even 2^40 cipher blocks can be distinguished from uniform bits with an advantage of at most 2^-49, plus that against
+AES-256 itself (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129).
+
+The key determines the signatures, so a description stays in memory, as long as its contribution, and is sent only to
+the party's own workers.
 """
 
 import math
@@ -73,11 +74,12 @@ class Signatures(Protocol):
 
 @dataclass(frozen=True)
 class UniformSignatures:
-    """Independent signatures, each uniform over {0, 1}^m: the bits of the key's streams. key: 32 bytes, secret."""
+    """Independent signatures, each uniform over {0, 1}^m: the bits of the key's streams."""
 
     rows: int
     rados: int
     key: bytes = field(repr=False)
+    """32 bytes, secret."""
 
     def block(self, first_row: int) -> NDArray[np.uint8]:
         """As `Signatures` says."""
@@ -90,12 +92,10 @@ class UniformSignatures:
 
 @dataclass(frozen=True, eq=False)
 class KeptSignatures:
-    """The admitted signatures of rounds of candidates, in the order drawn.
-
-    rounds: candidates and the indices, ascending, of those that are kept.
-    """
+    """The admitted signatures of rounds of candidates, in the order drawn."""
 
     rounds: tuple[tuple[UniformSignatures, NDArray[np.int64]], ...]
+    """Candidates and the indices, ascending, of those that are kept."""
 
     @property
     def rows(self) -> int:
@@ -118,10 +118,11 @@ class KeptSignatures:
 
 @dataclass(frozen=True, eq=False)
 class GivenSignatures:
-    """Whole signatures, given as bits. selection: uint8 (n, ceil(m/8)). Raises ShapeError for another width."""
+    """Whole signatures, given as bits. Raises ShapeError for another width."""
 
     rows: int
     selection: NDArray[np.uint8] = field(repr=False)
+    """uint8 (n, ceil(m/8))."""
 
     def __post_init__(self) -> None:
         if self.selection.ndim != 2 or self.selection.shape[1] != packed_width(self.rows):
@@ -209,9 +210,8 @@ class Truncation:
     ) -> KeptSignatures:
         """Independent admitted signatures, each uniform over the admitted set: Algorithm 2's rejection sampling.
 
-        counts: returns k, (n,), of candidates; it is called once for each round, in order. A round draws as many
-        candidates as are probably enough for the missing rados, or just as many if nearly all are admitted. The first
-        admitted ones in the order drawn are kept, so the choice depends on k alone.
+        counts: returns k, (n,), of candidates; it is called once for each round, in order. The first admitted ones in
+        the order drawn are kept, so the choice depends on k alone.
         """
         most = max(rados, CANDIDATE_BYTES // packed_width(min(BLOCK_ROWS, self.rows)))
         tries, missing, rounds = self.expected_draws, rados, []
@@ -251,12 +251,13 @@ def signatures_of(
     """`rados` independent signatures, each uniform over the design's set.
 
     Under a truncation whole signatures are drawn until k is in the range for this party's own row count (Algorithm 2's
-    rejection sampling), which gives the uniform distribution on the admitted set. The records of a rounded feature must
-    already be rounded. sum_over_rows: counts their k.
+    rejection sampling). The records of a rounded feature must already be rounded. sum_over_rows: counts their k. All
+    errors come before the first draw.
 
-    Raises PlanError if rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
-    SupportError if the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is missing or
-    not coded -1/+1; all before the first draw.
+    Raises:
+        PlanError: rados < 1, or the design is drawn by a coordinator.
+        EmptyTruncationError, RejectionError, SupportError: the design cannot be met.
+        ShapeError, SchemaError: a sensitive coordinate is missing, or not coded -1/+1.
     """
     check_drawable(design, rados)
     # The accounting of their marginals holds for -1/+1 only.

@@ -1,9 +1,10 @@
 """Fixed support: signatures that select exactly m*_p of a party's m_p records, uniformly.
 
-First, each row enters a rado by its own coin, with a probability p near m*_p / m_p that takes few random bits. Given
-the number of rows selected, every set of that size is equally likely. Then, if there are too many, the surplus is taken
-out, chosen uniformly among the selected rows; if there are too few, rows are put in, chosen uniformly among the others.
-So every set of m*_p rows is equally likely: a permutation of the rows permutes the result and keeps its probability.
+First, each row enters a rado by its own coin, with a probability p near m*_p / m_p that takes few random bits.
+
+Then a surplus is taken out, chosen uniformly among the selected rows, or missing rows are put in, chosen uniformly
+among the others. A permutation of the rows permutes the result and keeps its probability, so every set of m*_p rows is
+equally likely.
 
 Rows are drawn block by block, so only numbers are drawn for the whole signature: the rows to move in each block, with
 the distribution of drawing that many rows without replacement.
@@ -102,17 +103,15 @@ class Coin:
 
 @dataclass(frozen=True, eq=False)
 class SubsetSignatures:
-    """Signatures each of which is uniform among those that select an exact number of rows; see `subsets`.
-
-    coins, chosen: keys of the coins and of the choice of rows to move in a block. moves: int16 (blocks, n), the number
-    of rows of each block to take out of each rado or, if negative, to put in.
-    """
+    """Signatures each of which is uniform among those that select an exact number of rows; see `subsets`."""
 
     rows: int
     coin: Coin
     coins: bytes = field(repr=False)
     chosen: bytes = field(repr=False)
+    """Keys of the coins and of the choice of rows to move in a block."""
     moves: NDArray[np.int16] = field(repr=False)
+    """int16 (blocks, n), the number of rows of each block to take out of each rado or, if negative, to put in."""
 
     @property
     def rados(self) -> int:

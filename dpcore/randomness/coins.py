@@ -1,9 +1,11 @@
 """Coins of any computable probability, decided exactly: rounding never affects the result.
 
-A 64-bit word is the start of a uniform number. Double precision decides on which side of the probability the number is,
-as long as they are further apart than its error. Otherwise, once in about 2^39 coins, the sampler draws further bits
-and compares them with bounds of the probability, in as much precision as needed. So the distribution is exact, and the
-same bytes give the same coins on every machine. The time that a coin takes is not hidden.
+A 64-bit word is the start of a uniform number. Double precision decides on which side of the probability it is, as long
+as they are further apart than its error.
+
+Otherwise, once in about 2^39 coins, the sampler draws further bits and compares them with bounds of the probability.
+The distribution is exact, and the same bytes give the same coins on every machine. The time that a coin takes is not
+hidden.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Exact samples of the discrete Gaussian N_Z(0, sigma^2): P(x) proportional to exp(-x^2 / (2 sigma^2)), x an integer.
 
 Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), Algorithms 1 to 3, for an
-integer sigma, vectorised. Every Bernoulli(exp(-gamma)) coin is decided exactly (dpcore.randomness.coins). So the
-distribution is exact, nothing is rounded, and the same bytes give the same samples on every machine. Other processes on
-the same machine may observe the time of a sample, and with it the sample.
+integer sigma, vectorised. Every Bernoulli(exp(-gamma)) coin is decided exactly (dpcore.randomness.coins). The same
+bytes give the same samples on every machine. Other processes on the same machine may observe the time of a sample, and
+with it the sample.
 """
 
 import math
@@ -89,9 +89,11 @@ def _geometric(count: int, random: RandomSource) -> NDArray[np.int64]:
 def tail_bound(sigma: int, summands: int, values: int) -> int:
     """A magnitude that `values` sums of `summands` samples exceed with a total probability of at most 2^-64.
 
-    N_Z(0, sigma^2) is sub-Gaussian with variance proxy sigma^2 (Canonne, Kamath and Steinke 2020): completing the
-    square, E[exp(s X)] is exp(s^2 sigma^2 / 2) times the ratio of sum_x exp(-(x - s sigma^2)^2 / (2 sigma^2)) to the
-    same sum unshifted, which by Poisson summation is the largest. Proxies of independent summands add, so P(|sum| > t)
-    <= 2 exp(-t^2 / (2 summands sigma^2)). A union bound over the values gives the result.
+    N_Z(0, sigma^2) is sub-Gaussian with variance proxy sigma^2 (Canonne, Kamath and Steinke 2020): E[exp(s X)] is
+    exp(s^2 sigma^2 / 2) times a ratio of shifted to unshifted sums of exp(-x^2 / (2 sigma^2)), which by Poisson
+    summation is at most 1.
+
+    Proxies of independent summands add, so P(|sum| > t) <= 2 exp(-t^2 / (2 summands sigma^2)), and a union bound covers
+    the values.
     """
     return math.ceil(sigma * math.sqrt(2 * summands * (math.log(2 * values) + 64 * math.log(2)))) + 1

@@ -5,23 +5,12 @@ the mass
 
     P(k) = (1 - q)^r w(k) q^k,    w(k) = C(k + r - 1, k) = Gamma(k + r) / (Gamma(r) k!),    k = 0, 1, 2, ...
 
-Shares. Its generating function is sum_k P(k) z^k = ((1 - q) / (1 - q z))^r. The sum of h independent variables has the
-h-th power, (1 - q) / (1 - q z): a geometric distribution. The difference of two such sums has
+If h parties each add the difference of two independent NB(1/h, q), the sum of their noise is discrete Laplace of scale
+t, P(x) proportional to exp(-|x|/t) (Goryczka and Xiong, IEEE Transactions on Dependable and Secure Computing 14(5),
+2017). Sampling is by rejection on pieces [2^i, 2^(i+1)) and a geometric tail, with exact coins
+(dpcore.randomness.coins), so nothing is rounded.
 
-    (1 - q)^2 / ((1 - q z)(1 - q / z)) = (1 - q)/(1 + q) sum_x q^|x| z^x,
-
-the discrete Laplace distribution of scale t, P(x) proportional to exp(-|x|/t). So if h parties each add the difference
-of two independent NB(1/h, q), the sum of their noise is discrete Laplace. Goryczka and Xiong (IEEE Transactions on
-Dependable and Secure Computing 14(5), 2017, published online in 2015) compare such shares; the distribution is
-infinitely divisible.
-
-Sampling, by rejection. Divide the integers into {0}, [2^i, 2^(i+1)) for i < J, and the tail from n = 2^J on, n the
-least power of two that is at least t. Neither w nor q^k grows, as w(k+1)/w(k) = (k + r)/(k + 1) <= 1. So on a piece
-[m, 2m) the target w(k) q^k is at most w(m) q^m, in total m w(m) q^m. In the tail k = n + low + n run, low < n, it is at
-most w(n) q^n exp(-n run / t), in total n w(n) q^n / (1 - exp(-n/t)). Choose a piece by those totals, `low` uniformly,
-`run` by coins of exp(-n/t). Accept with w(k)/w(m) exp(-low/t), the target divided by its bound. The sampler uses only
-bits and exact coins (dpcore.randomness.coins): the choice compares a uniform number with bounds of the totals' sums, so
-nothing is rounded.
+Proof: docs/explanation/proofs.md, "Polya variables".
 """
 
 import functools
@@ -165,8 +154,9 @@ class _Pieces:
         """Logarithms of w(k) in double precision, within 2^-45.
 
         With x = k + r and y = k + 1, Stirling's series S (its remainder is below the first omitted term, 2^-55) gives
-        log Gamma(x) - log Gamma(y) = (x - 1/2) log(x/y) + (r - 1)(log y - 1) + S(x) - S(y). The first term is about 1,
-        (r - 1) log y at most 34, each with a relative error of a few round-offs.
+        log Gamma(x) - log Gamma(y) = (x - 1/2) log(x/y) + (r - 1)(log y - 1) + S(x) - S(y).
+
+        The first term is about 1, (r - 1) log y at most 34, each with a relative error of a few round-offs.
         """
         r = 1 / self.shares
         y = np.maximum(k, _SMALL).astype(np.float64) + 1

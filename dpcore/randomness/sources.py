@@ -1,9 +1,7 @@
 """Sources of randomness. The secure one is AES-256 in counter mode, keyed by the operating system.
 
-A cipher in counter mode yields more than a gigabyte a second, ten times as much as the operating system's own source.
-Its output is indistinguishable from uniform bits as long as AES-256 is a pseudorandom permutation.
-
-Randomness is always an argument: there is no default source.
+Its output is indistinguishable from uniform bits as long as AES-256 is a pseudorandom permutation. Randomness is always
+an argument: there is no default source.
 """
 
 import builtins
@@ -140,9 +138,9 @@ class _ThreadState(threading.local):
 class SystemRandom(_DerivedDraws):
     """AES-256-CTR keyed with `os.urandom`: the only source that a node accepts.
 
-    Every thread has its own cipher, so no lock can be held across a fork. A key is replaced after a fork, so that
-    parent and child never draw the same bytes, and after 2^20 bytes, so that a stolen memory image reveals little about
-    earlier draws. A restored snapshot of a running machine may repeat up to that many bytes: do not resume one.
+    Every thread has its own cipher, so no lock can be held across a fork. A key is replaced after a fork, and after
+    2^20 bytes, so that a stolen memory image reveals little about earlier draws. A restored snapshot of a running
+    machine may repeat up to that many bytes: do not resume one.
     """
 
     is_system = True
@@ -162,13 +160,12 @@ class SystemRandom(_DerivedDraws):
 
 
 class KeyedRandom(_DerivedDraws):
-    """AES-256-CTR under a secret key of 32 bytes, for draws that must be reproducible, such as a noised table's.
+    """AES-256-CTR under a secret key of 32 bytes, for draws that must be reproducible, such as a table's noise.
 
     stream: which of the key's 2^64 streams. Its counter starts at `stream` (8 bytes, big-endian) and 8 zero bytes, so
     no two streams share a cipher block below 2^68 bytes each. The holder of the key can draw the streams in any order.
 
-    Secure as long as the key is secret and used for one purpose. Raises ValueError for a key of another length or a
-    stream that does not exist.
+    Secure as long as the key is secret and used for one purpose. Raises ValueError for another length or stream.
     """
 
     is_system = False
@@ -200,8 +197,8 @@ class KeyedRandom(_DerivedDraws):
 class SeededRandom(_DerivedDraws):
     """AES-256-CTR keyed by SHA-256 of a seed, for tests and simulation only. A node refuses it (`require_system`).
 
-    seed: bytes, or an integer, which stands for its decimal digits. The stream does not depend on how it is divided:
-    bytes(3) + bytes(5) equals bytes(8). A fork, like a second object with the same seed, repeats the stream.
+    seed: bytes, or an integer, which stands for its decimal digits. The stream does not depend on how it is divided. A
+    fork, like a second object with the same seed, repeats the stream.
     """
 
     is_system = False

@@ -1,4 +1,4 @@
-"""For researchers: no role imports this package.
+"""Material for researchers, in a distribution of its own (`radofed-research`, extra `research`). No role imports it.
 
 paper            the paper's statements, executable on rows
 mechanisms       a curator's mechanisms, with exact samples and composition

@@ -1,10 +1,13 @@
 """What the other coordinates of a release reveal about a protected one: an adversary to test a design.
 
 The adversary knows every record except one bit: all columns and labels of all records, except the sign of one record's
-sensitive coordinate. This is the adversary of differential privacy. With few records and a few unprotected integer
-columns, meeting in the middle finds the subset that adds up to a rado's other coordinates, and it is usually the only
-one. The signature is then known, and the sensitive coordinate minus the known records' is the unknown bit, alone or
-with noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
+sensitive coordinate. This is the adversary of differential privacy.
+
+With few records and a few unprotected integer columns, meeting in the middle finds the subset that adds up to a rado's
+other coordinates, and it is usually the only one.
+
+The signature is then known, and the sensitive coordinate minus the known records' is the unknown bit, alone or with
+noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
 """
 
 import math
@@ -30,11 +33,11 @@ _MULTIPLIER = 0x9E3779B97F4A7C15
 class SubsetSums:
     """Finds the subsets of known integer vectors that add up to a total, by meeting in the middle.
 
-    vectors: (m, w) int64, 2 <= m <= MOST_ROWS, whose sums fit int64. Takes 2^(m/2) steps for each total. Raises
-    ShapeError for another shape or more rows.
+    Raises ShapeError for another shape or more rows.
     """
 
     vectors: Integers
+    """(m, w) int64, 2 <= m <= MOST_ROWS, whose sums fit int64. Takes 2^(m/2) steps for each total."""
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or self.vectors.dtype != np.int64 or not 2 <= len(self.vectors) <= MOST_ROWS:
@@ -89,15 +92,17 @@ class SubsetSums:
 class KnownAllButOneBit:
     """The adversary: its knowledge, and its best guess from a release.
 
-    edges: (m, d) int64 in integer units, every record's edge vector; the entry (target, sensitive) is never read.
-    sensitive: the protected coordinate. target: the record whose bit is unknown. one: the integer that encodes +1.
     Raises ShapeError as `SubsetSums` does, ConfigurationError if sensitive or target is out of range.
     """
 
     edges: Integers
+    """(m, d) int64 in integer units, every record's edge vector; the entry (target, sensitive) is never read."""
     sensitive: int
+    """The protected coordinate."""
     target: int
+    """The record whose bit is unknown."""
     one: int
+    """The integer that encodes +1."""
 
     def __post_init__(self) -> None:
         SubsetSums(self.edges)
@@ -153,8 +158,10 @@ def most_accurate(epsilon: float, delta: float) -> float:
 
     For a test with true positive rate p and true negative rate q, differential privacy implies p <= e^epsilon (1 - q) +
     delta and q <= e^epsilon (1 - p) + delta (Wasserman and Zhou, JASA 2010, for delta = 0; Kairouz, Oh and Viswanath,
-    ICML 2015). Adding them, (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta, and (p + q) / 2 is the probability of
-    being right. At epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches if delta is exact. Raises
+    ICML 2015).
+
+    Adding them, (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta, and (p + q) / 2 is the probability of being right. At
+    epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches if delta is exact. Raises
     ConfigurationError if epsilon < 0 or delta is not in [0, 1].
     """
     if not (epsilon >= 0 and 0 <= delta <= 1):

@@ -14,28 +14,35 @@ from dpcore.statistics.noise import SharedNoise
 class Estimates:
     """Estimates of E[phi] for a batch of M predicates phi with values in [0, 1].
 
-    values: (M,) float64, finite, not clipped to [0, 1], which noise may leave. rows: m >= 1, that sums were divided by.
-    confidence: in (0, 1). sampling, quantisation, noise: half-widths in units of the values, for sampling from the
-    distribution, for rounding values to fixed point and for the noise. With probability >= `confidence`, over rows
-    drawn independently from one distribution and over the noise, all M values are within `tolerance` of the truth.
-    deviation: standard deviation of the noise on each value; the greatest, if they differ. distribution: the
-    distribution of the noise on rows times each value, independent of one another; None if it is not known or not of
-    that kind. most_rows: a number that the rows behind each mean do not exceed; None for `rows`. Of a part of the rows,
-    `rows` is what the part has on average, and most_rows is all rows (dpcore.records.held_back).
+    With probability >= `confidence`, over rows drawn independently from one distribution and over the noise, all M
+    values are within `tolerance` of the truth.
 
-    Raises ShapeError for another shape, DataError if a value is not finite, ConfigurationError if a field is out of
-    range.
+    Raises:
+        ShapeError: for another shape.
+        DataError: a value is not finite.
+        ConfigurationError: a field is out of range.
     """
 
     values: NDArray[np.float64]
+    """(M,) float64, finite, not clipped to [0, 1], which noise may leave."""
     rows: int
+    """m >= 1, that sums were divided by."""
     confidence: float
+    """In (0, 1)."""
     sampling: float
+    """Half-width for sampling from the distribution, in units of the values, as the next two."""
     quantisation: float
+    """For rounding values to fixed point."""
     noise: float
+    """For the noise."""
     deviation: float
+    """Standard deviation of the noise on each value; the greatest, if they differ."""
     distribution: SharedNoise | None = None
+    """The distribution of the noise on rows times each value, independent of one another; None if it is not known or
+    not of that kind."""
     most_rows: int | None = None
+    """A number that the rows behind each mean do not exceed; None for `rows`. Of a part of the rows, `rows` is what the
+    part has on average, and most_rows is all rows (dpcore.records.held_back)."""
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)

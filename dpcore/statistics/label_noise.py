@@ -1,24 +1,16 @@
 """Statistical queries under random label noise: estimates of the answers on true labels.
 
-Each label that parties hold is the true c*(x) flipped with probability eta < 1/2, independently of all else. With
-a = E[phi(x, y)] and b = E[phi(x, -y)] over what they hold, the answer on true labels is (Theorem 8 of Balcan's lecture
+Each label that parties hold is the true c*(x) flipped with probability eta < 1/2, independently of all else. With a =
+E[phi(x, y)] and b = E[phi(x, -y)] over what they hold, the answer on true labels is (Theorem 8 of Balcan's lecture
 notes, 2015, after Kearns 1998)
 
     E[phi(x, c*(x))] = ((1 - eta) a - eta b) / (1 - 2 eta).
 
-Proof. Let v(x, y) = ((1 - eta) phi(x, y) - eta phi(x, -y)) / (1 - 2 eta). Given x, y is c* or -c* with probability
-1 - eta and eta, and the coefficient of phi(x, -c*) in E[v | x] is (1 - eta)(-eta) + eta (1 - eta) = 0, that of
-phi(x, c*) is ((1 - eta)^2 - eta^2) / (1 - 2 eta) = 1.
+So a predicate that depends on the label is queried with its swap.
 
-So a predicate that depends on the label is queried with its swap; one that does not is its own answer, since b = a. The
-cost, for each half-width the least factor that holds for every phi:
-
-    sampling      1 / (1 - 2 eta): v is in [-eta, 1 - eta] / (1 - 2 eta) and the answer is a mean of independent v, so
-                  Hoeffding applies to v itself, and the union bound is over the M answers, not the 2 M queries.
-                  Both ends are reached by phi(x, y) = [y = 1].
-    quantisation  (1 - eta) / (1 - 2 eta): a and b fall short by amounts in [0, q).
-    noise         1 / (1 - 2 eta): if no noise on a or b exceeds h, (1 - eta) h + eta h over 1 - 2 eta bounds it.
-    deviation     sqrt((1 - eta)^2 + eta^2) / (1 - 2 eta): the noises are independent.
+Half-widths grow by the least factor that holds for every phi: sampling and noise by 1 / (1 - 2 eta), quantisation by (1
+- eta) / (1 - 2 eta), the deviation by sqrt((1 - eta)^2 + eta^2) / (1 - 2 eta). Proof: docs/explanation/proofs.md,
+"Label noise".
 """
 
 import math
@@ -38,14 +30,15 @@ from dpcore.statistics.sample_size import PLAIN, Amplification, Batch
 class Correction:
     """Converts answers on flipped labels to answers on true labels, with the growth of each error.
 
-    noise_rate: eta in [0, 1/2). own, swapped: for each of the M predicates the position of its own answer and of its
-    swap's among `asked`; the two are equal if the label does not matter. Raises ConfigurationError for another noise
-    rate, ShapeError if positions do not fit.
+    Raises ConfigurationError for another noise rate, ShapeError if positions do not fit.
     """
 
     noise_rate: float
+    """Eta in [0, 1/2)."""
     own: tuple[int, ...]
     swapped: tuple[int, ...]
+    """For each of the M predicates the position of its own answer and of its swap's among `asked`; the two are equal if
+    the label does not matter."""
     asked: int
 
     def __post_init__(self) -> None:

@@ -19,23 +19,25 @@ Matrix = NDArray[np.float64]
 class Moments:
     """Noisy sums over m records, in the units of the encoded features; valid from construction, arrays read-only.
 
-    edge_sum: (d,), sum_i e_i = sum_i y_i x_i. product_sum: (d, d), sum_i x_i x_i^T, symmetric; with noise it need not
-    be positive semi-definite. rows: m, public. bias: the last coordinate is the constant feature 1; its square, m, is
-    public, not released, and is in product_sum without noise; of a part of the rows, m is what it has on average, and
-    the noise of the square is its deviation (dpcore.records.held_back). norm_bound: the clipping norm R; no record's
-    (d,) vector is longer, the bias included. edge_noise: the standard deviation of the noise on each coordinate of
-    edge_sum. product_noise: (d, d), that of each entry of product_sum; entries (j, k) and (k, j) are one number.
-
     Raises ShapeError, DataError if a value is not finite, ConfigurationError if a figure is out of range.
     """
 
     edge_sum: Vector
+    """(d,), sum_i e_i = sum_i y_i x_i."""
     product_sum: Matrix
+    """(d, d), sum_i x_i x_i^T, symmetric; with noise it need not be positive semi-definite."""
     rows: int
+    """m, public."""
     bias: bool
+    """The last coordinate is the constant feature 1; its square, m, is public, not released, and is in product_sum
+    without noise; of a part of the rows, m is what it has on average, and the noise of the square is its deviation
+    (dpcore.records.held_back)."""
     norm_bound: float
+    """The clipping norm R; no record's (d,) vector is longer, the bias included."""
     edge_noise: float
+    """The standard deviation of the noise on each coordinate of edge_sum."""
     product_noise: Matrix
+    """(d, d), that of each entry of product_sum; entries (j, k) and (k, j) are one number."""
 
     def __post_init__(self) -> None:
         d = np.shape(self.edge_sum)[0] if np.ndim(self.edge_sum) == 1 else 0

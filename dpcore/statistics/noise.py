@@ -100,8 +100,10 @@ def planned_noise(
 
     l1, l2_squared: the batch's sensitivity in the sum of magnitudes and of squares, replace-one, in units of 1. part:
     of the budget's epsilon if delta is 0, else of its squared mu. Laplace noise if delta is 0, otherwise normal of
-    standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian). Parties that do not trust all others
-    add more. Raises ConfigurationError if an argument is out of range, PlanError from `gaussian_mu`.
+    standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian).
+
+    Parties that do not trust all others add more. Raises ConfigurationError if an argument is out of range, PlanError
+    from `gaussian_mu`.
     """
     if min(l1, l2_squared) < 1 or epsilon <= 0 or not 0 < part <= 1:
         raise ConfigurationError(

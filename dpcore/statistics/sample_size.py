@@ -1,29 +1,17 @@
 """Rows that a batch of statistical queries needs, and the accuracy of its answers for given rows.
 
-M queries of [0, 1]-valued phi are answered by means over m rows, drawn independently from one distribution, with noise
-on each sum. All answers are within tau of E[phi] with probability >= 1 - failure if
+M queries of [0, 1]-valued phi are answered by means over m rows, with noise on each sum. All answers are within tau of
+E[phi] with probability >= 1 - failure if
 
-    sampling(m) + quantisation + noise / m <= tau.
+    sampling(m) + quantisation + noise / m <= tau,
 
-Sampling. Hoeffding for one mean and a union bound over M: P(some |mean - E| > s) <= 2 M exp(-2 m s^2), so that
-s = sqrt(ln(2 M / a) / (2 m)) fails with probability at most a. The noise on the sums does not depend on m: it stays
-within h with probability at least 1 - b, and moves a mean by at most h / m. Quantisation is deterministic: values
-rounded down to multiples of q move a mean by less than q. Union bound: a + b = failure. With noise, a = b = failure /
-2; else a = failure.
+with sampling(m) = sqrt(ln(2 M / a) / (2 m)) by Hoeffding, noise the half-width that fails with probability at most b,
+and a + b = failure (a = b with noise, else a = failure). Values rounded down to multiples of q move a mean by less than
+q.
 
-A batch whose predicates do not depend on one another's answers needs no splitting of the sample: the union bound holds
-for dependent means. A sequence in which each query depends on earlier answers needs it, and `separate_rows` follows
-Theorems 6 and 7 of Balcan's lecture notes (Differential privacy and the statistical query model, 2015): M pieces of
-fresh rows, one for each query.
-
-    Theorem 6, O((M / tau^2) log(M / failure)): pieces of ceil(ln(2 M / failure) / (2 tau^2)) rows.
-    Theorem 7, O((M / (alpha tau) + M / tau^2) log(M / failure)): pieces of the least n with
-        sqrt(ln(4 M / failure) / (2 n)) + ln(2 M / failure) / (alpha n) <= tau,
-    which is at most ceil(2 ln(4 M / failure) / tau^2 + 2 ln(2 M / failure) / (alpha tau)): at that n either term is at
-    most tau / 2. A record is in only one piece and moves one count by at most 1, so with Laplace noise of scale
-    1 / alpha on each piece's sum the M answers are alpha-private in total (parallel composition).
-
-All widths fall with m, so the least m is found by bisection, exactly.
+Queries that depend on earlier answers need fresh rows each: `separate_rows` follows Theorems 6 and 7 of Balcan's
+lecture notes (Differential privacy and the statistical query model, 2015). Proof: docs/explanation/proofs.md, "Rows for
+statistical queries".
 """
 
 import math
@@ -66,17 +54,16 @@ class HalfWidths:
 
 @dataclass(frozen=True)
 class Batch:
-    """M queries answered at once, from the same rows.
-
-    queries: M. noise: on each sum, None if there is none. quantisation: q, values are rounded down by less than this, 0
-    for Boolean predicates. asked: how many sums carry noise, M unless each answer combines several; `amplification`
-    gives the factors. Raises ConfigurationError if a field is out of range.
-    """
+    """M queries answered at once, from the same rows. Raises ConfigurationError if a field is out of range."""
 
     queries: int
+    """M."""
     noise: SumNoise | None = None
+    """On each sum, None if there is none."""
     quantisation: float = 0.0
+    """q, values are rounded down by less than this, 0 for Boolean predicates."""
     asked: int | None = None
+    """How many sums carry noise, M unless each answer combines several; `amplification` gives the factors."""
     amplification: Amplification = PLAIN
 
     def __post_init__(self) -> None:

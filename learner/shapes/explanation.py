@@ -46,9 +46,11 @@ def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
     """What each column and pair adds to the score of a row, beside its mean (learner.shapes.spread).
 
     row: the value of each column, in the column's units, as a table for predictions has it; None for an empty cell.
-    Columns that the schema does not name are ignored. Raises DataError as `learner.model.predict` does, if a column
-    is absent or the schema refuses a value, and ConfigurationError if it is no mapping, or a value is of a type that no
-    table has.
+    Columns that the schema does not name are ignored.
+
+    Raises:
+        DataError: a column is absent, or the schema refuses a value, as `learner.model.predict` says.
+        ConfigurationError: the row is no mapping, or a value is of a type that no table has.
     """
     if not isinstance(row, Mapping):
         raise ConfigurationError(f"the row is {type(row).__name__}: give a mapping from columns to values")

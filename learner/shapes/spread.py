@@ -1,11 +1,13 @@
 """How the values of a feature are taken to spread, without rows: what shapes are centred and ranked under.
 
 A category's listed values have equal shares, those that are not measurable left out (learner.shapes.parts), and so have
-the two values of a flag. A real feature is uniform within its
-bounds, unless the model's feature map states more: terms are centred at the means of their functions, so a centre above
-0 is the share of a point mass, or a mean of a hat function. Then values have the shares of their point masses, and
-are otherwise uniform between neighbouring knots, with shares that reproduce the hats' means as well as possible.
-Features are taken to be independent of one another.
+the two values of a flag.
+
+A real feature is uniform within its bounds, unless the model's feature map states more: terms are centred at the means
+of their functions, so a centre above 0 is the share of a point mass, or a mean of a hat function.
+
+Then values have the shares of their point masses, and are otherwise uniform between neighbouring knots, with shares
+that reproduce the hats' means as well as possible. Features are taken to be independent of one another.
 """
 
 from dataclasses import dataclass, replace

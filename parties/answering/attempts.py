@@ -61,22 +61,22 @@ _NEXT: dict[AttemptState, frozenset[AttemptState]] = {
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt that this party accepted.
-
-    answer: its signed acceptance. answer_arrived: whether the coordinator has it for certain, from READY on. rows: the
-    number in the acceptance. spool_digest: of the bare contribution (without masks) until the charge, then of the
-    masked one. mask_key: the raw X25519 private key of the acceptance, None once the attempt is charged or over.
-    """
+    """One attempt that this party accepted."""
 
     query_id: bytes
     attempt: int
     state: AttemptState
     answer: Envelope
+    """Its signed acceptance."""
     answer_arrived: bool
+    """Whether the coordinator has it for certain, from READY on."""
     rows: int
+    """The number in the acceptance."""
     spool_digest: bytes | None
+    """Of the bare contribution (without masks) until the charge, then of the masked one."""
     not_after_unix_s: int
     mask_key: bytes | None = field(repr=False)
+    """The raw X25519 private key of the acceptance, None once the attempt is charged or over."""
 
     def is_expired(self, now_unix_s: float) -> bool:
         """Whether the query has expired, allowing for clock skew."""
@@ -85,16 +85,16 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Heads:
-    """What a charge writes about ledger heads, if the query has the feature.
-
-    sign: the receipt with a head. key: seals the head's sums. others: the cohort's other acceptances, verified, with
-    their envelopes. query: the cohort's.
-    """
+    """What a charge writes about ledger heads, if the query has the feature."""
 
     sign: Callable[[LedgerHead], Envelope]
+    """The receipt with a head."""
     key: SumsKey
+    """Seals the head's sums."""
     others: tuple[tuple[Acceptance, Envelope], ...]
+    """The cohort's other acceptances, verified, with their envelopes."""
     query: Query
+    """The cohort's."""
 
 
 class Attempts:

@@ -13,15 +13,13 @@ MOST_CHALLENGES = 1000
 
 @dataclass(frozen=True)
 class WorkBatch:
-    """Result of one fetch: work in order, the cursor to pass next, and the number of entries that were not read.
-
-    challenges: of other parties, not verified.
-    """
+    """Result of one fetch: work in order, the cursor to pass next, and the number of entries that were not read."""
 
     work: tuple[Work, ...]
     cursor: int
     unreadable: int = 0
     challenges: tuple[Envelope, ...] = ()
+    """Of other parties, not verified."""
 
 
 class CoordinatorCalls(Protocol):

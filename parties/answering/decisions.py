@@ -28,10 +28,7 @@ from wire.status import Work
 
 @dataclass(frozen=True)
 class Party:
-    """A party as its own node knows it: name and key, policy, rows, how to sum and to number them, secret.
-
-    data_digest: of the rows, by PartySecret.data_digest; empty where rows never change.
-    """
+    """A party as its own node knows it: name and key, policy, rows, how to sum and to number them, secret."""
 
     name: str
     signing_key: SigningKey
@@ -42,6 +39,7 @@ class Party:
     row_sums: RowSums = sum_on_threads
     numbers: RowNumbers | None = None
     data_digest: str = ""
+    """Of the rows, by PartySecret.data_digest; empty where rows never change."""
 
 
 def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None) -> Charge:

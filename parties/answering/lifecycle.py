@@ -79,10 +79,10 @@ class QueryLifecycle:
         is_held: whether a person has to check the rows before anything is accepted or charged (parties.data.row_guard).
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
         on_conflict: called if another answer of this party was there before its first one to an attempt.
-        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
-        decision_files: where other users decide; None if only this process's user does.
 
-        Raises SeededRandomRefusedError for any source except the system's.
+        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
+        decision_files: where other users decide; None if only this process's user does. Raises SeededRandomRefusedError
+        for any source except the system's.
         """
         require_system(random)
         self._party, self._changing = party, threading.Lock()

@@ -17,9 +17,10 @@ MOST_KEPT: Final = 1024
 
 @dataclass(frozen=True)
 class _Sent:
-    """A signed refusal. party: as it was when it refused; with another policy or other rows it decides again."""
+    """A signed refusal."""
 
     party: Party
+    """As it was when it refused; with another policy or other rows it decides again."""
     refusal: Envelope
 
 

@@ -2,7 +2,7 @@
 
 A coordinator can show anything, at any pace, and an outsider who has its certificate can, too. An entry that no learner
 signed costs a comparison of its key, or at most four signature checks. Nothing of it outlives the poll but a count: no
-job, no thread, no line on disk, no signature or call of this party, and no place in the sweep.
+job, no thread, no line on disk, no signature or call of this party.
 """
 
 import time

@@ -3,13 +3,14 @@
 Each contribution is written into its own directory under a temporary name. Every file is forced to disk before the
 directory is renamed. The manifest contains the hash of every chunk.
 
-An attempt has up to two contributions: the bare one, without masks and with the integers that it encrypts, written
-before the cohort is known; and the masked one, which is sent. The bare one is deleted once the masked one is charged.
+An attempt has up to two: the bare one, without masks and with the integers that it encrypts, written before the cohort
+is known; and the masked one, which is sent. The bare one is deleted once the masked one is charged.
 
-The disk space of the masked one is reserved with the bare one, as files of the same lengths inside the bare one's
-directory. The masked one overwrites them in place, and their directory is then renamed. A spare file is deleted at that
-time, to free space for the charge, which is written next. So a disk that fills up in between does not stop the party,
-unless the file system copies on write or another process takes the space first.
+The disk space of the masked one is reserved with the bare one, as files of the same lengths inside its directory, which
+it overwrites in place.
+
+A spare file is deleted at that time, to free space for the charge. So a disk that fills up in between does not stop the
+party, unless the file system copies on write.
 """
 
 import errno
@@ -149,9 +150,10 @@ class Spools:
         """Write a contribution atomically. Replaces one of the same attempt and kind.
 
         needed_bytes: its disk space, for the quota; a masked one uses the space that its bare one reserved. width:
-        bytes of a ciphertext. values: the integers of a bare contribution; None for a masked one. Raises
-        SpoolFullError if the quota or the disk is full, and what `chunks` raises; then deletes everything written,
-        except the reserved space of a masked one, which its bare one keeps.
+        bytes of a ciphertext. values: the integers of a bare contribution; None for a masked one.
+
+        Raises SpoolFullError if the quota or the disk is full, and what `chunks` raises; then deletes everything
+        written, except the reserved space of a masked one.
         """
         final = self._path(query_id, attempt, masked=values is None)
         bare = self._path(query_id, attempt, masked=False)

@@ -1,8 +1,8 @@
 """Names that members show of this party's acceptances, and that its ledger does not know.
 
-A ledger that was set back and went on lacks them. The party did not sign the names, so they prove nothing: it asks for
-the acceptances, one at a time, and those it signed. Until a member has answered about each of its names, its answers
-confirm nothing, as if it were silent. A member that makes up names thus causes a bounded number of questions.
+A ledger that was set back and went on lacks them. Names are not signed and prove nothing: the party asks for the
+acceptances, one at a time. Until a member has answered about each of its names, its answers confirm nothing. A member
+that makes up names thus causes a bounded number of questions.
 """
 
 from collections import Counter, deque

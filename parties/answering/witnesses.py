@@ -1,27 +1,27 @@
 """Witnesses of ledgers: a party answers no query before others confirm that its ledger was not set back.
 
-A copy of a whole machine has its ledger and the head beside it, and both agree. The others remember more: each keeps
-the acceptances of this party that it verified in a cohort. At every start the party sends a challenge with a fresh
-nonce through the coordinator, and waits until as many accepted members as its policy requires have signed what they
-hold. Signatures and nonce are checked here, so the coordinator can withhold answers, but can neither make nor replay
-one. The party asks again every day, every hour while an accepted member has not answered the last question, and an
-answer counts for two days, by the clock and by the time that passed.
+A copy of a whole machine has its ledger and the head beside it, and both agree. But each member keeps the acceptances
+of this party that it verified in a cohort.
 
-An answer shows the acceptance with the most entries, and names of the others. The head of one that this ledger lacks
-says that it was set back. It may have gone on since, and have as many entries: then names show that it lacks some. The
-party asks the member for those, one at a time, and its answers do not count until it has answered about all of them
-(parties.answering.unknown_names).
+At every start the party sends a challenge with a fresh nonce through the coordinator, and waits until as many accepted
+members as its policy requires have signed what they hold. The coordinator can withhold answers, and can neither make
+nor replay one.
 
-Noticed, if one of those whose answers count was in a cohort of an attempt that this ledger lacks. A member that sees
-the cohort after it answered shows it the next day. A machine that continues from a snapshot of its memory does not
-start, and is noticed then, too; what it answers until then is not prevented.
+The party asks again every day, every hour while an accepted member has not answered the last question, and an answer
+counts for two days, by the clock and by the time that passed.
 
-A copy from between an attempt's acceptance and its charge lacks the charge alone, and its head contradicts nothing. So
-reservations from before the start are held. If an accepted member shows that it was in a cohort with such an attempt,
-it is charged once it ends. When the query has expired by every clock, no member comes into a cohort with it any more:
-then the party asks again, and releases what no answer shows. This does not depend on what the coordinator says of the
-attempt. A party that cannot ask goes on for nearly a day, and then answers no query until it could
-(parties.ledger.witnessed.KEPT_FOR_S).
+An answer shows the acceptance with the most entries, and names of the others. A head that this ledger lacks says that
+it was set back. If it has gone on since, names show that it lacks some. The party asks the member for those, one at a
+time, and its answers do not count until then (parties.answering.unknown_names).
+
+A copy from between an attempt's acceptance and its charge lacks the charge alone. So reservations from before the start
+are held.
+
+If an accepted member shows that it was in a cohort with such an attempt, it is charged once it ends. When the query has
+expired by every clock, the party asks again, and releases what no answer shows.
+
+A party that cannot ask goes on for nearly a day, and then answers no query until it could
+(parties.ledger.witnessed.KEPT_FOR_S). docs/threat-model-details.md, P7 and 4.3, says what is noticed, and what is not.
 """
 
 import time

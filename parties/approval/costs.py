@@ -1,9 +1,8 @@
 """What one attempt at a query costs a party, and the most that all attempts that it allows may cost together.
 
 An approval holds for every attempt of a query, so the people who decide see the cost of all of them. Both figures are
-the ledger's own: losses add up in each scope as it adds them up, and each epsilon is the least at the delta of the
-scope's limit. It is assumed that every attempt uploads, over the same rows as now. Attempts that end before an upload
-cost nothing, and the ledger admits none beyond its limits.
+the ledger's own: losses add up in each scope, and each epsilon is the least at the delta of the scope's limit. It is
+assumed that every attempt uploads, over the same rows as now.
 """
 
 from collections.abc import Sequence
@@ -26,18 +25,18 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class AttemptCosts:
-    """What the attempts of a query cost, in each scope.
-
-    one: one attempt, with what is then spent. most: all `attempts` that the query allows together, with what is then
-    spent. more: how many attempts like it would still fit after one, None for any number. admitted: how many of its
-    attempts the lifetime limits admit, those that are charged or reserved included, as long as nothing else is charged.
-    """
+    """What the attempts of a query cost, in each scope."""
 
     attempts: int
     one: tuple[ScopeCost, ...]
+    """One attempt, with what is then spent."""
     most: tuple[ScopeCost, ...]
+    """All `attempts` that the query allows together, with what is then spent."""
     more: int | None
+    """How many attempts like it would still fit after one, None for any number."""
     admitted: int
+    """How many of its attempts the lifetime limits admit, those that are charged or reserved included, as long as
+    nothing else is charged."""
 
     @classmethod
     def of(

@@ -22,16 +22,15 @@ from wire.signed_fields import SignedPart, signed_parts
 
 @dataclass(frozen=True)
 class Pending:
-    """A query that waits for people.
-
-    answers_due_unix_s: when its first answers are due; later nothing is answered. count: computes `costs`.
-    """
+    """A query that waits for people."""
 
     shown: Shown
     reasons: tuple[str, ...]
     decided: Decided
     answers_due_unix_s: float
+    """When its first answers are due; later nothing is answered."""
     count: Callable[[], AttemptCosts | None]
+    """Computes `costs`."""
 
     @cached_property
     def costs(self) -> AttemptCosts | None:

@@ -1,10 +1,13 @@
 """People's decisions on queries: recorded in the party's history, counted by the policy of the moment.
 
 A decision is on a query's digest, so it holds for exactly the signed query that was shown, and for each of its
-attempts. Who decided is a user of the operating system: of the process that decides, by its real user id, or the owner
-of a file that a person left for the node (parties.approval.files). No variable of the environment says it, and a name
-is only what a person typed. Two approvals are those of two users. Whoever may write the party's state directory, the
-node's user and root, could change the record of what others decided.
+attempts.
+
+Who decided is a user of the operating system: of the process that decides, by its real user id, or the owner of a file
+(parties.approval.files). No variable of the environment says it, and a name is only what a person typed.
+
+Two approvals are those of two users. Whoever may write the party's state directory, the node's user and root, could
+change the record of what others decided.
 """
 
 import os
@@ -44,10 +47,12 @@ def is_user(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Person:
-    """Who decides. user: of the operating system, which alone tells people apart. name: as given, or empty."""
+    """Who decides."""
 
     user: str
+    """Of the operating system, which alone tells people apart."""
     name: str = ""
+    """As given, or empty."""
 
     @classmethod
     def present(cls, name: str = "") -> "Person":
@@ -67,11 +72,12 @@ class Person:
 
 @dataclass(frozen=True)
 class Decision:
-    """One person's decision. reason: as given, may be empty."""
+    """One person's decision."""
 
     person: Person
     approves: bool
     reason: str
+    """As given, may be empty."""
     at_unix_s: float
 
     def __str__(self) -> str:
@@ -89,12 +95,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Decided:
-    """What the decisions on a query amount to under a policy. counted: approvals that count. needed: approvals."""
+    """What the decisions on a query amount to under a policy."""
 
     verdict: Verdict
     decisions: Sequence[Decision]
     counted: int
+    """Approvals that count."""
     needed: int
+    """Approvals."""
 
     @property
     def refusal(self) -> Decision | None:

@@ -29,32 +29,32 @@ from wire.signed_fields import SignedPart, signed_lines, signed_parts
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a query asks of this party, and what an answer would mean.
-
-    reasons: why it waits for people. refusal: why the policy or the ledger would refuse it now, whatever people decide;
-    empty otherwise. upload_bytes, numbers: what would leave the party in each attempt, encrypted: only sums over the
-    cohort are ever opened. others: the parties that are asked too. costs: of one attempt and of all that are allowed.
-    colluders: how many accepted parties the policy assumes to collude. signed: every field of the query, so that what
-    people decide on is what its digest binds.
-    """
+    """What a query asks of this party, and what an answer would mean."""
 
     query_id: bytes
     asked: Asked
     reasons: tuple[str, ...]
+    """Why it waits for people."""
     refusal: str
+    """Why the policy or the ledger would refuse it now, whatever people decide; empty otherwise."""
     decided: Decided
     rows: int | None
     upload_bytes: int
     numbers: int
+    """What would leave the party in each attempt, encrypted: only sums over the cohort are ever opened."""
     others: tuple[str, ...]
+    """The parties that are asked too."""
     costs: AttemptCosts
+    """Of one attempt and of all that are allowed."""
     colluders: int
+    """How many accepted parties the policy assumes to collude."""
     protects_records: bool
     signed: tuple[SignedPart, ...]
+    """Every field of the query, so that what people decide on is what its digest binds."""
 
     @property
     def opened_words(self) -> str:
-        """Who can open what leaves (docs/threat-model.md, P2)."""
+        """Who can open what leaves (docs/threat-model-details.md, P2)."""
         return (
             "the learner opens only the sum over all parties that answer together; this party's part alone could be "
             f"known only if more than {self.colluders} of the parties that it accepts told the learner theirs"

@@ -1,13 +1,12 @@
 """Decisions of people who are other users than the node's: files in a directory that both can reach.
 
-The node's state is closed to other users. So the node shows each query that waits in a file of this directory, and a
-person decides by a file of their own there. Who decided is the file's owner, which the operating system sets: no name,
-variable or content of the file can say otherwise. Nobody but root can give a file to another user.
+The node shows each query that waits in a file of this directory, and a person decides by a file of their own there. Who
+decided is the file's owner, which the operating system sets. Nobody but root can give a file to another user.
 
-The node takes a file only if its owner alone can write it and it has one name: a second link could be another's file.
-It must say which query it is about, so that its content counts for nothing else. A directory that others may write
-needs the sticky bit: otherwise they could remove a refusal. In a user namespace that hides other users (`PrivateUsers=`
-of systemd) all of them look like one, the overflow user, whose files are refused.
+The node takes a file only if its owner alone can write it and it has one name. It must say which query it is about.
+
+A directory that others may write needs the sticky bit: otherwise they could remove a refusal. In a user namespace that
+hides other users (`PrivateUsers=` of systemd) all of them look like the overflow user, whose files are refused.
 """
 
 import base64
@@ -39,30 +38,29 @@ _OVERFLOW_USER = Path("/proc/sys/kernel/overflowuid")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A query that waits, as the node shows it.
-
-    cost: of an attempt and of all that are allowed, in a few words. costs: the same in lines; none if the file is of an
-    earlier version, whose `cost` is that of an attempt.
-    """
+    """A query that waits, as the node shows it."""
 
     query_id: bytes
     envelope: Envelope
     reasons: tuple[str, ...]
     cost: str
+    """Of an attempt and of all that are allowed, in a few words."""
     answers_due_unix_s: float
     needed: int
     costs: tuple[str, ...] = ()
+    """The same in lines; none if the file is of an earlier version, whose `cost` is that of an attempt."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """A decision that somebody left in the directory. cause: why it does not count; empty if it may."""
+    """A decision that somebody left in the directory."""
 
     path: Path
     query_id: bytes
     uid: int
     decision: Decision | None
     cause: str
+    """Why it does not count; empty if it may."""
 
 
 class DecisionFiles:

@@ -9,10 +9,11 @@ from parties.history.history import History
 
 @dataclass(frozen=True)
 class Pause:
-    """A pause that lasts. by: who paused."""
+    """A pause that lasts."""
 
     since_unix_s: float
     by: str
+    """Who paused."""
     reason: str
 
 

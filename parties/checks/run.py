@@ -18,17 +18,16 @@ from wire.roster import Roster
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
-
-    ok: the check passed; a `fix` that is not empty is then advice. ran: False if the check did not run, because a
-    check that it depends on failed. fix: how to fix the problem.
-    """
+    """Result of one check."""
 
     name: str
     ok: bool
+    """The check passed; a `fix` that is not empty is then advice."""
     detail: str
     fix: str = ""
+    """How to fix the problem."""
     ran: bool = True
+    """False if the check did not run, because a check that it depends on failed."""
 
     @property
     def status(self) -> str:

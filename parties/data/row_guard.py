@@ -7,7 +7,7 @@ allows hold the party until a person accepts them.
 
 A held party refuses what it would accept otherwise, with the code ROWS_NOT_ACCEPTED. That tells coordinator and learner
 one bit about its rows, whether they are beyond a limit of the policy; silence told the same of a party that is known to
-run. No epsilon bounds it (docs/threat-model.md, P4).
+run. No epsilon bounds it (docs/threat-model-details.md, P4).
 """
 
 import json

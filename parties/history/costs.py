@@ -15,20 +15,19 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class ScopeCost:
-    """What an attempt costs in some scopes of one kind, by the limits of this party.
-
-    scope: which, in words. cost: the least epsilon, at the limit's delta, of a limit that admits this attempt alone;
-    None without one. spent: that of all that is charged or reserved, this attempt included; costs add up to less
-    than their sum. remaining: the largest epsilon of one more release, of the
-    kind of noise of which more is left. limit_epsilon, limit_delta: the limit.
-    """
+    """What an attempt costs in some scopes of one kind, by the limits of this party."""
 
     scope: str
+    """Which, in words."""
     cost: float | None
+    """The least epsilon, at the limit's delta, of a limit that admits this attempt alone; None without one."""
     spent: float | None
+    """That of all that is charged or reserved, this attempt included; costs add up to less than their sum."""
     remaining: float
+    """The largest epsilon of one more release, of the kind of noise of which more is left."""
     limit_epsilon: float
     limit_delta: float
+    """The limit."""
 
     def __str__(self) -> str:
         return self.words("it")

@@ -52,48 +52,48 @@ class What(StrEnum):
 
 @dataclass(frozen=True)
 class Happened:
-    """One event of a query. details: by name, as `History.happened` was given them."""
+    """One event of a query."""
 
     attempt: int
     what: What
     at_unix_s: float
     details: Mapping[str, Any]
+    """By name, as `History.happened` was given them."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A query that this party was shown.
-
-    kind: empty if only the ledger knows the query. rows: of this party. charge: of one attempt, None if the query was
-    refused before that was known. words, envelope: None once they were kept for long enough. purpose: as the learner
-    stated it; empty without one, or once it was kept for long enough.
-    """
+    """A query that this party was shown."""
 
     query_id: bytes
     shown_at_unix_s: float
     learner: str
     kind: str
+    """Empty if only the ledger knows the query."""
     contents: str
     not_after_unix_s: int
     rows: int | None
+    """Of this party."""
     charge: Charge | None
+    """Of one attempt, None if the query was refused before that was known."""
     words: str | None
     envelope: Envelope | None
+    """None once they were kept for long enough."""
     purpose: str = ""
+    """As the learner stated it; empty without one, or once it was kept for long enough."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """One refusal. query_id: hexadecimal. detail: a sentence, such as the differing fields of a schema; may be empty.
-
-    detail never quotes a cell.
-    """
+    """One refusal. detail never quotes a cell."""
 
     at_unix_s: float
     query_id: str
+    """Hexadecimal."""
     attempt: int
     code: Code
     detail: str
+    """A sentence, such as the differing fields of a schema; may be empty."""
 
     @classmethod
     def of(cls, query_id: bytes, attempt: int, at_unix_s: float, details: Mapping[str, Any]) -> "Refused":
@@ -103,14 +103,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class Page:
-    """Which queries to read, newest first.
-
-    learner: only this learner's. since, until: Unix seconds, the first included. Raises ValueError if limit is below 1.
-    """
+    """Which queries to read, newest first. Raises ValueError if limit is below 1."""
 
     limit: int = 50
     offset: int = 0
     learner: str | None = None
+    """Only this learner's. since, until: Unix seconds, the first included."""
     since_unix_s: float = 0.0
     until_unix_s: float = float("inf")
 

@@ -15,10 +15,12 @@ _DECIDED = f"""SELECT at_unix_s, coalesce(json_extract(details, '$.policy'), '')
 
 @dataclass(frozen=True)
 class PolicyRead:
-    """Decisions in a row under one policy. digest: `Policy.digest`. limits: in words. first, last: their times."""
+    """Decisions in a row under one policy."""
 
     digest: str
+    """`Policy.digest`."""
     limits: str
+    """In words. first, last: their times."""
     first_unix_s: float
     last_unix_s: float
     decisions: int
@@ -26,10 +28,11 @@ class PolicyRead:
 
 @dataclass(frozen=True)
 class PoliciesRead:
-    """The policies of all decisions that are kept, oldest first. unknown: decisions that name none."""
+    """The policies of all decisions that are kept, oldest first."""
 
     policies: tuple[PolicyRead, ...]
     unknown: int
+    """Decisions that name none."""
 
     @property
     def limits(self) -> tuple[PolicyRead, ...]:

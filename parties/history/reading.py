@@ -25,23 +25,22 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class AttemptRead:
-    """One attempt at a query.
-
-    cohort: rows of each member, None if there was no cohort. bytes_out: encrypted bytes that left, or may have left:
-    they were charged for before. cost: in each scope, None if nothing was charged; without `remaining` if that was not
-    noted. A charge of the ledger is always among them. data_digest: of the rows with which it was accepted, None if
-    that was not noted.
-    """
+    """One attempt at a query."""
 
     attempt: int
     outcome: str
     cohort: Mapping[str, int] | None
+    """Rows of each member, None if there was no cohort."""
     cohort_digest: str | None
     bytes_out: int | None
+    """Encrypted bytes that left, or may have left: they were charged for before."""
     is_charged: bool
     cost: tuple[str, ...]
+    """In each scope, None if nothing was charged; without `remaining` if that was not noted. A charge of the ledger is
+    always among them."""
     scopes: tuple[Mapping[str, Any], ...]
     data_digest: str | None = None
+    """Of the rows with which it was accepted, None if that was not noted."""
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
@@ -60,16 +59,15 @@ class AttemptRead:
 
 @dataclass(frozen=True)
 class QueryRead:
-    """One query, and what became of it.
-
-    decision: in words, with its rule or the people who decided. refused_by: the code of a refusal, None without one.
-    """
+    """One query, and what became of it."""
 
     shown: Shown
     decision: str
+    """In words, with its rule or the people who decided."""
     decisions: Sequence[Decision]
     attempts: tuple[AttemptRead, ...]
     refused_by: Code | None = None
+    """The code of a refusal, None without one."""
 
     @property
     def words(self) -> str:

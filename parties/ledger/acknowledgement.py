@@ -5,14 +5,14 @@ Claims are heads of this party's ledger that others, or the file beside it, stil
     charge = (the claims' sums) - (this ledger's sums up to the last entry that provably is common), at least 0
 
 in each scope, as one event of an unknown learner, and the missing events without a bound by number. What this ledger
-added after the common entry stays on top, because the claims may not contain it: there may have been two copies. What
-is only reserved here may be charged there and is charged. Without an account, or without any claim of an accepted
-member, the whole remaining limit of every scope is charged.
+added after the common entry stays on top, because there may have been two copies.
+
+What is only reserved here is charged. Without an account, or any claim of an accepted member, the whole remaining limit
+of every scope is charged.
 
 The chain continues above every claim, so that older heads do not count any more. Without a witness it continues 2^32
-entries higher, above what others may still hold.
-
-Assumes at most two copies that both went on: of claims from several of them only the largest sums are charged.
+entries higher. Assumes at most two copies that both went on: of claims from several of them only the largest sums are
+charged.
 """
 
 import secrets
@@ -37,23 +37,25 @@ UNWITNESSED_STEP = 1 << 32
 
 @dataclass(frozen=True)
 class Claim:
-    """A head of this party's ledger. source: who holds it. account: None if it has none that this party can read."""
+    """A head of this party's ledger."""
 
     source: str
+    """Who holds it."""
     entries: int
     account: Account | None
+    """None if it has none that this party can read."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `acknowledge` writes. whole: whether it is the whole remaining limit. number: of its first entry at least.
-
-    charges: at least one, so that the chain continues.
-    """
+    """What `acknowledge` writes."""
 
     whole: bool
+    """Whether it is the whole remaining limit."""
     number: int
+    """Of its first entry at least."""
     charges: tuple[Charge, ...]
+    """At least one, so that the chain continues."""
 
 
 def plan(ledger: Ledger, claims: Sequence[Claim], *, witnessed: bool) -> Plan:

@@ -1,9 +1,8 @@
 """The head of the ledger's chain in a second file beside it, so that the loss or replacement of the ledger is noticed.
 
 The file is written after every commit that adds an entry, before the call that added it returns. A ledger that is ahead
-of this file is therefore one whose process died between both. A ledger that lacks what the file names was lost, cut or
-replaced by an older copy. Both files replaced by older copies are noticed through other parties only
-(parties.answering.witnesses).
+of it is one whose process died between both. A ledger that lacks what it names was lost, cut or replaced by an older
+copy. Both files replaced are noticed through other parties only (parties.answering.witnesses).
 """
 
 import json
@@ -33,12 +32,14 @@ def head_path(ledger: Path) -> Path:
 
 @dataclass(frozen=True)
 class LocalHead:
-    """What the file says. owner: federation, party and source. account: None if it did not fit."""
+    """What the file says."""
 
     owner: tuple[str, str, str]
+    """Federation, party and source."""
     genesis: bytes
     head: Head
     account: Account | None
+    """None if it did not fit."""
 
     @classmethod
     def of(cls, identity: Mapping[str, str], genesis: bytes, head: Head, account: Account) -> "LocalHead":

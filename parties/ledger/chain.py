@@ -4,9 +4,10 @@ r"""The ledger's chain: one entry for each reservation and each charge, each bou
     digest_k = SHA-256("rado.v1/ledger-entry\0" || digest_(k-1) || content of entry k)
 
 The content has the entry's number, its kind and every column of its event, each with type and length. The events are
-the working state. `faults` recomputes the chain and compares it with the events in both directions. To change, add
-or remove a charge, the digests of all later entries must change too, and the head (the number and digest of the last
-entry) is kept outside of the file, beside it (parties.ledger.anchor) and by other parties (wire.ledger_head).
+the working state; `faults` recomputes the chain and compares it with them in both directions.
+
+The head (the number and digest of the last entry) is kept outside of the file, beside it (parties.ledger.anchor) and by
+other parties (wire.ledger_head).
 
 Numbers count from 1 without gaps, except that an acknowledgement (parties.ledger.acknowledgement) continues above every
 head that others may hold.

@@ -33,15 +33,13 @@ class ScopeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Scope:
-    """What a bound covers: whole records, a source column within the whole release, or a feature's own released values.
-
-    name: the column's or the feature's, empty for records. column: a feature's source column, if known; it is not part
-    of the scope's identity.
-    """
+    """What a bound covers: whole records, a source column in the whole release, or a feature's own released values."""
 
     kind: ScopeKind
     name: str = ""
+    """The column's or the feature's, empty for records."""
     column: str = ""
+    """A feature's source column, if known; it is not part of the scope's identity."""
 
     def __post_init__(self) -> None:
         if (self.kind is ScopeKind.RECORD) != (not self.name) or (self.column and self.kind is not ScopeKind.MARGINAL):
@@ -78,16 +76,18 @@ def marginal(feature: str, column: str = "") -> Scope:
 class Charge:
     """Cost of one attempt.
 
-    bounds: each scope with a bound of its own, and the bound; sorted by scope. learner: who sent the query. epoch: the
-    name of the released noised table, if there is one. All events of one epoch are one release of that table, which
-    counts once. events: how many events without a bound it stands for, 1 for every attempt. Raises ValueError if a
-    scope has two bounds, an epoch is empty, or it stands for no event.
+    Raises ValueError if a scope has two bounds, an epoch is empty, or it stands for no event.
     """
 
     bounds: tuple[tuple[Scope, Loss], ...] = ()
+    """Each scope with a bound of its own, and the bound; sorted by scope."""
     learner: str = ""
+    """Who sent the query."""
     epoch: bytes | None = None
+    """The name of the released noised table, if there is one. All events of one epoch are one release of that table,
+    which counts once."""
     events: int = 1
+    """How many events without a bound it stands for, 1 for every attempt."""
 
     def __post_init__(self) -> None:
         if self.events < 1:
@@ -133,9 +133,10 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
     """The charge of one attempt for a party of `rows` rows.
 
     A marginal's charge uses only the party's own distribution, so it holds under any collusion. Shared noise counts
-    `honest_parties` shares, this party's included: in any cohort that the policy allows, all other members may collude.
-    A delta that is not a decimal is rounded up. epoch: the name of the table, for a release of a table that is noised
-    once. Raises WireError(PLAN_INFEASIBLE) if the design is empty or has no finite bound at this size.
+    `honest_parties` shares, this party's included: all other members may collude. A delta that is not a decimal is
+    rounded up. epoch: the name of the table, for a release of a table with noise.
+
+    Raises WireError(PLAN_INFEASIBLE) if the design is empty or has no finite bound at this size.
     """
     kind, schema = query.kind, query.schema
     try:

@@ -129,8 +129,10 @@ def update_format(connection: sqlite3.Connection) -> None:
 
     Formats 1 and 2 had no chain: each event becomes an entry. Format 1 stored an event's scope, "marginal:FEATURE",
     with epsilon and delta, or no bound at all, and neither the learner nor the feature's column. An unknown learner
-    counts as every learner. Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the
-    charges have no curve, and are read as those of an earlier version. Raises ValueError for any other scope.
+    counts as every learner.
+
+    Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
+    and are read as those of an earlier version. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

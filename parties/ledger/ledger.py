@@ -1,12 +1,12 @@
 """The party's privacy ledger: reserve, charge, send. A charge is never returned.
 
 Each event is one attempt at one query, with a bound for each scope that it bounds (parties.ledger.charges). Limits hold
-in each scope separately, also if queries and their bounds are chosen after the answers to earlier ones
-(parties.ledger.limits, dpcore.accounting.filters). Events without a bound for whole records have a separate limit, a
-number, and every later statement of the ledger reports them.
+in each scope separately, also if queries are chosen after the answers to earlier ones (parties.ledger.limits,
+dpcore.accounting.filters). Events without a bound for whole records have a separate limit, a number, and every later
+statement of the ledger reports them.
 
-All numbers are exact rationals. Charges and reservations both count against the limits. Each of them is also an entry
-of the ledger's chain (parties.ledger.chain), so that a ledger that lacks one is noticed.
+All numbers are exact rationals. Charges and reservations both count against the limits. Each is also an entry of the
+ledger's chain (parties.ledger.chain).
 """
 
 import math

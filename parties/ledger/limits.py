@@ -1,9 +1,10 @@
 """Limits of a data source, and whether one more event fits: the ledger's arithmetic, without its file.
 
-A limit (epsilon, delta) holds in each scope separately, as dpcore.accounting.filters proves: over the lifetime and all
-learners, and, if the policy says so, also for each learner and for each 24 hours. An event adds to every scope that it
-bounds, by its own bound or by that of a wider scope. An event without a bound for a scope adds nothing there and is
-reported with every figure. Events without a bound for whole records have a separate limit, a number.
+A limit (epsilon, delta) holds in each scope separately (dpcore.accounting.filters): over the lifetime and all learners,
+and, if the policy says so, also for each learner and for each 24 hours.
+
+An event adds to every scope that it bounds, by its own bound or by that of a wider scope. Events without a bound for
+whole records have a separate limit, a number.
 """
 
 from collections import Counter
@@ -50,15 +51,14 @@ class UnboundedExceededError(WireError):
 
 @dataclass(frozen=True)
 class Event:
-    """A charge that is reserved or spent. recorded_at_unix_s: time of the reservation or charge.
-
-    count: how many alike there are, none of them newer.
-    """
+    """A charge that is reserved or spent."""
 
     charge: Charge
     charged: bool
     recorded_at_unix_s: float
+    """Time of the reservation or charge."""
     count: int = 1
+    """How many alike there are, none of them newer."""
 
 
 def counted(events: Iterable[Event]) -> Counter[Charge]:
@@ -71,20 +71,19 @@ def counted(events: Iterable[Event]) -> Counter[Charge]:
 
 @dataclass(frozen=True)
 class LedgerLimits:
-    """Limits of a data source, in every scope.
-
-    lifetime: for scopes without a limit of their own. record, columns, features: limits of single scopes, by name.
-    per_learner, per_day: additional limits in every scope, or None. unbounded_events: largest number of charged events
-    without a bound for whole records.
-    """
+    """Limits of a data source, in every scope."""
 
     lifetime: PrivacyLimit
+    """For scopes without a limit of their own."""
     unbounded_events: int = 0
+    """Largest number of charged events without a bound for whole records."""
     record: PrivacyLimit | None = None
     columns: Mapping[str, PrivacyLimit] = field(default_factory=dict)
     features: Mapping[str, PrivacyLimit] = field(default_factory=dict)
+    """Limits of single scopes, by name."""
     per_learner: PrivacyLimit | None = None
     per_day: PrivacyLimit | None = None
+    """Additional limits in every scope, or None."""
 
     def __post_init__(self) -> None:
         if self.unbounded_events < 0:

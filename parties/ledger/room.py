@@ -89,14 +89,13 @@ def _losses(charge: Charge, count: int) -> tuple[tuple[Loss, int], ...]:
 
 @dataclass(frozen=True)
 class Room:
-    """What fits besides all that is charged and reserved. last: the newest charge of a query.
-
-    lifetime, day: further attempts like it, over the lifetime and in these 24 hours; None where no limit counts them.
-    """
+    """What fits besides all that is charged and reserved."""
 
     last: Charge
+    """The newest charge of a query."""
     lifetime: int | None
     day: int | None
+    """Further attempts like it, over the lifetime and in these 24 hours; None where no limit counts them."""
 
     def __str__(self) -> str:
         like = f"like the last, of {self.last.learner} ({self.last})"

@@ -15,15 +15,16 @@ from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal
 class ScopeState:
     """One scope under one limit.
 
-    spent: total of charges. held: total of charges and reservations; an epoch counts once in it, so it is not always
-    the sum of both. Epsilons are at the limit's delta: the smallest limit that would have allowed the total, inf if
-    none at that delta would.
+    Epsilons are at the limit's delta: that of the smallest limit that would have allowed the total, inf if there is
+    none.
     """
 
     scope: Scope
     limit: PrivacyLimit
     spent: ScopeTotal
+    """Total of charges."""
     held: ScopeTotal
+    """Total of charges and reservations. An epoch counts once in it, so it is not always the sum of both."""
 
     @property
     def spent_epsilon(self) -> float:
@@ -76,21 +77,20 @@ class ScopeState:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """State of a ledger. scopes: under the lifetime limits; RECORD first, then all that a charge or a limit names.
-
-    learners, day: the same under the limits for each learner and for the last 24 hours, if there are such limits.
-    charged, reserved: numbers of events. unbounded_charged, unbounded_held (charged or reserved): numbers of events
-    without a bound for whole records.
-    """
+    """State of a ledger. Numbers are of events; those without a bound for whole records are counted beside."""
 
     limits: LedgerLimits
     scopes: tuple[ScopeState, ...]
+    """Under the lifetime limits; RECORD first, then all that a charge or a limit names."""
     learners: tuple[tuple[str, tuple[ScopeState, ...]], ...]
     day: tuple[ScopeState, ...]
+    """The same under the limits for each learner and for the last 24 hours, if there are such limits."""
     charged: int
     reserved: int
+    """Number of reservations; `charged` is that of charges."""
     unbounded_charged: int
     unbounded_held: int
+    """Those that are charged or reserved."""
 
     @property
     def remaining_unbounded(self) -> int:

@@ -21,10 +21,11 @@ about them for so long, has not accepted the newer one either.
 
 @dataclass(frozen=True)
 class Evidence:
-    """A statement that this party signed, of entries that its ledger does not have. source: who showed it."""
+    """A statement that this party signed, of entries that its ledger does not have."""
 
     statement: Envelope
     source: str
+    """Who showed it."""
 
 
 class Witnessed:

@@ -2,8 +2,9 @@
 
 A file that decides (`FileKind.decides`: configuration, policy, keys and certificates of others, schema, roster, ledger)
 is refused if its group or others may write to it, or if others may put another file in its place, because one of the
-directories on its path is writable for others and has no sticky bit. A secret (`FileKind.private`) must be closed to
-other users altogether.
+directories on its path is writable for others and has no sticky bit.
+
+A secret (`FileKind.private`) must be closed to other users altogether.
 
 What the rule leaves to the machine's administrator:
 
@@ -29,10 +30,12 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True)
 class Exposed:
-    """A secret in a file that others can read. noun: what it is. mend: what to do if others have read it."""
+    """A secret in a file that others can read."""
 
     noun: str
+    """What it is."""
     mend: str
+    """What to do if others have read it."""
 
 
 KEY = Exposed("private key", "if others had access, replace the key")
@@ -77,10 +80,10 @@ class WritableFileError(ConfigurationError):
 def check_private(path: Path) -> None:
     """Raise ExposedKeyError if other users can read or change this file; OSError if there is none.
 
-    A key of this process's user must have no permission for group or others. Deployments mount keys that belong to
-    another user, usually root, and that the process reads as a member of the file's group (Kubernetes: `fsGroup`, mode
-    0440): there the group may read. It must never write, and others must have no permission. A group of one's own files
-    is not accepted: on many systems it contains every user. Raises WritableFileError if others can replace it.
+    A key of this process's user must have no permission for group or others: on many systems a group contains every
+    user. Deployments mount keys that belong to another user, usually root, and that the process reads as a member of
+    the file's group (Kubernetes: `fsGroup`, mode 0440): there the group may read. Raises WritableFileError if others
+    can replace it.
     """
     check_private_mode(path, path.stat())
 

@@ -34,22 +34,22 @@ _ARRAY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.fo
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file, and the error for a file that cannot be used.
-
-    error: makes the exception from the path and the cause, such as "is a directory". limit_bytes: a larger file is
-    refused before it is read; None for streamed files. secret: errors reveal nothing about the content. own: the file
-    must belong to this process's user or to root, and must not be a symbolic link. private: no other user may read or
-    change it (`check_private`). exposed: what to say of such a file that they can. decides: no other user may change or
-    replace it (`check_unwritable`), because a node does what it says.
-    """
+    """A kind of file, and the error for a file that cannot be used."""
 
     error: Callable[[Path, str], RadofedError]
+    """Makes the exception from the path and the cause, such as "is a directory"."""
     limit_bytes: int | None = None
+    """A larger file is refused before it is read; None for streamed files."""
     secret: bool = False
+    """Errors reveal nothing about the content."""
     own: bool = False
+    """The file must belong to this process's user or to root, and must not be a symbolic link."""
     private: bool = False
+    """No other user may read or change it (`check_private`)."""
     exposed: Exposed = KEY
+    """What to say of such a file that they can."""
     decides: bool = False
+    """No other user may change or replace it (`check_unwritable`), because a node does what it says."""
 
 
 def with_remedy(

@@ -28,9 +28,11 @@ def write_durably(
 ) -> None:
     """Create or replace a file atomically. It is on disk on return.
 
-    mode: mode of the new file, before the umask. temporary: its name until it is complete, if only one process at a
-    time writes the file; a leftover of a crash is replaced. None: a new name each time. synced: False only renames,
-    which is enough for content that may be lost in a power failure. Raises OSError and removes the temporary file.
+    mode: of the new file, before the umask. temporary: its name until it is complete, if only one process at a time
+    writes the file; None: a new name each time. synced: False only renames, which is enough for content that may be
+    lost in a power failure.
+
+    Raises OSError and removes the temporary file.
     """
     if temporary is None:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

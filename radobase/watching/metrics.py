@@ -20,26 +20,26 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric. name: as it is exported, with its unit, and `_total` for a counter or `_info`.
-
-    known: from what the node's administrator knows this without the metric: it reveals nothing more. labels: each has
-    few values, which neither a learner nor another member chooses.
-    """
+    """A metric."""
 
     name: str
+    """As it is exported, with its unit, and `_total` for a counter or `_info`."""
     kind: Kind
     meaning: str
     known: str
+    """From what the node's administrator knows this without the metric: it reveals nothing more."""
     labels: tuple[str, ...] = ()
+    """Each has few values, which neither a learner nor another member chooses."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A value of a metric. labels: a value for each of the metric's labels."""
+    """A value of a metric."""
 
     metric: Metric
     value: float
     labels: Mapping[str, str] = field(default_factory=dict)
+    """A value for each of the metric's labels."""
 
     def __post_init__(self) -> None:
         assert set(self.labels) == set(self.metric.labels), self.metric.name

@@ -16,9 +16,10 @@ _ANSWER = FileKind(with_remedy("check that a node of radofed listens there", Not
 
 @dataclass(frozen=True)
 class Health:
-    """A node's answer. reasons: code and sentence of each reason why it is not ready, none if it is."""
+    """A node's answer."""
 
     reasons: tuple[tuple[str, str], ...]
+    """Code and sentence of each reason why it is not ready, none if it is."""
 
     @classmethod
     def of_answer(cls, content: bytes, place: str) -> Self:

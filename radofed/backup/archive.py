@@ -35,10 +35,11 @@ _ARCHIVE = FileKind(lambda path, cause: BackupError(f"{path}: {cause}; give the 
 
 @dataclass(frozen=True)
 class Item:
-    """A file for a backup. content: its bytes, or the path and kind of a file that is large and does not change."""
+    """A file for a backup."""
 
     path: str
     content: bytes | tuple[Path, FileKind]
+    """Its bytes, or the path and kind of a file that is large and does not change."""
     modified_at_unix_s: int
     role: FileRole = FileRole.FILE
 

@@ -52,41 +52,44 @@ class FileRole(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One file. path: below the restored directory, with "/". digest: SHA-256 of its content."""
+    """One file."""
 
     path: str
+    """Below the restored directory, with "/"."""
     size_bytes: int
     digest: bytes
+    """SHA-256 of its content."""
     role: FileRole
     modified_at_unix_s: int
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that the node needs, or had, and the backup has not. why: and what that means, for people."""
+    """Something that the node needs, or had, and the backup has not."""
 
     what: str
     why: str
+    """And what that means, for people."""
     is_key: bool = False
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an archive says of itself.
-
-    role: a node's, or OPERATOR. configuration: path of the node's configuration, empty for an operator. outside: where
-    files were that the configuration names outside of its own directory: the directory in the backup, and the former
-    one. program: the version that made the backup.
-    """
+    """What an archive says of itself."""
 
     role: str
+    """A node's, or OPERATOR."""
     name: str
     federation: str
     created_at_unix_s: int
     program: str
+    """The version that made the backup."""
     configuration: str
+    """Path of the node's configuration, empty for an operator."""
     files: tuple[Entry, ...]
     outside: Mapping[str, str]
+    """Where files were that the configuration names outside of its own directory: the directory in the backup, and the
+    former one."""
     missing: tuple[Missing, ...]
 
     @property

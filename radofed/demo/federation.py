@@ -40,11 +40,13 @@ class Clock:
 
 @dataclass(frozen=True)
 class Shared:
-    """The tables of a federation's parties. schema: their common file. rows: number of rows, by party name."""
+    """The tables of a federation's parties."""
 
     data: DemoData
     schema: Path
+    """Their common file."""
     rows: dict[str, int]
+    """Number of rows, by party name."""
 
     @classmethod
     def of(cls, data: DemoData) -> "Shared":
@@ -60,10 +62,11 @@ class Shared:
 
 @dataclass(frozen=True)
 class RunningFederation:
-    """A running federation. config: the learner's configuration file."""
+    """A running federation."""
 
     children: Children
     config: Path
+    """The learner's configuration file."""
 
 
 @contextmanager

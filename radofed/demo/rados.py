@@ -28,23 +28,26 @@ It is left out if the smallest party has too few rows for a finite epsilon with 
 
 @dataclass(frozen=True)
 class RadosPlan:
-    """The query, decided before anything starts. sensitive, truncation: None for none."""
+    """The query, decided before anything starts."""
 
     shared: Shared
     rados: int
     sensitive: str | None
     truncation: Fraction | None
+    """None for none."""
     policy: PolicyChoices
 
 
 @dataclass(frozen=True)
 class RadosResult:
-    """Results of the rados. errors: fractions of the held-out rows. release: the output of `rado learner query`."""
+    """Results of the rados."""
 
     errors: dict[str, float]
+    """Fractions of the held-out rows."""
     compared: Baselines
     rows: dict[str, int]
     release: dict[str, Any]
+    """The output of `rado learner query`."""
     sensitive: str | None
     phases_s: dict[str, float]
 

@@ -18,17 +18,16 @@ from radofed.demo.whole_records import WholeRecordsResult, run_whole_records, wh
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The results of the demo.
-
-    whole_records: None if they were left out; left_out then says why. own_data: whether both parts used the user's
-    table. directory: the kept files, None if they were deleted.
-    """
+    """The results of the demo."""
 
     whole_records: WholeRecordsResult | None
+    """None if they were left out; left_out then says why."""
     left_out: str | None
     rados: RadosResult
     own_data: bool
+    """Whether both parts used the user's table."""
     directory: Path | None
+    """The kept files, None if they were deleted."""
 
     def to_dict(self) -> dict[str, Any]:
         """The `data` of `rado demo --format json`: the rados, and the whole records under their own keys."""

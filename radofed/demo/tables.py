@@ -50,11 +50,13 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class DemoData:
-    """The files of one demo. parties: by party name, in order. test: the held-out rows."""
+    """The files of one demo."""
 
     schema: Schema
     parties: dict[str, Path]
+    """By party name, in order."""
     test: Path
+    """The held-out rows."""
 
 
 def party_names(count: int) -> tuple[str, ...]:

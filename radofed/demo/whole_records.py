@@ -32,16 +32,17 @@ MOST_COORDINATES = 256
 
 @dataclass(frozen=True)
 class Asked:
-    """The learner's queries. party_rows: of the cohort, by name. upload_bytes_per_party: of all rounds.
-
-    honest_parties: number of parties whose noise the figure under collusion counts. attempts: of all rounds.
-    """
+    """The learner's queries."""
 
     rounds: int
     party_rows: dict[str, int]
+    """Of the cohort, by name."""
     honest_parties: int
+    """Number of parties whose noise the figure under collusion counts."""
     upload_bytes_per_party: int
+    """Of all rounds."""
     attempts: int
+    """Of all rounds."""
 
     @property
     def colluders(self) -> int:
@@ -51,10 +52,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class WholeRecordsResult:
-    """The results with whole records protected. error, compared: fractions of the held-out rows."""
+    """The results with whole records protected."""
 
     error: float
     compared: Baselines
+    """Fractions of the held-out rows."""
     rows: dict[str, int]
     coordinates: int
     asked: Asked

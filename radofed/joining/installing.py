@@ -91,16 +91,15 @@ class Admission:
 
 @dataclass(frozen=True)
 class Installed:
-    """A member that is ready to be configured. new: the files that were made; others were there and are kept.
-
-    own_spoken: the digits of its key, which it reads to the other members; empty if it signs nothing.
-    """
+    """A member that is ready to be configured."""
 
     directory: Path
     role: Role
     roster: Roster
     new: tuple[str, ...]
+    """The files that were made; others were there and are kept."""
     own_spoken: str
+    """The digits of its key, which it reads to the other members; empty if it signs nothing."""
     others: tuple[Member, ...]
 
     @property

@@ -18,15 +18,14 @@ from wire.roster import Roster
 
 @dataclass(frozen=True)
 class Listing:
-    """The newest roster of an operator's directory. certificates: those signed there, by the member's name.
-
-    authority: the one that signs certificates.
-    """
+    """The newest roster of an operator's directory."""
 
     roster: Roster
     certificates: Mapping[str, Certificate]
+    """Those signed there, by the member's name."""
     now: dt.datetime
     authority: Authority
+    """The one that signs certificates."""
 
     def sentences(self) -> list[str]:
         """For the operator: one line for each member, then what to renew."""

@@ -42,13 +42,15 @@ class Founded:
 
 @dataclass(frozen=True)
 class Admitted:
-    """Members whose requests were signed. files: the admission of each, to send to it. warning: of the authority."""
+    """Members whose requests were signed."""
 
     roster: Roster
     roster_file: Path
     files: tuple[tuple[JoinRequest, Path], ...]
+    """The admission of each, to send to it."""
     spoken: str
     warning: str = ""
+    """Of the authority."""
 
     def sentences(self) -> list[str]:
         """For the operator: what to send to whom."""

@@ -26,11 +26,12 @@ _PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class Renewal:
-    """A node's certificate, and what to do about it at a time. is_new: whether it has just been renewed."""
+    """A node's certificate, and what to do about it at a time."""
 
     certificate: Certificate
     now: dt.datetime
     is_new: bool = False
+    """Whether it has just been renewed."""
 
     @property
     def is_due(self) -> bool:

@@ -23,7 +23,7 @@ _FILE = FileKind(with_remedy("ask the member for the file again"), limit_bytes=6
 
 @dataclass(frozen=True)
 class JoinRequest(Signable[join_pb2.JoinRequest]):
-    """What a member asks to be admitted as. address: at which members dial a coordinator, empty for other roles."""
+    """What a member asks to be admitted as."""
 
     KIND: ClassVar[Kind] = Kind.JOIN_REQUEST
     federation: str
@@ -34,6 +34,7 @@ class JoinRequest(Signable[join_pb2.JoinRequest]):
     made_at_unix_s: int
     rows_at_least: int | None = None
     address: str = ""
+    """At which members dial a coordinator, empty for other roles."""
 
     def __post_init__(self) -> None:
         check_name("federation", self.federation)

@@ -23,26 +23,26 @@ _ONE = Fraction(1)
 
 @dataclass(frozen=True)
 class AskedCost:
-    """The cost of a plan within one budget, or why it is not possible.
-
-    answers: its queries, in order; of an estimator that may stop early, those over made-up rows. at_most: how many
-    there may be. statement: of all answers and of the budget that is left. tolerances: the half-widths of statistics by
-    their sources, None for an estimator. notes: what the sizes and the budget make an estimator leave out, such as
-    curves; none depends on made-up rows. signal, warning, reason, suggestion: as in `radofed.planning.Cost`.
-    """
+    """The cost of a plan within one budget, or why it is not possible."""
 
     request: AskRequest
     feasible: bool
     answers: tuple[PlannedAnswer, ...] = ()
+    """Its queries, in order; of an estimator that may stop early, those over made-up rows."""
     at_most: int = 0
+    """How many there may be."""
     honest_parties: int | None = None
     statement: PrivacyStatement | None = None
+    """Of all answers and of the budget that is left."""
     tolerances: Estimates | None = None
+    """The half-widths of statistics by their sources, None for an estimator."""
     notes: tuple[str, ...] = ()
+    """What the sizes and the budget make an estimator leave out, such as curves; none depends on made-up rows."""
     signal: Signal | None = None
     warning: str | None = None
     reason: str | None = None
     suggestion: str | None = None
+    """As in `radofed.planning.Cost`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types, with all keys of a design's plan."""

@@ -1,14 +1,13 @@
 """Plans backwards: from a wanted accuracy to the smallest epsilon that gives it.
 
-Every epsilon that is tried is planned as if it had been given, so that what holds for a plan holds here. If the same is
-asked, more epsilon means less noise, so the search halves a list of epsilons. An estimator may ask more at a larger
-epsilon, such as for curves, and then each answer has more noise than before. So the search divides the list where what
-is asked changes, and looks at all its pieces. What is asked changes at few epsilons and only grows with them
-(dpcore.estimators.additive_pairs.Sizes.affords), so two epsilons with the same questions have none other between them.
+Every epsilon that is tried is planned as if it had been given. If the same is asked, more epsilon means less noise, so
+the search halves a list of epsilons. An estimator may ask more at a larger epsilon, such as for curves. So the search
+divides the list where what is asked changes (dpcore.estimators.additive_pairs.Sizes.affords), and looks at all its
+pieces.
 
 For a tolerance the epsilon that it returns is enough, and the one before it in the list is not. What an answer is worth
-is known from above only (`radofed.planning.signal`): with the one before it, and with every smaller one, no answer is
-worth as much as wanted. So the one before it is a lower bound of what is needed, and the returned one may be too small.
+is known from above only (`radofed.planning.signal`). So there the one before it is a lower bound of what is needed, and
+the returned one may be too small.
 """
 
 from collections.abc import Callable

@@ -33,44 +33,49 @@ _WORTH_SAYING = 1e-30
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a plan, or why the query is not possible.
-
-    scope: what is bounded. epsilon: for the learner alone; None if the design has no bound, or if the plan is not
-    feasible for another reason than the figure under collusion. epsilon_if_others_collude: for counts, the worst
-    party's, under "local" against learner, coordinator and all other parties, under "exact" not against the
-    coordinator, which knows every count; for shared noise, with the shares of the honest parties only; None if not
-    feasible. theorem_epsilon: n epsilon_per_rado. delta: None if there is no figure. delta_per_rado: the probability,
-    in one rado and for the learner alone, of a value that only one of two neighbours can produce. acceptance_rate: the
-    probability that a uniform signature is admitted, for the smallest party (local) or the pool (exact).
-    largest_rados: the most, up to the limit of the search, within the request's epsilon, 0 if none fits, None if the
-    request has no epsilon or noise is chosen for its n. smallest_epsilon: the least for the request's number of rados:
-    drawn without truncation, or with the most noise that a slot takes; None if there is none, and for a feasible plan
-    whose noise was chosen. marginal_epsilon, marginal_epsilon_if_others_collude: of plain rados, for each single
-    coordinate coded -1/+1, for the learner alone and under collusion. sizes: None if coordinates are not given or the
-    plan cannot be packed. reason, suggestion: None if the plan is feasible. signal: the noise against the signal, None
-    if there is no noise. warning: the alarm if the noise exceeds the signal, else None. assumptions: of the bound.
-    """
+    """The cost of a plan, or why the query is not possible."""
 
     request: PlanRequest
     feasible: bool
     scope: Scope = "none"
+    """What is bounded."""
     epsilon: float | None = None
+    """For the learner alone; None if the design has no bound, or if the plan is not feasible for another reason than
+    the figure under collusion."""
     epsilon_if_others_collude: float | None = None
+    """For counts, the worst party's, under "local" against learner, coordinator and all other parties, under "exact"
+    not against the coordinator, which knows every count; for shared noise, with the shares of the honest parties only;
+    None if not feasible."""
     delta: float | None = None
+    """None if there is no figure."""
     theorem_epsilon: float | None = None
+    """n epsilon_per_rado."""
     delta_per_rado: float | None = None
+    """The probability, in one rado and for the learner alone, of a value that only one of two neighbours can produce.
+    """
     acceptance_rate: float = 1.0
+    """The probability that a uniform signature is admitted, for the smallest party (local) or the pool (exact)."""
     largest_rados: int | None = None
+    """The most, up to the limit of the search, within the request's epsilon, 0 if none fits, None if the request has no
+    epsilon or noise is chosen for its n."""
     smallest_epsilon: float | None = None
+    """The least for the request's number of rados: drawn without truncation, or with the most noise that a slot takes;
+    None if there is none, and for a feasible plan whose noise was chosen."""
     marginal_epsilon: float | None = None
     marginal_epsilon_if_others_collude: float | None = None
+    """Of plain rados, for each single coordinate coded -1/+1, for the learner alone and under collusion."""
     noise: Noise | None = None
     sizes: Sizes | None = None
+    """None if coordinates are not given or the plan cannot be packed."""
     reason: str | None = None
     suggestion: str | None = None
+    """None if the plan is feasible."""
     signal: Signal | None = None
+    """The noise against the signal, None if there is no noise."""
     warning: str | None = None
+    """The alarm if the noise exceeds the signal, else None."""
     assumptions: tuple[str, ...] = ()
+    """Of the bound."""
 
     @property
     def unit(self) -> str:

@@ -59,7 +59,7 @@ DIVIDED = (
     "tells no one. The figure under collusion is for the learner and all other parties, not for the coordinator."
 )
 
-_NOTHING_WORKS = "no change of a single option makes it possible, so ask for moments, or have more rows"
+_NOTHING_WORKS = "no single option makes this possible: ask for moments, or use more rows"
 _SCOPES: dict[str, Scope] = {"plain": "none", "dp-feat": "marginal", "joint": "joint"}
 # An epsilon that a request has to have although its noise is stated.
 _ANY_EPSILON = Fraction(1)

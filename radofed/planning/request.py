@@ -103,7 +103,7 @@ class PlanRequest(PlanFields):
                 continue
             words = name.replace("_", " ")
             if value > LARGEST_INTEGER:
-                raise ConfigurationError(f"{words} is {plain_number(value)}: that bounds nothing, give a smaller one")
+                raise ConfigurationError(f"{words} {plain_number(value)} protects nothing: give a smaller one")
             if name != "epsilon" and max(value.numerator, value.denominator) > LARGEST_INTEGER:
                 raise ConfigurationError(f"{words} has more than 63 bits above or below the line: write it shorter")
         if self.support is not None and self.support >= 1:

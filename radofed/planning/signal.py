@@ -3,34 +3,16 @@
 An answer is the sum of `draws` independent draws (rows; of rados, signatures) and noise. Per coordinate, v bounds the
 sum's standard deviation over the draws and s is the noise's.
 
-Noise over sampling, r = s / v. A variable in an interval of length l has a variance of at most l^2 / 4 (Popoviciu,
-1935), so v = sqrt(draws) for values in [-1, 1], and sqrt(draws) / 2 for those in [0, 1]:
+r = s / v is a lower bound, so the noise is never overstated. v = sqrt(draws) for values in [-1, 1] (moments,
+gradients), half of that for [0, 1] (predicates); of rados v^2 = p (1 - p) rows.
 
-    predicates                            in [0, 1]
-    moments                               edges and products of two coordinates in [-1, 1], squares in [0, 1]
-                                          (dpcore.records.encoding, dpcore.records.feature_map), and all in less if
-                                          clipping makes vectors shorter (`moments_signal`)
-    coordinates of a gradient             in [-C, C], and without a basis in [-1, 1], since a weight is in [0, 1]
-                                          (dpcore.records.margin_weights)
+- Worth: a mean over draws / (1 + r^2) draws without noise has the same error. No number is worth more. All answers of a
+  plan count as answers to one question, which is never too little.
+- The alarm: r > 1 in the root mean square over an answer's k coordinates, and the answer is worth at most 2 k draws.
+  Even labels by coin flips would then be fitted with probability 1/2 or more (Cover, IEEE Transactions on Electronic
+  Computers 14, 1965, theorem 1).
 
-A rado takes a row with probability p, so v^2 = p (1 - p) rows. As v is an upper bound, r is a lower bound: the noise is
-never overstated. The numbers of one answer need not have the same r: of moments, products of two coordinates have 5/7
-of the noise of squares. The least r of all released numbers counts.
-
-Worth. The error has the variance s^2 + v^2 = (1 + r^2) v^2. A mean over draws / (1 + r^2) draws without noise has the
-same variance: so many rows (or rados) are worth as much. As r is a lower bound for every number, no number is worth
-more. How much less it is follows from the rows, which no plan knows: of products of columns that vary little, several
-times less. T answers to one question with independent noise combine, with weights 1 / s_t^2, to a noise of 1 / s^2 =
-sum 1 / s_t^2, the least of all unbiased combinations (Gauss and Markov). Answers of several kinds may be to one
-question: the gradient of the logistic loss at 0 is half of the sum of edges. So all answers of a plan count as answers
-to one question, which is never too little.
-
-The alarm is about all numbers of an answer together, so it compares root mean squares over them. A vector of length at
-most C has variances that sum to at most C^2, so over d coordinates their root mean square is at most C / sqrt(d).
-The alarm: r > 1, and an answer about k coordinates is worth at most 2 k draws. Of the labellings of 2 k points in
-general position in R^k, half can be realised by linear classifiers, and of fewer points more (Cover, IEEE Transactions
-on Electronic Computers 14, 1965, theorem 1). So even labels by coin flips would be fitted with probability 1/2 or more:
-such an answer cannot tell a signal from noise. For one statistic, k = 1, its error is at least that of two rows.
+Proof: docs/explanation/proofs.md, "Worth of a plan".
 """
 
 import math
@@ -56,19 +38,20 @@ _SEPARABLE_HALF = 2
 
 @dataclass(frozen=True)
 class Signal:
-    """A plan's noise against its signal.
-
-    noise_over_sampling: r, the least of all released numbers. draws: rows, or rados. coordinates: k. what: "rows" or
-    "rados". together: r of root mean squares over all numbers of an answer, for the alarm; None if it is the same.
-    numbers: what the noise is on, in words.
-    """
+    """A plan's noise against its signal."""
 
     noise_over_sampling: float
+    """r, the least of all released numbers."""
     draws: int
+    """Rows, or rados."""
     coordinates: int
+    """k."""
     what: str = "rows"
+    """"rows" or "rados"."""
     together: float | None = None
+    """r of root mean squares over all numbers of an answer, for the alarm; None if it is the same."""
     numbers: str = "every released number"
+    """What the noise is on, in words."""
 
     @property
     def worth(self) -> float:
@@ -136,9 +119,11 @@ class AskedSignal:
 def signal_of_all(answers: Sequence[AskedSignal], *, left: float, is_pure: bool) -> Signal:
     """That of a plan of several answers: r for any number that they give together, and the alarm of the best kind.
 
-    The alarm is about the kind that tells most; others may tell less without harm. left: the part of the budget that
-    is left for more answers. It counts as answers of the kind that is the most exact for its part. The noise of an
-    answer with a part p has a variance in proportion to 1 / p, and to 1 / p^2 if it is Laplace noise (is_pure).
+    The alarm is about the kind that tells most; others may tell less without harm. left: the part of the budget that is
+    left for more answers. It counts as answers of the kind that is the most exact for its part.
+
+    The noise of an answer with a part p has a variance in proportion to 1 / p, and to 1 / p^2 if it is Laplace noise
+    (is_pure).
     """
     by_kind: dict[str, list[Signal]] = {}
     for each in answers:
@@ -162,21 +147,22 @@ def combined(answers: Sequence[Signal]) -> Signal:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a design's plan.
-
-    share_sd: the standard deviation of a party's share (for a noised table, of a record's noise), in units of
-    2^-fraction_bits, for moments in the units of the sum it is added to. honest_parties: h. noise_sd: the standard
-    deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
-    product_noise_sd: on a sum of products, the larger of the two; only for moments. spread: the largest standard
-    deviation of a rado's coordinate over the draw of signatures; for moments that of a sum over sampling, sqrt(rows).
-    """
+    """The noise of a design's plan."""
 
     share_sd: int
+    """The standard deviation of a party's share (for a noised table, of a record's noise), in units of
+    2^-fraction_bits, for moments in the units of the sum it is added to."""
     honest_parties: int
+    """h."""
     fraction_bits: int
     noise_sd: float
+    """The standard deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
+    """
     product_noise_sd: float | None
+    """On a sum of products, the larger of the two; only for moments."""
     spread: float
+    """The largest standard deviation of a rado's coordinate over the draw of signatures; for moments that of a sum over
+    sampling, sqrt(rows)."""
 
 
 def noise_of(plan: Plan) -> Noise:

@@ -22,15 +22,14 @@ DECRYPT_S = 118.86e-6 * 62
 
 @dataclass(frozen=True)
 class Sizes:
-    """Each party's ciphertexts, their bytes without envelopes, and estimated seconds.
-
-    slot_bits: the width of a slot. fraction_bits: of a value, given or chosen for the fewest ciphertexts.
-    """
+    """Each party's ciphertexts, their bytes without envelopes, and estimated seconds."""
 
     ciphertexts: int
     upload_bytes_per_party: int
     slot_bits: int
+    """The width of a slot."""
     fraction_bits: int
+    """Of a value, given or chosen for the fewest ciphertexts."""
     estimated_seconds: float
 
     @classmethod

@@ -56,24 +56,25 @@ class Learner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Everything that the estimators of one fold get.
-
-    number: from 1. training, labels: the pooled usable training rows, (rows, d), with the bias if there is one, and
-    -1/+1; test, test_labels: the held-out ones. release: rados or moments, None if no estimator learns from a release.
-    oracles: for estimators that query, None if none does. evaluations: on the rows that parties hold back, None if
-    they hold none back. feature_map: of the release's records; None if they are as the schema encodes them.
-    """
+    """Everything that the estimators of one fold get."""
 
     number: int
+    """From 1."""
     training: Floats
     labels: Signs
+    """The pooled usable training rows, (rows, d), with the bias if there is one, and -1/+1."""
     test: Floats
     test_labels: Signs
+    """The held-out ones."""
     bias: bool
     release: RadoSample | Moments | None
+    """Rados or moments, None if no estimator learns from a release."""
     oracles: Oracles | None = None
+    """For estimators that query, None if none does."""
     evaluations: Evaluations | None = None
+    """On the rows that parties hold back, None if they hold none back."""
     feature_map: FeatureMap | None = None
+    """Of the release's records; None if they are as the schema encodes them."""
 
 
 def named_learners(

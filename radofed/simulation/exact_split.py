@@ -1,9 +1,11 @@
 """split = exact: one draw over the pool of M rows, which an honest coordinator divides among the parties.
 
-DP-FEAT. Algorithm 2's set over the pool is {sigma : low <= k <= M - low}, where k counts the rows with [selected] =
-[e = +1] on the sensitive coordinate. A uniform signature of that set is drawn in two steps: the parties' counts (k_1,
-.., k_K) with k = sum k_p, then, by each party, uniformly the k_p of its rows that agree. Each tuple of counts with an
-admitted sum has prod C(m_p, k_p) signatures, so
+DP-FEAT. Algorithm 2's set over the pool is {sigma : low <= k <= M - low}, where k counts the rows with [selected] = [e
+= +1] on the sensitive coordinate.
+
+A uniform signature of that set is drawn in two steps: the parties' counts (k_1, .., k_K) with k = sum k_p, then, by
+each party, uniformly the k_p of its rows that agree. Each tuple of counts with an admitted sum has prod C(m_p, k_p)
+signatures, so
 
     P(k_1, .., k_K) is proportional to prod_p C(m_p, k_p)   where low <= sum_p k_p <= M - low.
 
@@ -98,13 +100,12 @@ def support_counts(party_rows: Sequence[int], size: int, rados: int, random: Ran
 
 @dataclass(frozen=True, eq=False)
 class AgreeingSignatures:
-    """Signatures (dpcore.rados.signatures.Signatures) that select a row if it is in the subset and e = +1, or neither.
-
-    agreeing: the subsets. positive: bool (m,), [e = +1].
-    """
+    """Signatures that select a row if it is in the subset and e = +1, or is neither."""
 
     agreeing: Signatures
+    """The subsets."""
     positive: NDArray[np.bool_] = field(repr=False)
+    """(m,), [e = +1]."""
 
     @property
     def rows(self) -> int:

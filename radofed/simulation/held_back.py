@@ -26,10 +26,12 @@ from radofed.simulation.source import Budget, SimulatedSource
 
 @dataclass(frozen=True)
 class HoldBack:
-    """What a simulation holds back. share: of each party's rows. budget: of each evaluation in a fold."""
+    """What a simulation holds back."""
 
     share: Fraction
+    """Of each party's rows."""
     budget: Budget
+    """Of each evaluation in a fold."""
 
     @classmethod
     def of(

@@ -21,10 +21,12 @@ LABEL_SHIFT = 0.5
 class Partition:
     """How rows are divided among parties.
 
-    iid: at random, equally. size-skew: at random, the p-th party's share proportional to 1/p. label-skew: equally, in
-    the order of u + [row is positive]/2 for uniform u: the first parties have only the negative class, the last only
-    the positive one, the others both. by-column: rows with the same text in `column` stay together; if there are more
-    texts than parties, the next-largest group goes to the party with the fewest rows so far.
+    - iid: at random, equally.
+    - size-skew: at random, the p-th party's share proportional to 1/p.
+    - label-skew: equally, in the order of u + [row is positive]/2 for uniform u: the first parties have only the
+      negative class, the last only the positive one.
+    - by-column: rows with the same text in `column` stay together; if there are more texts than parties, the
+      next-largest group goes to the party with the fewest rows so far.
 
     Raises ConfigurationError if kind and column do not match.
     """

@@ -35,25 +35,25 @@ ATTEMPT = 1
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """One query of a fold.
-
-    divided: what parties compute if a coordinator divides the draw; None if they compute the query's kind. question:
-    the label of an estimator's query; "" for the design's query, the only one of its fold.
-    """
+    """One query of a fold."""
 
     fold: int
     opened: OpenedQuery
     divided: RadosQuery | None
+    """What parties compute if a coordinator divides the draw; None if they compute the query's kind."""
     question: str = ""
+    """The label of an estimator's query; "" for the design's query, the only one of its fold."""
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One party's part of a fold. rows: indices into the table. counts: (n,), of a divided draw, or None."""
+    """One party's part of a fold."""
 
     party: str
     rows: NDArray[np.int64]
+    """Indices into the table."""
     counts: NDArray[np.int64] | None = None
+    """(n,), of a divided draw, or None."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,25 +20,26 @@ pooled rows or their labels."""
 
 @dataclass(frozen=True)
 class FoldRow:
-    """One estimator on one fold. learner: its name.
-
-    test_error: a fraction of the test rows. seconds: of training alone. warning: the estimator's warning about its
-    training, such as that it separates all rados, or None. evaluated_error: on the rows that parties hold back, with
-    noise; evaluated_low, evaluated_high: its 95 % interval for new rows. All three are None if it was not evaluated.
-    """
+    """One estimator on one fold."""
 
     fold: int
     learner: str
+    """Its name."""
     sees: Sees
     test_error: float
+    """A fraction of the test rows."""
     auc: float
     seconds: float
+    """Of training alone."""
     training_rows: int
     test_rows: int
     warning: str | None = None
+    """The estimator's warning about its training, such as that it separates all rados, or None."""
     evaluated_error: float | None = None
+    """On the rows that parties hold back, with noise."""
     evaluated_low: float | None = None
     evaluated_high: float | None = None
+    """Its 95 % interval for new rows. All three are None if it was not evaluated."""
 
 
 @dataclass(frozen=True)
@@ -61,40 +62,35 @@ class Summary:
 
 @dataclass(frozen=True)
 class FederationFacts:
-    """The settings of the federation.
-
-    colluders: c. party_rows: the fewest and the most training rows of a party. design, rados, upload_bytes_per_party:
-    of the design's query; None if no estimator learns from a release.
-    """
+    """The settings of the federation."""
 
     parties: int
     colluders: int
+    """c."""
     cohort_min: int
     honest_parties: int
     partition: str
     design: str | None
     rados: int | None
     party_rows: tuple[int, int]
+    """The fewest and the most training rows of a party."""
     encrypted: bool
     upload_bytes_per_party: int | None
+    """Of the design's query; None if no estimator learns from a release."""
     workers: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """The result: `rows` has one entry for each fold and estimator, `summaries` one for each estimator.
-
-    privacy: of the design's release, in the fold that costs most; each fold makes one release, as a federation would.
-    None if no estimator learns from a release. asked: by name of each estimator that queried, the composition of all
-    its answers, in the fold that costs most. notes: sentences that explain the figures. hold_back: the share of its
-    rows that each party holds back, None if none. evaluated: by name, the statement of the evaluation on these rows, in
-    the fold that costs most.
-    """
+    """The result: `rows` has one entry for each fold and estimator, `summaries` one for each estimator."""
 
     rows: tuple[FoldRow, ...]
     privacy: PrivacyStatement | None
+    """Of the design's release, in the fold that costs most; each fold makes one release, as a federation would. None if
+    no estimator learns from a release."""
     asked: Mapping[str, PrivacyStatement]
+    """By name of each estimator that queried, the composition of all its answers, in the fold that costs most."""
     federation: FederationFacts
     table_rows: int
     unusable_rows: int
@@ -103,8 +99,11 @@ class SimulationResult:
     seed: int
     seconds: float
     notes: tuple[str, ...]
+    """Sentences that explain the figures."""
     hold_back: Fraction | None = None
+    """The share of its rows that each party holds back, None if none."""
     evaluated: Mapping[str, PrivacyStatement] = field(default_factory=dict)
+    """By name, the statement of the evaluation on these rows, in the fold that costs most."""
 
     @property
     def summaries(self) -> tuple[Summary, ...]:

@@ -174,25 +174,27 @@ def run_simulation(
 
 @dataclass(frozen=True, eq=False)
 class _FoldRows:
-    """One fold of the table. number: from 1. training, test: indices of its rows."""
+    """One fold of the table."""
 
     table: SimulationTable
     number: int
+    """From 1."""
     training: NDArray[np.int64]
     test: NDArray[np.int64]
+    """Indices of its rows."""
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """The results of one fold.
-
-    asked: the statements of estimators that queried; evaluated: those of evaluations. query_s: time of the federation.
-    """
+    """The results of one fold."""
 
     rows: list[FoldRow]
     asked: dict[str, PrivacyStatement]
+    """The statements of estimators that queried."""
     evaluated: dict[str, PrivacyStatement]
+    """Those of evaluations."""
     query_s: float
+    """Time of the federation."""
 
 
 def _measured(

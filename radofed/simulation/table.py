@@ -26,17 +26,16 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True, eq=False)
 class SimulationTable:
-    """Rows as a schema encodes them.
-
-    groups: (m,), the code of each row's text in the column that divides the parties, None if there is none.
-    notes: sentences about how the table was read. unusable: a clause on why rows are not usable; None if all are.
-    """
+    """Rows as a schema encodes them."""
 
     schema: Schema
     records: Records
     groups: NDArray[np.int64] | None
+    """(m,), the code of each row's text in the column that divides the parties, None if there is none."""
     notes: tuple[str, ...]
+    """Sentences about how the table was read."""
     unusable: str | None = None
+    """A clause on why rows are not usable; None if all are."""
 
 
 def read_table(

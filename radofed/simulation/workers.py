@@ -121,10 +121,12 @@ class _Refused:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """A call to an actor. place: the actor's number. arguments: the method's name first."""
+    """A call to an actor."""
 
     place: int
+    """The actor's number."""
     arguments: tuple[Any, ...]
+    """The method's name first."""
     actor: Any
     reference: Any
 

@@ -14,7 +14,7 @@ What is none:
 - a file that is not in SCOPE: it reads no peer's message, no state on disk and no secret;
 - a bare `raise` inside `except`: it passes an error on. The check is where the error was raised first;
 - `assert`: it states an invariant, and other code makes it true;
-- an `if` without `raise`: it chooses what to do, and the tests of that choice stand in docs/threat-model.md.
+- an `if` without `raise`: it chooses what to do, and the tests of that choice stand in docs/threat-model-details.md.
 
 checks.json excludes single checks besides, each with its reason.
 """

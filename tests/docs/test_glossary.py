@@ -8,7 +8,7 @@ HEADS = re.findall(r"^- \*\*(.*?)\.\*\* ", GLOSSARY, re.MULTILINE)
 TERMS = """
 rado; edge vector; secure aggregation; distributed differential privacy; composition; subsampling; cohort; clipping;
 unit of privacy; scope; slot; obfuscator; h (`honest_parties`); c (`assumed_colluders`; moments; marginal; joint;
-support; fraction bits; burnt attempt; noised table; r (`norm_bound`); rho; signature; rado signature; estimator;
+support; fraction bits; burnt attempt; table with noise; r (`norm_bound`); rho; signature; rado signature; estimator;
 learner; post-processing; sensitivity; privacy ledger; sampling error
 """
 

@@ -1,6 +1,6 @@
 """A party process whose coordinator shows it junk: what it signs, writes, keeps and computes for what no one signed.
 
-`python -m tests.hostile.junk 1800` runs the same for half an hour; docs/threat-model.md has the figures.
+`python -m tests.hostile.junk 1800` runs the same for half an hour; docs/threat-model-details.md has the figures.
 """
 
 from itertools import chain, cycle

@@ -76,11 +76,11 @@ class RadoDesign(ABC):
 
     @property
     def takes_parts(self) -> bool:
-        """Whether a query of the design may be about a part of the rows; see `dpcore.queries.kind.QueryKind`.
+        """Whether a query of the design may be about a part of the rows; by default not.
 
-        By default not. A row that is not usable is a fair coin in the coded coordinates of plain and dp-feat. The bound
-        of a column or feature leaves a record's other columns as they are, while its id may decide its part. With a
-        support, a rado takes a known number of the party's rows, but not of the part's.
+        A row that is not usable is a fair coin in the coded coordinates of plain and dp-feat. The bound of a column or
+        feature leaves a record's other columns as they are, while its id may decide its part. With a support, a rado
+        takes a known number of the party's rows, but not of the part's.
         """
         return False
 

@@ -19,16 +19,14 @@ from dpcore.records.schema import Schema
 
 @dataclass(frozen=True)
 class SensitiveFeature:
-    """A coordinate whose marginal is protected.
-
-    name: that of the coordinate, and of its feature, in the schema. rounded: whether the feature is real-valued and a
-    random sign with the value as its mean replaces each record's value (dpcore.rados.prepared_records); otherwise it is
-    coded -1/+1 already. Raises PlanError if a field is out of range.
-    """
+    """A coordinate whose marginal is protected. Raises PlanError if a field is out of range."""
 
     coordinate: int
     name: str
+    """That of the coordinate, and of its feature, in the schema."""
     rounded: bool = False
+    """Whether the feature is real-valued and a random sign with the value as its mean replaces each record's value
+    (dpcore.rados.prepared_records); otherwise it is coded -1/+1 already."""
 
     def __post_init__(self) -> None:
         if self.coordinate < 0:
@@ -41,15 +39,9 @@ class SensitiveFeature:
 class DpFeatDesign(RadoDesign):
     """Signatures whose sensitive coordinate is central (Nock, Patrini, Friedman, ICML 2015, Algorithm 2, DP-FEAT).
 
-    sensitive: the features, at least one, whose marginals are protected separately. epsilon_per_rado: Algorithm 2's
-    epsilon, an exact positive rational; None draws uniform signatures, which gives the lowest exact epsilon
-    (dpcore.accounting.dp_feat). With several features there is no truncation: a second one would make the first
-    marginal depend on the data. split: see `Split`; "exact" needs a truncation to divide.
-
     Sensitivity: one flipped value shifts the coordinate by one in each rado; the count behind it is a binomial,
     truncated with epsilon_per_rado, for any data. The signs of a rounded feature differ between neighbours by such a
-    flip or not at all, at random: the divergence is at most the mean of the two cases, so at most the flip's. Proof:
-    dpcore.accounting.dp_feat.
+    flip or not at all, at random, so the divergence is at most the flip's. Proof: dpcore.accounting.dp_feat.
 
     Raises PlanError if a field is out of range.
     """
@@ -57,8 +49,13 @@ class DpFeatDesign(RadoDesign):
     name: ClassVar[str] = "dp-feat"
 
     sensitive: tuple[SensitiveFeature, ...]
+    """The features, at least one, whose marginals are protected separately."""
     epsilon_per_rado: Fraction | None = None
+    """Algorithm 2's epsilon, an exact positive rational; None draws uniform signatures, which gives the lowest exact
+    epsilon (dpcore.accounting.dp_feat). With several features there is no truncation: a second one would make the first
+    marginal depend on the data."""
     split: Split = "local"
+    """See `Split`; "exact" needs a truncation to divide."""
 
     def __post_init__(self) -> None:
         if not self.sensitive:

@@ -27,10 +27,6 @@ _OWN_NOISE = (
 class FixedSupportDesign(RadoDesign):
     """Exactly m* records per rado, over edges that are clipped and get noise once (ICML 2015, section 5.2).
 
-    fraction: f; each party draws round(f m_p) of its own records, uniformly, for each rado. clip: the clipping of the
-    edges. edge_sigma: the standard deviation of the discrete Gaussian noise on each coordinate of each record's edge,
-    in units of 2^-fraction_bits; 0 adds none and protects nothing. split: "exact" draws round(f m) records of the pool.
-
     Sensitivity: 2 R 2^fraction_bits, of the noised table. Any number of rados over it is post-processing, because the
     draws do not depend on the data. Proof: dpcore.accounting.sensitivity.edge_squared.
 
@@ -40,9 +36,14 @@ class FixedSupportDesign(RadoDesign):
     name: ClassVar[str] = "fixed-support"
 
     fraction: Fraction
+    """f; each party draws round(f m_p) of its own records, uniformly, for each rado."""
     clip: Clip
+    """The clipping of the edges."""
     edge_sigma: int
+    """The standard deviation of the discrete Gaussian noise on each coordinate of each record's edge, in units of
+    2^-fraction_bits; 0 adds none and protects nothing."""
     split: Split = "local"
+    """"exact" draws round(f m) records of the pool."""
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)

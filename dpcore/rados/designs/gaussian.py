@@ -40,10 +40,6 @@ class RareInclusionError(PlanError):
 class GaussianDesign(RadoDesign):
     """Clipped edges, summed over uniform or fixed-support signatures, and noise on every value of the total.
 
-    fraction: None draws uniform signatures; otherwise each party draws round(fraction m_p) of its records for each
-    rado. clip: the clipping of the edges. share_sigma: the standard deviation of each party's share of the noise, as in
-    `JointDesign`.
-
     Sensitivity: 2 R 2^fraction_bits in each rado that the record enters, by a coin that is the same for both neighbours
     (with probability 1/2, or the share of the party's rows in a rado). Proof:
     dpcore.accounting.sensitivity.edge_squared and, of the coin, dpcore.accounting.gaussian.
@@ -54,8 +50,11 @@ class GaussianDesign(RadoDesign):
     name: ClassVar[str] = "gaussian"
 
     clip: Clip
+    """The clipping of the edges."""
     share_sigma: int
+    """The standard deviation of each party's share of the noise, as in `JointDesign`."""
     fraction: Fraction | None = None
+    """None draws uniform signatures; otherwise each party draws round(fraction m_p) of its records for each rado."""
 
     def __post_init__(self) -> None:
         if self.fraction is not None:

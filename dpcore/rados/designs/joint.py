@@ -20,11 +20,6 @@ from dpcore.randomness.sources import RandomSource
 class JointDesign(RadoDesign):
     """DP-FEAT with `joint = true`: uniform signatures, and noise on every coordinate of one source column.
 
-    column: the sensitive source column. coordinates: those derived from it, ascending. squared_range: the largest
-    squared distance of two codings of a cell over those coordinates, in real units (4 for one -1/+1 feature).
-    share_sigma: the standard deviation of each party's discrete Gaussian share of the noise on each of those
-    coordinates of every rado, in units of 2^-fraction_bits.
-
     Sensitivity: sqrt(squared_range) 2^fraction_bits in each rado that the record enters, by a fair coin that is the
     same for both neighbours. Proof: dpcore.accounting.sensitivity.joint_squared and, of the coin,
     dpcore.accounting.gaussian.
@@ -35,9 +30,15 @@ class JointDesign(RadoDesign):
     name: ClassVar[str] = "dp-feat-joint"
 
     column: str
+    """The sensitive source column."""
     coordinates: tuple[int, ...]
+    """Those derived from it, ascending."""
     squared_range: int
+    """The largest squared distance of two codings of a cell over those coordinates, in real units (4 for one -1/+1
+    feature)."""
     share_sigma: int
+    """The standard deviation of each party's discrete Gaussian share of the noise on each of those coordinates of every
+    rado, in units of 2^-fraction_bits."""
 
     def __post_init__(self) -> None:
         if not self.column or not self.coordinates:

@@ -15,8 +15,6 @@ from dpcore.records.schema import Schema
 class PlainDesign(RadoDesign):
     """Signatures uniform over all of {-1, +1}^m. Protects only boolean coordinates, the marginal of each.
 
-    booleans: the coordinates coded -1/+1, ascending.
-
     Sensitivity: one flipped value shifts such a coordinate by one in each rado, and the count behind it is Binomial(m,
     1/2) for any data. Proof: dpcore.accounting.dp_feat.
 
@@ -26,6 +24,7 @@ class PlainDesign(RadoDesign):
     name: ClassVar[str] = "plain"
 
     booleans: tuple[int, ...] = ()
+    """The coordinates coded -1/+1, ascending."""
 
     def __post_init__(self) -> None:
         if list(self.booleans) != sorted(set(self.booleans)) or min(self.booleans, default=0) < 0:

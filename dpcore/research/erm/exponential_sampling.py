@@ -7,15 +7,22 @@ proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz convex loss over 
 
 Privacy of that distribution, Theorem 3.1: pure epsilon; neighbours: one record is replaced. On C a record's loss ranges
 over at most L |C|. Subtract the middle of its range, a constant in theta, which the normalisation cancels: the rest is
-within L |C| / 2 of zero. Replacing a record then moves the sum, at any theta, by at most L |C|; the density's exponent
-by at most epsilon / 2, and the log of the normalising integral by at most epsilon / 2. So the factor 2 of k is enough.
-(For linear losses no smaller factor is: if the other records concentrate the density at one end of C, replacing a
-record that rises towards it by one that falls changes the density at the other end by a factor close to e^epsilon.)
+within L |C| / 2 of zero.
 
-Utility of that distribution: E[F] - min F <= d / k. With G = F - min F, Z(k) the integral of exp(-k G) over C, theta* a
-minimum and 0 < s <= 1: the points theta* + s (theta - theta*) are in C, where G is at most s G(theta), so
-Z(k) >= s^d Z(k s), with equality at s = 1. So the derivative of d log s + log Z(k s) at s = 1 is not negative:
-d - k E[G] >= 0. This is Theorem 3.2's O(d L |C| / epsilon), with its constant.
+Replacing a record then moves the sum, at any theta, by at most L |C|; the density's exponent by at most epsilon / 2,
+and the log of the normalising integral by at most epsilon / 2.
+
+So the factor 2 of k is enough. (For linear losses no smaller factor is: if the other records concentrate the density at
+one end of C, replacing a record that rises towards it by one that falls changes the density at the other end by a
+factor close to e^epsilon.)
+
+Utility of that distribution: E[F] - min F <= d / k.
+
+With G = F - min F, Z(k) the integral of exp(-k G) over C, theta* a minimum and 0 < s <= 1: the points theta* + s (theta
+- theta*) are in C, where G is at most s G(theta), so Z(k) >= s^d Z(k s), with equality at s = 1.
+
+So the derivative of d log s + log Z(k s) at s = 1 is not negative: d - k E[G] >= 0. This is Theorem 3.2's O(d L |C| /
+epsilon), with its constant.
 
 Two ways to draw. `ExponentialSampling.walk` takes a random walk towards that distribution and claims no epsilon: after
 finitely many steps the walk has another distribution. `GridSampling` draws from finitely many candidates, exactly, and
@@ -49,14 +56,12 @@ _CANDIDATES_TOGETHER = 256
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """A classifier drawn: theta (d,), the pure epsilon proved for this output or None, and a statement in words.
-
-    accepted: the share of a walk's proposals that were accepted; 1 for a draw without a walk.
-    """
+    """A classifier drawn: theta (d,), the pure epsilon proved for this output or None, and a statement in words."""
 
     theta: Vector
     epsilon: Fraction | None
     accepted: float
+    """The share of a walk's proposals that were accepted; 1 for a draw without a walk."""
     statement: str
 
 
@@ -64,14 +69,17 @@ class Sampled:
 class ExponentialSampling:
     """A_exp-samp over a convex set, by a random walk.
 
-    epsilon: of the exact distribution. d: coordinates. norm_bound: R, no record is longer; L = R. convex_set: C. Raises
-    PlanError if a field is out of range, ShapeError if the set has another d.
+    Raises PlanError if a field is out of range, ShapeError if the set has another d.
     """
 
     epsilon: Fraction
+    """Of the exact distribution."""
     d: int
+    """Coordinates."""
     norm_bound: Fraction
+    """R, no record is longer; L = R."""
     convex_set: ConvexSet
+    """C."""
     loss: MarginLoss = LOGISTIC
 
     def __post_init__(self) -> None:
@@ -94,10 +102,13 @@ class ExponentialSampling:
         """The last point of `steps` steps of the Metropolis walk from the point of C nearest to 0.
 
         A proposal is theta plus a normal vector, whose length is drawn from |C| / 2^j, j = 0, 1, ..., down to a length
-        over which the density changes by at most a factor; proposals outside C are rejected. Proposals are symmetric,
-        so the exact distribution is stationary, and every point can be reached, so the walk converges to it. Its
-        distance after `steps` depends on the data and is not bounded here. Applegate and Kannan (STOC 1991) bound it
-        for a walk on a grid, with which the paper's section 3 stays private in polynomially many steps; this is a
+        over which the density changes by at most a factor; proposals outside C are rejected.
+
+        Proposals are symmetric, so the exact distribution is stationary, and every point can be reached, so the walk
+        converges to it.
+
+        Its distance after `steps` depends on the data and is not bounded here. Applegate and Kannan (STOC 1991) bound
+        it for a walk on a grid, with which the paper's section 3 stays private in polynomially many steps; this is a
         different walk.
 
         edges: (n, d), y_i x_i. Raises ShapeError, DataError if a row is longer than norm_bound, PlanError if steps < 1.
@@ -130,20 +141,24 @@ class ExponentialSampling:
 class GridSampling:
     """Exponential sampling from finitely many candidates, exactly: a grid in one dimension, or any public list.
 
-    candidates: (G, d), chosen independently of the data; kept as a read-only copy. epsilon: pure. norm_bound: R.
-
     A record's score at a candidate is its loss in units of 2^-16, rounded and clipped to the losses at margins R r and
-    -R r, r the longest candidate. So scores are integers, and a record's scores differ by at most `width` units; as in
-    the module's docstring, replacing a record moves a sum of centred scores by at most `width`, and the exponential
-    mechanism with that sensitivity, drawn exactly, is epsilon-differentially private. For the logistic loss `width` is
-    R r, half of L |C| on a ball about 0.
+    -R r, r the longest candidate.
+
+    So scores are integers, and a record's scores differ by at most `width` units; as in the module's docstring,
+    replacing a record moves a sum of centred scores by at most `width`, and the exponential mechanism with that
+    sensitivity, drawn exactly, is epsilon-differentially private.
+
+    For the logistic loss `width` is R r, half of L |C| on a ball about 0.
 
     Raises ShapeError, DataError or PlanError if a field is out of range.
     """
 
     candidates: Matrix
+    """(G, d), chosen independently of the data; kept as a read-only copy."""
     epsilon: Fraction
+    """Pure."""
     norm_bound: Fraction
+    """R."""
     loss: MarginLoss = LOGISTIC
 
     def __post_init__(self) -> None:

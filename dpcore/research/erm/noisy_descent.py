@@ -9,20 +9,25 @@ n records with replacement, take its gradient g of an L-Lipschitz loss, and set
 
 |C| being the diameter. The output is the last iterate.
 
-Privacy. Theorem 2.1 states (epsilon, delta); neighbours: one record is replaced. Its proof amplifies a step of
-epsilon' = epsilon / (2 sqrt(log(1 / delta))) by subsampling, which needs epsilon' <= 1; more is refused here. The
-statement here does not rest on that proof's constants: dpcore.research.erm.sampled_gaussian accounts for the noise that
-is actually drawn, and a plan whose accounted epsilon exceeds its epsilon is refused.
+Privacy. Theorem 2.1 states (epsilon, delta); neighbours: one record is replaced. Its proof amplifies a step of epsilon'
+= epsilon / (2 sqrt(log(1 / delta))) by subsampling, which needs epsilon' <= 1; more is refused here.
+
+The statement here does not rest on that proof's constants: dpcore.research.erm.sampled_gaussian accounts for the noise
+that is actually drawn, and a plan whose accounted epsilon exceeds its epsilon is refused.
 
 Noise is exact. A record's gradient is an integer vector in units of L 2^-24: a weight in [0, 1] times an integer edge
-no longer than 2^24, truncated toward zero, so no longer either. The noise is a discrete Gaussian in the same units, at
-least as large as sigma. Everything else, including theta, is post-processing of these sums and costs no privacy.
+no longer than 2^24, truncated toward zero, so no longer either.
+
+The noise is a discrete Gaussian in the same units, at least as large as sigma. Everything else, including theta, is
+post-processing of these sums and costs no privacy.
 
 Utility. Without truncation n g + b is an unbiased estimate of the gradient of sum_i l_i, of mean square at most G^2 =
 n^2 L^2 + d sigma^2. By Shamir and Zhang (ICML 2013, Theorem 2) the last of T = n^2 iterates has an expected excess of
-at most 2 |C| G (2 + log T) / sqrt(T). Truncation, twice by less than a unit in each coordinate, is a bias of at most 2
-n L sqrt(d) 2^-24; in their proof it adds |C| times itself to every step's inequality, (2 + log T) times in total. This
-is the O(.) of the paper's utility theorem with its constants.
+at most 2 |C| G (2 + log T) / sqrt(T).
+
+Truncation, twice by less than a unit in each coordinate, is a bias of at most 2 n L sqrt(d) 2^-24; in their proof it
+adds |C| times itself to every step's inequality, (2 + log T) times in total. This is the O(.) of the paper's utility
+theorem with its constants.
 """
 
 import math
@@ -73,10 +78,6 @@ class Descended:
 class NoisyDescent:
     """A_Noise-GD for n = `rows` records of d coordinates, planned: its noise, cost and bound are known.
 
-    epsilon, delta: of Theorem 2.1. norm_bound: R, no record is longer; L = R for both losses. convex_set: C. noise:
-    "theorem" takes its sigma; "counted" the least for which the accounting, instead of the theorem, gives epsilon.
-    output: "last" iterate or the "average" of all, whose privacy is the same.
-
     Raises ConfigurationError or PlanError if a field is out of range.
     """
 
@@ -84,11 +85,17 @@ class NoisyDescent:
     d: int
     epsilon: Fraction
     delta: Fraction
+    """Of Theorem 2.1."""
     norm_bound: Fraction
+    """R, no record is longer; L = R for both losses."""
     convex_set: ConvexSet
+    """C."""
     loss: MarginLoss = LOGISTIC
     noise: Literal["theorem", "counted"] = "theorem"
+    """"theorem" takes its sigma; "counted" the least for which the accounting, instead of the theorem, gives epsilon.
+    """
     output: Literal["last", "average"] = "last"
+    """"last" iterate or the "average" of all, whose privacy is the same."""
 
     def __post_init__(self) -> None:
         check_rational("norm_bound", self.norm_bound)

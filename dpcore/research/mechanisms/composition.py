@@ -1,10 +1,11 @@
 """Adaptive composition of mechanisms on the same records, each of an (epsilon, delta) fixed in advance.
 
 Three bounds. Basic: epsilons and deltas add (Dwork, Kenthapadi, McSherry, Mironov and Naor, EUROCRYPT 2006). Strong:
-Dwork, Rothblum and Vadhan (FOCS 2010, Theorem III.3), better than basic for many small epsilons. Optimal: Kairouz, Oh
-and Viswanath (ICML 2015, Theorem 3.3), never worse than either; no smaller bound holds for every k mechanisms of that
-(epsilon, delta). It is the distribution of k pairs of coins: a mechanism reveals its input with probability delta, and
-else is randomized response.
+Dwork, Rothblum and Vadhan (FOCS 2010, Theorem III.3), better than basic for many small epsilons.
+
+Optimal: Kairouz, Oh and Viswanath (ICML 2015, Theorem 3.3), never worse than either; no smaller bound holds for every k
+mechanisms of that (epsilon, delta). It is the distribution of k pairs of coins: a mechanism reveals its input with
+probability delta, and else is randomized response.
 
 Results are rounded up.
 """
@@ -77,8 +78,10 @@ def optimal_epsilon(epsilon: Fraction, delta: Fraction, mechanisms: int, total_d
     """The least total epsilon at which the composition of any k (epsilon, delta)-mechanisms has total_delta.
 
     D of `optimal_delta` is the largest over L of A_L - e^total B_L, the sums of C(k, l) e^((k-l) epsilon) and of C(k,
-    l) e^(l epsilon) over l <= L and (1 + e^epsilon)^k: so D <= d from e^total = max_L (A_L - d) / B_L on. Raises
-    PlanError if an argument is out of range or total_delta is below 1 - (1 - delta)^k, for which no epsilon is enough.
+    l) e^(l epsilon) over l <= L and (1 + e^epsilon)^k: so D <= d from e^total = max_L (A_L - d) / B_L on.
+
+    Raises PlanError if an argument is out of range or total_delta is below 1 - (1 - delta)^k, for which no epsilon is
+    enough.
     """
     _check(epsilon, delta, mechanisms)
     revealed = _revealed(delta, mechanisms)

@@ -23,13 +23,13 @@ from dpcore.research.mechanisms.checks import check_epsilon, integer_values
 class GaussianMechanism:
     """Discrete Gaussian noise on `coordinates` integers, (epsilon, delta)-private in total.
 
-    squared_sensitivity: the squared L2 sensitivity to one record, in squared units. Raises PlanError if a field is out
-    of range or the noise would need a standard deviation beyond 2^48.
+    Raises PlanError if a field is out of range or the noise would need a standard deviation beyond 2^48.
     """
 
     epsilon: Fraction
     delta: Fraction
     squared_sensitivity: int
+    """The squared L2 sensitivity to one record, in squared units."""
     coordinates: int
 
     def __post_init__(self) -> None:

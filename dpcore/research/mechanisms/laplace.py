@@ -2,9 +2,10 @@
 
 Dwork, McSherry, Nissim and Smith (TCC 2006); Balcan's notes on differential privacy and statistical queries (2015),
 Theorem 3; on integers Ghosh, Roughgarden and Sundararajan (STOC 2009). Noise x has mass (1 - q)/(1 + q) q^|x|, q =
-exp(-1/t), t = sensitivity / epsilon, independently on each coordinate. If a record moves the values by at most
-`sensitivity` in total, |v - v'|_1, an output's probabilities differ by a factor of at most exp(sensitivity / t) =
-e^epsilon. This is reached if all of the move is in one coordinate.
+exp(-1/t), t = sensitivity / epsilon, independently on each coordinate.
+
+If a record moves the values by at most `sensitivity` in total, |v - v'|_1, an output's probabilities differ by a factor
+of at most exp(sensitivity / t) = e^epsilon. This is reached if all of the move is in one coordinate.
 
 An average of n numbers in [0, b] is the sum of n integers, with sensitivity b in their units, divided afterwards.
 """
@@ -25,12 +26,13 @@ from dpcore.research.mechanisms.checks import check_epsilon, integer_values
 class LaplaceMechanism:
     """Discrete Laplace noise on integers, (epsilon, 0)-private.
 
-    epsilon: exact, of all values in total. sensitivity: the L1 sensitivity of the integers released. Raises PlanError
-    unless epsilon is in (0, 150], sensitivity at least 1 and the scale at most 2^40.
+    Raises PlanError unless epsilon is in (0, 150], sensitivity at least 1 and the scale at most 2^40.
     """
 
     epsilon: Fraction
+    """Exact, of all values in total."""
     sensitivity: int
+    """The L1 sensitivity of the integers released."""
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)

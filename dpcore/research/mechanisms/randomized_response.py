@@ -2,9 +2,11 @@
 
 The true value is reported with probability p = e^epsilon / (e^epsilon + k - 1), each other one with u = 1 / (e^epsilon
 + k - 1). Two inputs give an output probabilities whose ratio is 1 or e^(+-epsilon): (epsilon, 0)-private for each
-answer, without trust in the collector (the local model). Warner (Journal of the American Statistical Association, 1965)
-for k = 2; Kairouz, Oh and Viswanath (NeurIPS 2014) for k. The protocol of two fair coins, which answers truthfully if
-the first is tails and else reports the second, has k = 2 and epsilon = log 3.
+answer, without trust in the collector (the local model).
+
+Warner (Journal of the American Statistical Association, 1965) for k = 2; Kairouz, Oh and Viswanath (NeurIPS 2014) for
+k. The protocol of two fair coins, which answers truthfully if the first is tails and else reports the second, has k = 2
+and epsilon = log 3.
 """
 
 import math

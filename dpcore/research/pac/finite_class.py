@@ -6,8 +6,9 @@ Replacing a row changes every q by at most 1, so the choice is (epsilon, 0)-diff
 published.
 
 Rows. P[h is chosen] <= exp(-epsilon (e(h) - e(h*)) / 2) for every h, since the sum of weights is at least that of h*;
-and a probability of at most x is at most x^t for every t in [0, 1]. So inequality (1) of dpcore.pac.sample_size holds
-for every s in (0, epsilon / 2] with K(s) = |C| - 1:
+and a probability of at most x is at most x^t for every t in [0, 1].
+
+So inequality (1) of dpcore.pac.sample_size holds for every s in (0, epsilon / 2] with K(s) = |C| - 1:
 
     realisable   n >= log((|C| - 1) / beta) / -log(1 - alpha (1 - exp(-epsilon / 2))),
                  near 2 log(|C| / beta) / (alpha epsilon) for a small epsilon and Occam's log(|C| / beta) / alpha for a
@@ -43,9 +44,14 @@ def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fract
     """The index of a concept, chosen with (epsilon, 0)-differential privacy; see the module's docstring.
 
     predictions: (|C|, n) Booleans, or zeros and ones, row h the predictions of concept h for each point. labels: (n,),
-    {0, 1} or {-1, +1}. `predictions_of` makes them from callables. Runs at one party or a curator that sees all rows.
-    Raises ConfigurationError if the class is empty or labels are neither, ShapeError if shapes do not fit, PlanError if
-    epsilon is not a positive Fraction.
+    {0, 1} or {-1, +1}. `predictions_of` makes them from callables.
+
+    Runs at one party or a curator that sees all rows.
+
+    Raises:
+        ConfigurationError: the class is empty or labels are neither.
+        ShapeError: shapes do not fit.
+        PlanError: epsilon is not a positive Fraction.
     """
     positive, predicted = labels_of(labels), np.asarray(predictions)
     if predicted.ndim != 2 or predicted.shape[1] != len(positive):

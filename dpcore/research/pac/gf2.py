@@ -14,13 +14,12 @@ WORD = 64
 
 @dataclass(frozen=True, eq=False)
 class SolutionSpace:
-    """All r in {0,1}^d that solve a consistent system: a particular solution plus every combination of a basis.
-
-    particular: (d,). basis: (dimension, d), linearly independent; there are 2^dimension solutions.
-    """
+    """All r in {0,1}^d that solve a consistent system: a particular solution plus every combination of a basis."""
 
     particular: Bits
+    """(d,)."""
     basis: Bits
+    """(dimension, d), linearly independent; there are 2^dimension solutions."""
 
     @property
     def dimension(self) -> int:

@@ -2,8 +2,10 @@
 
 McSherry and Talwar (FOCS 2007): a candidate is chosen with probability proportional to exp(epsilon score / 2). If
 replacing one row changes every score by at most 1, each weight changes by at most a factor exp(epsilon / 2), and so
-does their sum, so the choice is (epsilon, 0)-differentially private. Only the scores matter, so candidates of equal
-score form one group, and a class of 2^62 concepts costs no more than the rows that distinguish them.
+does their sum, so the choice is (epsilon, 0)-differentially private.
+
+Only the scores matter, so candidates of equal score form one group, and a class of 2^62 concepts costs no more than the
+rows that distinguish them.
 
 Rounding never decides: a uniform number is compared with sums of weights in double precision if it is further from each
 than their error; else weights are bracketed by integers (dpcore.randomness.coins), to as many bits as needed. Neither
@@ -30,8 +32,12 @@ def choose(
     """A group and an index in it: candidate k of group g has probability proportional to exp(epsilon scores[g] / 2).
 
     sizes: (groups,), positive, the number of candidates of each, at most 2^62 + 1 in total. scores: (groups,), of
-    sensitivity 1 and magnitude at most 2^53. Returns (g, k) with 0 <= k < sizes[g]. Raises ShapeError if shapes differ,
-    ConfigurationError if there is no candidate, or too many, PlanError if epsilon is not positive.
+    sensitivity 1 and magnitude at most 2^53. Returns (g, k) with 0 <= k < sizes[g].
+
+    Raises:
+        ShapeError: shapes differ.
+        ConfigurationError: there is no candidate, or too many.
+        PlanError: epsilon is not positive.
     """
     check_rational("epsilon", epsilon)
     if sizes.ndim != 1 or sizes.shape != scores.shape:

@@ -15,19 +15,19 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NoisyRate:
-    """The logistic rado loss on noise-free rados of a theta from noisy rados, and its bounds; nats.
-
-    loss: F_log^r(S, theta_T, U). noise_free: right side of equation 17, log 2 - sum_t r_t^2 / (2 kappa m). stated:
-    right side of equation 19, half that rate. allowance: the most that noise adds, with probability 1 - tau
-    (`noise_allowance`); `noise_free + allowance` bounds the loss with that probability. prudence: the largest |r_t|, so
-    the oracle was lambda_p-prudential for this lambda_p.
-    """
+    """The logistic rado loss on noise-free rados of a theta from noisy rados, and its bounds; nats."""
 
     loss: float
+    """F_log^r(S, theta_T, U)."""
     noise_free: float
+    """Right side of equation 17, log 2 - sum_t r_t^2 / (2 kappa m)."""
     stated: float
+    """Right side of equation 19, half that rate."""
     allowance: float
+    """The most that noise adds, with probability 1 - tau (`noise_allowance`); `noise_free + allowance` bounds the loss
+    with that probability."""
     prudence: float
+    """The largest |r_t|, so the oracle was lambda_p-prudential for this lambda_p."""
 
     @property
     def holds(self) -> bool:
@@ -46,15 +46,18 @@ def noisy_rate(
     """Both sides of Theorem 8 after boosting.
 
     theta: (d,), the last iterate of RadoBoost on noisy rados. clean: (n, d), the same signatures' rados of the edges
-    without noise, which only the holder of the rows has. r: (T,), the normalised edges (equation 9) of the rounds
-    taken, on the noisy rados. m: rows. support: m*, the most edges in a rado. zeta: standard deviation of the noise on
-    each coordinate of each edge. kappa: divides every step. tau: failure probability.
+    without noise, which only the holder of the rows has.
+
+    r: (T,), the normalised edges (equation 9) of the rounds taken, on the noisy rados. m: rows. support: m*, the most
+    edges in a rado. zeta: standard deviation of the noise on each coordinate of each edge. kappa: divides every step.
+    tau: failure probability.
 
     The theorem requires sqrt(m*) = Omega(zeta log(1/tau)) and some prudence, with constants that it leaves open;
-    `proved` is a condition with every constant, from the noisy rados alone. Its proof: on the noisy rados equation 17
-    holds (Lemma 4, to the power 1/kappa); exp(-theta . pi) on a clean rado is exp(-theta . noisy) times the exponential
-    of at most max_j |theta . noise_j|, so the logistic rado loss grows by at most that over m; `noise_allowance` bounds
-    it.
+    `proved` is a condition with every constant, from the noisy rados alone.
+
+    Its proof: on the noisy rados equation 17 holds (Lemma 4, to the power 1/kappa); exp(-theta . pi) on a clean rado is
+    exp(-theta . noisy) times the exponential of at most max_j |theta . noise_j|, so the logistic rado loss grows by at
+    most that over m; `noise_allowance` bounds it.
 
     Raises ShapeError if arrays do not fit, ConfigurationError if a number is out of range.
     """
@@ -76,12 +79,15 @@ def noise_allowance(theta: Vector, *, n: int, support: int, zeta: float, tau: fl
     """With probability at least 1 - tau over the noise, every rado's |theta . noise_j| is at most this, for any theta.
 
     The noise of a rado is on each coordinate a sum of at most `support` independent terms, each Gaussian of standard
-    deviation zeta or sub-Gaussian with that variance, as a discrete Gaussian is: sum_x exp(t x - x^2 / (2 zeta^2)) is
-    exp(t^2 zeta^2 / 2) times a sum of exp(-(x - t zeta^2)^2 / (2 zeta^2)) over the integers, which by Poisson summation
-    is largest where t zeta^2 is an integer. So each of the n d sums exceeds u in magnitude with probability at most
-    2 exp(-u^2 / (2 support zeta^2)); with u^2 = 2 support zeta^2 log(2 n d / tau) all are jointly below u with
-    probability 1 - tau, and then |theta . noise_j| <= |theta|_1 u for every theta, even one estimated from them. The
-    signatures must not depend on the noise.
+    deviation zeta or sub-Gaussian with that variance, as a discrete Gaussian is.
+
+    sum_x exp(t x - x^2 / (2 zeta^2)) is exp(t^2 zeta^2 / 2) times a sum of exp(-(x - t zeta^2)^2 / (2 zeta^2)) over the
+    integers, which by Poisson summation is largest where t zeta^2 is an integer.
+
+    So each of the n d sums exceeds u in magnitude with probability at most 2 exp(-u^2 / (2 support zeta^2)); with u^2 =
+    2 support zeta^2 log(2 n d / tau) all are jointly below u with probability 1 - tau, and then |theta .
+
+    noise_j| <= |theta|_1 u for every theta, even one estimated from them. The signatures must not depend on the noise.
 
     Raises ConfigurationError if a number is out of range.
     """

@@ -17,22 +17,23 @@ Matrix = NDArray[np.float64]
 class Penalties:
     """Theorem 3's quantities for one theta, one set Sigma_r and n rados, Theta the ball of radius r_theta.
 
-    Logarithms in nats, since rho and q overflow a double at a few hundred rows. m, n: rows, and rados drawn.
-
-    structural: Q = -(1/m) log rho', exact. structural_bound: the right side of inequality 7, at least Q.
-    log_rho_lower, log_rho: bounds on log rho, whose largest rado norm has bounds only (SignatureSet.largest_norm).
-    log_q: log of the expression in equation 6 times `constant`, at the upper bound of rho.
-    log_q_of_theta: log of rho_theta sqrt(log(1/eta) / 2), where rho_theta has only theta in its supremum.
+    Logarithms in nats, since rho and q overflow a double at a few hundred rows.
     """
 
     m: int
     n: int
+    """Rows, and rados drawn."""
     structural: float
+    """Q = -(1/m) log rho', exact."""
     structural_bound: float
+    """The right side of inequality 7, at least Q."""
     log_rho_lower: float
     log_rho: float
+    """Bounds on log rho, whose largest rado norm has bounds only (SignatureSet.largest_norm)."""
     log_q: float
+    """Log of the expression in equation 6 times `constant`, at the upper bound of rho."""
     log_q_of_theta: float
+    """Log of rho_theta sqrt(log(1/eta) / 2), where rho_theta has only theta in its supremum."""
 
     @property
     def statistical(self) -> float:
@@ -64,9 +65,10 @@ def penalties(
     first is at most log 2 + theta . grad F_log(theta), and the second at least log 2 - theta . E[pi] / m.
 
     For one theta fixed in advance no constant is open: exp(-theta . pi) is in [0, M], M its maximum over the set, so by
-    Hoeffding's inequality the mean over n independent draws is below its expectation F by more than
-    M sqrt(log(1/eta) / (2 n)) with probability at most eta; dividing by F gives inequality 5 with
-    q = (M / F) sqrt(log(1/eta) / 2).
+    Hoeffding's inequality the mean over n independent draws is below its expectation F by more than M sqrt(log(1/eta) /
+    (2 n)) with probability at most eta.
+
+    Dividing by F gives inequality 5 with q = (M / F) sqrt(log(1/eta) / 2).
 
     Raises ShapeError if shapes differ, ConfigurationError if radius is below the norm of theta, eta is not in
     (0, 1), constant is not positive, or n < d, where equation 6's count of sign patterns does not apply.

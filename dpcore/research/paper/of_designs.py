@@ -21,8 +21,10 @@ def signatures_of(design: RadoDesign, records: Records, party_rows: Sequence[int
     be rounded already. party_rows: m_p of each, if parties draw separately; None is one party, or one draw over the
     pool. A design with split "exact" draws over the pool for any party_rows.
 
-    Raises ShapeError if party_rows do not add up to the records, EmptyTruncationError or SupportError if no signature
-    can be drawn, SchemaError if a sensitive coordinate is not coded -1/+1.
+    Raises:
+        ShapeError: party_rows do not add up to the records, EmptyTruncationError or.
+        SupportError: no signature can be drawn.
+        SchemaError: a sensitive coordinate is not coded -1/+1.
     """
     sizes = [records.rows] if party_rows is None else list(party_rows)
     if sum(sizes) != records.rows or min(sizes, default=0) < 1:

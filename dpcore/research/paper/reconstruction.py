@@ -1,9 +1,11 @@
 """Lemma 9: edge vectors from rados whose signatures are known (Nock, Patrini, Friedman, ICML 2015, section 7.1).
 
-With S the (n, m) matrix of selections and E the (m, d) matrix of edges, the rados are S E. In the lemma's notation
-S^T = G_m U, and its E = Pi U^T G_m^T (G_m U U^T G_m^T)^{-1}, edges as columns, is E = (S^T S)^{-1} S^T Pi here: least
-squares. It exists if and only if S has rank m, so never for n < m; for n >= m uniform signatures have this rank with
-probability close to 1.
+With S the (n, m) matrix of selections and E the (m, d) matrix of edges, the rados are S E. In the lemma's notation S^T
+= G_m U, and its E = Pi U^T G_m^T (G_m U U^T G_m^T)^{-1}, edges as columns, is E = (S^T S)^{-1} S^T Pi here: least
+squares.
+
+It exists if and only if S has rank m, so never for n < m; for n >= m uniform signatures have this rank with probability
+close to 1.
 """
 
 import numpy as np
@@ -27,8 +29,10 @@ def determined_rows(selection: Mask) -> Mask:
     """Which edges the rados determine, for any other edges: (m,). selection: (n, m) bool, n >= 1.
 
     Edge i is determined if the i-th unit vector is in the row space of S, that is, if no vector of the null space has
-    an i-th coordinate. Lemma 9 (b) says that for n < m the set of all edges has no unique solution; a single edge may
-    still be determined, for instance by a rado that selects only it. Raises ShapeError.
+    an i-th coordinate.
+
+    Lemma 9 (b) says that for n < m the set of all edges has no unique solution; a single edge may still be determined,
+    for instance by a rado that selects only it. Raises ShapeError.
     """
     _check(selection)
     _, singular, directions = np.linalg.svd(selection.astype(np.float64), full_matrices=True)
@@ -43,8 +47,10 @@ def reconstruct_edges(rados: Matrix | NDArray[np.int64], selection: Mask) -> Mat
     rados: (n, d); integers, as in a release, give the exact integer edges, verified by summing them again; floats give
     the least squares solution. selection: (n, m) bool, row j the edges of rado j.
 
-    Raises ShapeError if shapes differ, UnrecoverableError if S does not have rank m, DataError if integer rados are not
-    the sums of the selection.
+    Raises:
+        ShapeError: shapes differ.
+        UnrecoverableError: S does not have rank m.
+        DataError: integer rados are not the sums of the selection.
     """
     _check(selection)
     if rados.ndim != 2 or len(rados) != len(selection):

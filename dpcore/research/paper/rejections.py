@@ -13,18 +13,18 @@ from dpcore.numbers.count_distributions import binomial_mass
 
 @dataclass(frozen=True)
 class Draws:
-    """n_R, the signatures drawn from all of {-1, +1}^m until n are admitted: exact values, and Theorem 7's bound.
-
-    acceptance: the probability of admission. expected: E[n_R], n / acceptance; inf if none is admitted. quantile: the
-    least N with P(n_R <= N) >= 1 - eta; inf if none is admitted. theorem: the theorem's N, which it claims to suffice.
-    theorem_probability: P(n_R <= theorem), exact up to rounding.
-    """
+    """n_R, the signatures drawn from all of {-1, +1}^m until n are admitted: exact values, and Theorem 7's bound."""
 
     acceptance: float
+    """The probability of admission."""
     expected: float
+    """E[n_R], n / acceptance; inf if none is admitted."""
     quantile: float
+    """The least N with P(n_R <= N) >= 1 - eta; inf if none is admitted."""
     theorem: float
+    """The theorem's N, which it claims to suffice."""
     theorem_probability: float
+    """P(n_R <= theorem), exact up to rounding."""
     eta: float
 
     @property
@@ -45,9 +45,11 @@ def draws(rows: int, n: int, epsilon_per_rado: Fraction, eta: float = 0.05) -> D
     negative binomial: P(n_R <= N) = P(Binomial(N, acceptance) >= n), an incomplete beta function.
 
     The theorem's count is not always enough, although it is claimed for every eta and epsilon. If the range contains no
-    integer, no count is. And n_eta^* grows without bound as beta = 1/(1 + exp(epsilon/2)) goes to 0, where the rejected
-    signatures (k = 0 and k = m at least) do not vanish: for m = 10 rows, n = 1,000 rados at epsilon = 20 should need no
-    rejection but need one with probability 0.86. `theorem_holds` reports this.
+    integer, no count is.
+
+    And n_eta^* grows without bound as beta = 1/(1 + exp(epsilon/2)) goes to 0, where the rejected signatures (k = 0 and
+    k = m at least) do not vanish: for m = 10 rows, n = 1,000 rados at epsilon = 20 should need no rejection but need
+    one with probability 0.86. `theorem_holds` reports this.
 
     Raises PlanError if n < 1, rows < 1 or epsilon_per_rado <= 0, ConfigurationError if eta is not in (0, 1).
     """

@@ -35,12 +35,13 @@ BISECTIONS = 200
 
 @dataclass(frozen=True, eq=False)
 class SignatureBlock:
-    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high. target: (rows,) bool.
+    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high.
 
     Raises ShapeError if there is no row, ConfigurationError if the range is empty or not within 0 to rows.
     """
 
     target: Mask
+    """(rows,) bool."""
     low: int
     high: int
 
@@ -151,9 +152,11 @@ class SignatureSet:
         """Bounds (lower, upper) on the largest Euclidean norm of a rado of the set. edges: (m, d).
 
         The largest norm of a subset sum is NP-hard in general. Lower: the best result of alternating between a
-        direction and the sum of the selection that extends farthest along it. Upper: the smaller of the largest sum of
-        selected norms, and, since pi = (1/2) sum_i e_i + (1/2) sum_i sigma_i e_i up to signs, half the norm of the sum
-        of all edges plus half the largest singular value times sqrt(m). Raises ShapeError.
+        direction and the sum of the selection that extends farthest along it.
+
+        Upper: the smaller of the largest sum of selected norms, and, since pi = (1/2) sum_i e_i + (1/2) sum_i sigma_i
+        e_i up to signs, half the norm of the sum of all edges plus half the largest singular value times sqrt(m).
+        Raises ShapeError.
         """
         if edges.ndim != 2 or len(edges) != self.rows:
             raise ShapeError(f"edges have shape {edges.shape}: give ({self.rows}, d)")

@@ -9,8 +9,10 @@ choices    everything that a coalition may tell each recipient apart
 The threat model's table of coalitions is made from it (docs/generate/coalitions.py).
 
 **What it sees.** Masks and pads are uniform unknowns y, inputs are x, and a coalition observes A x + B y. Given x, that
-is uniform on a coset of the image of B. So it depends on x through z A x alone, for the vectors z with z B = 0. This
-space is computed by elimination: all of it is revealed, and nothing else is.
+is uniform on a coset of the image of B.
+
+So it depends on x through z A x alone, for the vectors z with z B = 0. This space is computed by elimination: all of it
+is revealed, and nothing else is.
 
 **What it does not see.**
 

@@ -1,8 +1,10 @@
 """Everything that a coalition may show each recipient apart, and what it gets by the best of it.
 
 The cohort rule is that of a party's policy: a party sends for cohorts with at least c + 2 members that it accepted,
-itself among them, c being the colluders that it assumes. Members that it did not accept do not count. They only change
-the digest, as other mask keys of colluding members, another row count or another query do, so they are variants here.
+itself among them, c being the colluders that it assumes.
+
+Members that it did not accept do not count. They only change the digest, as other mask keys of colluding members,
+another row count or another query do, so they are variants here.
 
 **Why one attempt at a time.** Under today's rules no mask, pad or coefficient occurs in two attempts. What is learned
 of several is then the span of what is learned of each. Rules that link attempts are tried on pairs of attempts.
@@ -24,14 +26,14 @@ _PARTIES_TOLD_APART = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """Parties that accepted one another, and a coalition.
-
-    parties: how many. assumed: c of every honest party. coalition: its members are among the parties, the last ones.
-    """
+    """Parties that accepted one another, and a coalition."""
 
     parties: int
+    """How many."""
     assumed: int
+    """c of every honest party."""
     coalition: Coalition
+    """Its members are among the parties, the last ones."""
 
     @classmethod
     def of(cls, parties: int, assumed: int, members: int, **others: bool) -> "Setting":
@@ -62,15 +64,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a coalition gets in a setting, over all choices.
-
-    excess, fewest: as in `dpcore.research.who_learns_what.learning.Gain`. changes: of a total, without the learner's
-    notice; empty for a coalition with the learner.
-    """
+    """What a coalition gets in a setting, over all choices."""
 
     excess: frozenset[Excess]
     fewest: int
+    """As in `dpcore.research.who_learns_what.learning.Gain`."""
     changes: frozenset[Change]
+    """Of a total, without the learner's notice; empty for a coalition with the learner."""
 
 
 def findings(setting: Setting, protocol: Protocol = TODAY) -> Findings:

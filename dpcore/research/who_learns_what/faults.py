@@ -8,12 +8,15 @@ from dpcore.research.who_learns_what.protocol import Protocol
 
 @dataclass(frozen=True)
 class Fault:
-    """A rule that is left out. words: its absence. by: the smallest coalition that gains. rule: what prevents it."""
+    """A rule that is left out."""
 
     words: str
+    """Its absence."""
     protocol: Protocol
     by: Setting
+    """The smallest coalition that gains."""
     rule: str
+    """What prevents it."""
 
 
 _LEARNER = Setting.of(3, 1, 0, learner=True)

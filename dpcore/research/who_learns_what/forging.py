@@ -1,14 +1,17 @@
 """Which changes of a total an honest learner accepts, for each coalition that makes the total.
 
 A strategy adds to the honest product whatever the coalition can make under encryption: multiples of any upload of any
-attempt, numbers in any slot and in the tag, and a packed plaintext in the tag. Its factors are numbers of the prime
-field; a real one is a whole number. The total opens if the check slot is unchanged and the tag moved by h(change of the
-values). These are linear conditions on the factors, as polynomials in all unknowns.
+attempt, numbers in any slot and in the tag, and a packed plaintext in the tag.
+
+Its factors are numbers of the prime field; a real one is a whole number. The total opens if the check slot is unchanged
+and the tag moved by h(change of the values). These are linear conditions on the factors, as polynomials in all
+unknowns.
 
 **Why polynomials.** A strategy that is fixed before the unknowns are drawn, and accepted for more than a share of
-(values + 1) / p of them, fulfils the conditions identically (Schwartz 1980; Zippel 1979). Coefficients of tags stay
-formal for who does not know them. Who knows them may choose factors by them, so they are numbers then, at a random
-point.
+(values + 1) / p of them, fulfils the conditions identically (Schwartz 1980; Zippel 1979).
+
+Coefficients of tags stay formal for who does not know them. Who knows them may choose factors by them, so they are
+numbers then, at a random point.
 
 **What it does not see.**
 
@@ -18,8 +21,10 @@ point.
   is no linear function.
 - A ciphertext with a single value. A packed plaintext is one number whose slots cannot be taken apart, so ciphertexts
   have at least two values here. A single one can be taken out by who guesses how often each other slot's sum wrapped,
-  with two honest members right in 3 of 4 cases on average for each slot. Who knows the coefficient a then finds a c,
-  small like a c mod p, and scales a value V by 1 + c, if V^2 < 2^(value_bits - 1).
+  with two honest members right in 3 of 4 cases on average for each slot.
+
+  Who knows the coefficient a then finds a c, small like a c mod p, and scales a value V by 1 + c, if V^2 <
+  2^(value_bits - 1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,9 +49,10 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class _Move:
-    """What a strategy may add. slots: check slot first."""
+    """What a strategy may add."""
 
     slots: tuple[Form, ...]
+    """Check slot first."""
     tag: Form = ZERO
 
 

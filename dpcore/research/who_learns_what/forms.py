@@ -20,12 +20,16 @@ Matrix = NDArray[np.int64]
 
 
 class Unknown(NamedTuple):
-    """One number. kind: what it is. of: whose. place: which value. shown: the attempt, or what it was derived for."""
+    """One number."""
 
     kind: str
+    """What it is."""
     of: str = ""
+    """Whose."""
     place: str = ""
+    """Which value."""
     shown: str = ""
+    """The attempt, or what it was derived for."""
 
 
 Monomial = tuple[Unknown, ...]
@@ -34,9 +38,10 @@ Monomial = tuple[Unknown, ...]
 
 @dataclass(frozen=True)
 class Form:
-    """A polynomial. terms: monomials with their coefficients, none of them zero."""
+    """A polynomial."""
 
     terms: Mapping[Monomial, int]
+    """Monomials with their coefficients, none of them zero."""
 
     @classmethod
     def of(cls, unknown: Unknown) -> "Form":

@@ -20,12 +20,14 @@ from dpcore.research.who_learns_what.protocol import (
 
 @dataclass(frozen=True)
 class Coalition:
-    """Who acts as one. members: parties that honest ones accepted. outsider: a party of the roster that nobody did."""
+    """Who acts as one."""
 
     learner: bool = False
     coordinator: bool = False
     members: frozenset[str] = frozenset()
+    """Parties that honest ones accepted."""
     outsider: bool = False
+    """A party of the roster that nobody did."""
 
     def knows(self, unknown: Unknown, honest: frozenset[str], protocol: Protocol = TODAY) -> bool:
         """Whether this number is known to it: its own, what it derives, and what is public."""
@@ -114,13 +116,12 @@ def totals_of(what: Shown, group: frozenset[str], protocol: Protocol = TODAY) ->
 
 @dataclass(frozen=True)
 class Gain:
-    """What a coalition learns. excess: beside totals over all honest members of a cohort; empty if nothing.
-
-    fewest: of how many honest parties the smallest such total is that it learns; 0 if it learns none.
-    """
+    """What a coalition learns."""
 
     excess: frozenset[Excess]
+    """Beside totals over all honest members of a cohort; empty if nothing."""
     fewest: int
+    """Of how many honest parties the smallest such total is that it learns; 0 if it learns none."""
 
 
 def gain(

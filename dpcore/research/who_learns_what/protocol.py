@@ -37,27 +37,26 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Protocol:
-    """The rules. values: of one ciphertext, at least 2 (see `dpcore.research.who_learns_what.forging`).
-
-    has_tag: whether totals carry a tag (feature bound-totals).
-    commits_seeds: whether the query commits to one seed, so that every party has the same coefficient.
-    seeds_for_roster: whether the learner seals the seed to parties that it has not accepted.
-    unmasked: pairs of members (lesser name, greater name) that do not mask.
-    masks_tags: whether tags are masked.
-    masks_name_attempt: whether masks differ between attempts (fresh keys, and the attempt in the derivation).
-    masks_name_cohort: whether masks differ between cohorts.
-    pads_name_attempt: whether pads differ between attempts and cohorts.
-    """
+    """The rules."""
 
     values: int = 2
+    """Of one ciphertext, at least 2 (see `dpcore.research.who_learns_what.forging`)."""
     has_tag: bool = True
+    """Whether totals carry a tag (feature bound-totals)."""
     commits_seeds: bool = True
+    """Whether the query commits to one seed, so that every party has the same coefficient."""
     seeds_for_roster: bool = False
+    """Whether the learner seals the seed to parties that it has not accepted."""
     unmasked: frozenset[tuple[str, str]] = frozenset()
+    """Pairs of members (lesser name, greater name) that do not mask."""
     masks_tags: bool = True
+    """Whether tags are masked."""
     masks_name_attempt: bool = True
+    """Whether masks differ between attempts (fresh keys, and the attempt in the derivation)."""
     masks_name_cohort: bool = True
+    """Whether masks differ between cohorts."""
     pads_name_attempt: bool = True
+    """Whether pads differ between attempts and cohorts."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -70,17 +69,17 @@ TODAY = Protocol()
 
 @dataclass(frozen=True)
 class Shown:
-    """What a sender shows one recipient in one attempt.
-
-    attempt: its number; those of one query and of several are alike here. members: of the cohort that it is shown.
-    variant: distinguishes whatever else enters the cohort's digest: the mask keys of colluding members, members that
-    nobody accepted, row counts, the query itself. seed: which seed was sealed for it.
-    """
+    """What a sender shows one recipient in one attempt."""
 
     attempt: int
+    """Its number; those of one query and of several are alike here."""
     members: frozenset[str]
+    """Of the cohort that it is shown."""
     variant: int = 0
+    """Distinguishes whatever else enters the cohort's digest: the mask keys of colluding members, members that nobody
+    accepted, row counts, the query itself."""
     seed: int = 0
+    """Which seed was sealed for it."""
 
     @property
     def digest(self) -> str:
@@ -95,7 +94,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Upload:
-    """The plaintexts that a party sends. slots: check slot first, then the values. tag: None without the feature.
+    """The plaintexts that a party sends.
 
     Nothing else of what it sends depends on its values: an acceptance has its row count, which is public, and the
     public half of a fresh key; a receipt has digests of what was sent and of the cohort.
@@ -104,7 +103,9 @@ class Upload:
     party: str
     shown: Shown
     slots: tuple[Form, ...]
+    """Check slot first, then the values."""
     tag: Form | None
+    """None without the feature."""
 
 
 def contribution(party: str, place: str, shown: Shown) -> Form:

@@ -1,9 +1,10 @@
 """Numbers of PostgreSQL, all those of a row in one value.
 
 The server's sending and the driver's decoding cost about as much for a value of 8 bytes as for one of 200. So the
-numbers of a row cross as one value: their binary forms, 8 bytes each and big-endian, one after another. The binary form
-of a line segment (`lseg`) is that of four float8 in a row, which its constructors neither check nor change (PostgreSQL
-15 documentation, 8.8). One function writes those four, where `float8send` takes a call for each.
+numbers of a row cross as one value: their binary forms, 8 bytes each and big-endian, one after another.
+
+The binary form of a line segment (`lseg`) is that of four float8 in a row, which its constructors neither check nor
+change (PostgreSQL 15 documentation, 8.8). One function writes those four, where `float8send` takes a call for each.
 
 A segment with a NULL is NULL. So NULL crosses as the NaN whose sign bit is set, and every NaN of the table as that
 whose sign bit is not: what arrives is what the columns hold.
@@ -38,9 +39,10 @@ def type_name(column: Column) -> str:
 
 @dataclass(frozen=True)
 class Packed:
-    """Columns that cross as one value. places: of the columns in the result."""
+    """Columns that cross as one value."""
 
     places: tuple[int, ...]
+    """Of the columns in the result."""
     columns: tuple[Column, ...]
 
     @property

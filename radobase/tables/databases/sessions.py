@@ -27,9 +27,10 @@ class Session(Protocol):
 
 
 class Database(Protocol):
-    """A kind of database. failures: exceptions that its driver raises."""
+    """A kind of database."""
 
     failures: tuple[type[Exception], ...]
+    """Exceptions that its driver raises."""
 
     def session(self) -> AbstractContextManager[Session]:
         """A read-only session, in which one query sees one snapshot.
@@ -53,11 +54,14 @@ class Database(Protocol):
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the query's result. sql: quoted. kind: its type. is_number: it is read as doubles, not as texts."""
+    """A column of the query's result."""
 
     sql: str
+    """Quoted."""
     kind: pa.Field
+    """Its type."""
     is_number: bool
+    """it is read as doubles, not as texts."""
 
 
 def _as_they_are(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
@@ -66,10 +70,12 @@ def _as_they_are(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
 
 @dataclass(frozen=True)
 class Selection:
-    """expressions: the SQL of what is selected. unpack: makes the columns of its arrays."""
+    """What a query selects."""
 
     expressions: Sequence[str]
+    """The SQL of what is selected."""
     unpack: Callable[[Sequence[pa.Array]], Sequence[pa.Array]] = _as_they_are
+    """Makes the columns of its arrays."""
 
 
 class AdbcSession:

@@ -25,16 +25,16 @@ _WAITS = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval
 
 @dataclass(frozen=True)
 class DatabaseSource:
-    """A query in a database.
-
-    kind: postgresql, sqlite or duckdb. place: libpq's address, or a file's path. query: a SELECT. password_file: in
-    libpq's format (.pgpass), for PostgreSQL only.
-    """
+    """A query in a database."""
 
     kind: str
+    """Postgresql, sqlite or duckdb."""
     place: str
+    """libpq's address, or a file's path."""
     query: str
+    """A SELECT."""
     password_file: Path | None = None
+    """In libpq's format (.pgpass), for PostgreSQL only."""
 
     @classmethod
     def of(

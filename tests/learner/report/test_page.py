@@ -22,7 +22,7 @@ from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_l
 from tests.learner.report.report_world import BACKWARDS, HTML, ROWS, SCHEMA, table
 from tests.learner.shapes.mapped import model
 
-THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model.md"
+THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model-details.md"
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from tests.parties.report.report_world import (
 )
 
 pytestmark = pytest.mark.usefixtures("small_comb")
-THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model.md"
+THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model-details.md"
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
     state = full.ledger.state().scopes[0]
     assert "lea (5 queries, 4 answered)" in start
     assert f"{report.bytes_out:,} bytes of encrypted, masked sums." in start
-    # As an explanation says it, with when that is (docs/threat-model.md, P3).
+    # As an explanation says it, with when that is (docs/threat-model-details.md, P3).
     assert (
         "can be read only if it works with more of the parties that this party accepts than the policy assumes" in start
     )
