@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from tests.fuzz.targets import zipped
-
 from rado.v1 import query_pb2, release_pb2
 from tests.fuzz import world
+from tests.fuzz.tables import zipped
 from tests.fuzz.target import all_targets
 
 MEMORY_MB = 500
