@@ -318,6 +318,8 @@ class PartyCalls:
 class PartyNodeInMemory(PartyParts):
     """A party's process: what `parties.node` does, one step at a time."""
 
+    guard: LedgerGuard
+
     def __init__(self, federation: "Federation", name: str) -> None:
         self.federation, self.name = federation, name
         self.machine = Machine(name, federation.directory / name)
