@@ -71,6 +71,7 @@ SCOPE = (
     "radofed/certificates.py",
     "radobase/files/*.py",
     "radofed/joining/*.py",
+    *MUTATED,
 )
 
 VERIFYING = ("check", "open", "verify", "validate", "require", "refuse")

@@ -1,9 +1,12 @@
 """A core without sockets, on a clock that the test controls."""
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from coordinator.config import CoordinatorLimits
 from coordinator.core import Core
 from coordinator.events import Cancelled
 from coordinator.intake import Intake
@@ -15,10 +18,35 @@ from radobase.logs import Log
 from tests.federation.coordinator import PARTIES
 from tests.waiting import HANG_S
 from wire.errors import WireError
+from wire.roster import Roster
 from wire.status import Phase
 
 
-class Bench:
+class Parts:
+    """What a coordinator consists of, without sockets: store, core, intake, witnesses and views."""
+
+    def open_parts(
+        self,
+        store_file: Path,
+        spool: Path,
+        *,
+        roster: Callable[[], Roster],
+        federation: str,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        limits: CoordinatorLimits | None = None,
+    ) -> None:
+        limits, log = limits or CoordinatorLimits(), Log("core")
+        self.store = Store(store_file, federation)
+        self.core = Core(
+            self.store, UploadSpool(spool, limits.spool_bytes), limits, log, clock=clock, wall_clock=wall_clock
+        )
+        self.intake = Intake(self.core, roster, log)
+        self.witnesses = WitnessExchange(self.store, roster, clock)
+        self.views = Views(self.core, self.witnesses)
+
+
+class Bench(Parts):
     """A core on a controlled clock, with the calls that members make. `restart`: as after a crash."""
 
     def __init__(self, world, **limits):
@@ -28,15 +56,16 @@ class Bench:
         self.config.state_directory.mkdir(exist_ok=True)
 
     async def start(self):
-        self.store = Store(self.config.store_file, self.config.federation)
-        spool = UploadSpool(self.config.spool_directory, self.config.limits.spool_bytes)
-        self.core = Core(
-            self.store, spool, self.config.limits, Log("core"), clock=lambda: self.now, wall_clock=lambda: self.wall
+        self.open_parts(
+            self.config.store_file,
+            self.config.spool_directory,
+            roster=lambda: self.world.roster,
+            limits=self.config.limits,
+            federation=self.config.federation,
+            clock=lambda: self.now,
+            wall_clock=lambda: self.wall,
         )
         await self.core.start()
-        self.intake = Intake(self.core, lambda: self.world.roster, Log("core"))
-        self.witnesses = WitnessExchange(self.store, lambda: self.world.roster, lambda: self.now)
-        self.views = Views(self.core, self.witnesses)
         return self
 
     async def crash(self, *, down_s=0.0):

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -205,8 +206,40 @@ class Hub:
         return open_statement(Receipt, self.receipts[-1], self.world.roster)[0]
 
 
+class Parts:
+    """What a party consists of, on a directory and without threads: ledger, spools, rosters, history and lifecycle."""
+
+    def open_parts(
+        self,
+        directory: Path,
+        party: Party,
+        *,
+        limits: LedgerLimits,
+        federation: str,
+        federation_key: bytes,
+        spool_bytes: int = 1 << 24,
+        **of_lifecycle: Any,
+    ) -> None:
+        log, owner = Log(f"party.{party.name}"), LedgerOwner(federation, party.name, "data.csv")
+        self.ledger = Ledger.open(directory / "ledger.sqlite", owner, limits)
+        self.attempts, self.spools = Attempts(self.ledger), Spools(directory / "spool", spool_bytes)
+        tidy(self.spools, self.attempts)
+        self.history = History(HistoryDatabase(directory / HISTORY_FILE, federation=federation, party=party.name))
+        self.rosters = Rosters(directory, federation=federation, federation_key=federation_key, log=log)
+        self.lifecycle = QueryLifecycle(
+            party,
+            attempts=self.attempts,
+            spools=self.spools,
+            rosters=self.rosters,
+            history=self.history,
+            random=SystemRandom(),
+            log=log,
+            **of_lifecycle,
+        )
+
+
 @dataclass
-class Ada:
+class Ada(Parts):
     """The party under test, on a directory; `restart` is what a killed process finds again."""
 
     world: World
@@ -226,17 +259,8 @@ class Ada:
         self.restart()
 
     def restart(self) -> None:
-        self.ledger = Ledger.open(self.directory / "ledger.sqlite", OWNER, self.limits)
-        self.attempts = Attempts(self.ledger)
-        self.spools = Spools(self.directory / "spool", self.spool_bytes)
-        tidy(self.spools, self.attempts)
-        log = Log("party.test")
-        self.rosters = Rosters(
-            self.directory, federation=FEDERATION, federation_key=self.world.federation_key.public_bytes, log=log
-        )
-        self.rosters.offer(self.world.roster_envelope)
-        self.history = History(HistoryDatabase(self.directory / HISTORY_FILE, federation=FEDERATION, party="ada"))
-        self.lifecycle = QueryLifecycle(
+        self.open_parts(
+            self.directory,
             Party(
                 "ada",
                 self.world.party_keys["ada"],
@@ -245,19 +269,18 @@ class Ada:
                 self.records,
                 PartySecret(b"test secret".ljust(32), self.schema.digest),
             ),
-            attempts=self.attempts,
-            spools=self.spools,
-            rosters=self.rosters,
-            history=self.history,
+            limits=self.limits,
+            federation=FEDERATION,
+            federation_key=self.world.federation_key.public_bytes,
+            spool_bytes=self.spool_bytes,
             coordinator=self.hub,
-            random=SystemRandom(),
-            log=log,
             clock=lambda: time.time() + self.offset_s,
             is_held=lambda: self.is_held,
             on_charged=self._charged,
             on_lost=self._lost,
             decision_files=self.decision_files,
         )
+        self.rosters.offer(self.world.roster_envelope)
 
     def _charged(self) -> None:
         self.reported_charges += 1

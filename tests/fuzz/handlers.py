@@ -8,16 +8,10 @@ from functools import cache
 from google.protobuf.message import DecodeError
 
 from coordinator.admissions import Admissions
-from coordinator.config import CoordinatorLimits
-from coordinator.core import Core
-from coordinator.intake import Intake
 from coordinator.service import LearnerService, MemberService, PartyService
-from coordinator.spool import UploadSpool
-from coordinator.store import Store
-from coordinator.views import Views
-from coordinator.witnesses import WitnessExchange
 from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
 from radobase.logs import Log
+from tests.federation.coordinator_core import Parts
 from tests.fuzz import world
 from tests.fuzz.messages import signer
 from tests.fuzz.mutation import messages_near
@@ -36,29 +30,28 @@ MODULES = {
 LEARNERS = frozenset({Kind.QUERY, Kind.CANCEL, Kind.RETRY})
 
 
-class Hub:
+class Hub(Parts):
     """A coordinator without sockets on a clock that stands still."""
 
     def __init__(self) -> None:
         directory = scratch("hub")
         shutil.rmtree(directory)
         directory.mkdir()
-        self.store = Store(directory / "coordinator.sqlite", world.FEDERATION)
-        spool = UploadSpool(directory / "spool", 1 << 30)
-        log = Log("fuzz")
-        self.core = Core(
-            self.store, spool, CoordinatorLimits(), log, clock=lambda: 1000.0, wall_clock=lambda: float(world.NOW)
+        self.open_parts(
+            directory / "coordinator.sqlite",
+            directory / "spool",
+            roster=lambda: world.ROSTER,
+            federation=world.FEDERATION,
+            clock=lambda: 1000.0,
+            wall_clock=lambda: float(world.NOW),
         )
-        witnesses = WitnessExchange(self.store, lambda: world.ROSTER, self.core.clock)
-        intake, views = Intake(self.core, lambda: world.ROSTER, log), Views(self.core, witnesses)
         membership = type("Served", (), {"envelope": world.ROSTER_ENVELOPE})()
-        admissions = Admissions(directory / "admissions", log)
+        admissions = Admissions(directory / "admissions", Log("fuzz"))
         self.services = {
-            "MemberService": MemberService(membership, witnesses, admissions, self.core.wall_clock),
-            "PartyService": PartyService(intake, views, witnesses),
-            "LearnerService": LearnerService(intake, views),
+            "MemberService": MemberService(membership, self.witnesses, admissions, self.core.wall_clock),
+            "PartyService": PartyService(self.intake, self.views, self.witnesses),
+            "LearnerService": LearnerService(self.intake, self.views),
         }
-        self.intake, self.witnesses = intake, witnesses
 
     async def to_phase(self, phase: int) -> None:
         """A query that is asked (1), ready but for one party (2), or uploading (3)."""

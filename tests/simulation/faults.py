@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpcore.errors import RadofedError
-from tests.simulation import lies, strays
+from tests.simulation import lies  # noqa: F401 - its faults are registered
 from tests.simulation.federation import Federation
 from tests.simulation.nodes import COORDINATOR, LEARNER
+from tests.simulation.strays import ACTS, FAULTS, WEIGHTS, Make, by_member, fault
 
 Operation = tuple[str, ...]
-Make = Callable[[random.Random, Sequence[str]], Operation]
 
 MOST_QUERIES = 6
 NETWORK = ("drop request", "drop reply", "duplicate", "delay")
@@ -36,6 +36,10 @@ def _network(kind: str) -> Make:
     return lambda order, names: ("network", kind, _member(order, names))
 
 
+def _of_party(kind: str) -> Make:
+    return lambda order, names: (kind, order.choice(list(names)))
+
+
 def _kill(who: Callable[[random.Random, Sequence[str]], str]) -> Make:
     def make(order: random.Random, names: Sequence[str]) -> Operation:
         return ("kill", who(order, names), str(order.randrange(12)), str(order.randrange(2)))
@@ -48,42 +52,16 @@ def any_query(order: random.Random, _names: Sequence[str]) -> Operation:
     return ("ask", order.choice("0122"), order.choice("011"), order.choice("0005"))
 
 
-FAULTS: dict[str, Make] = {
-    **{kind: _network(kind) for kind in NETWORK},
-    "cut off": lambda order, names: ("cut off", _member(order, names)),
-    "stall uploads": lambda order, names: ("stall uploads", order.choice(list(names))),
+FAULTS |= {kind: _network(kind) for kind in NETWORK}
+FAULTS |= {
     "kill party": _kill(lambda order, names: order.choice(list(names))),
     "kill coordinator": _kill(lambda _order, _names: COORDINATOR),
     "kill learner": _kill(lambda _order, _names: LEARNER),
-    "lose party": lambda order, names: ("lose party", order.choice(list(names))),
-    "full disk": lambda order, names: ("full disk", _node(order, names)),
-    "expel": lambda order, names: ("expel", order.choice(list(names))),
-    "lose log": lambda order, names: ("lose log", order.choice(list(names))),
-    "lose ledger": lambda order, names: ("lose ledger", order.choice(list(names))),
-    "cut ledger": lambda order, names: ("cut ledger", order.choice(list(names)), str(order.randrange(1000))),
     "restore ledger": lambda order, names: ("restore", order.choice(list(names)), "ledger"),
     "restore machine": lambda order, names: ("restore", order.choice(list(names)), "machine"),
-    **lies.FAULTS,
-    **strays.FAULTS,
 }
-"""Every fault by name: what breaks, and how nodes deviate."""
-
-# How often a fault is chosen, where it is not 6 times. After those of 1 and 2, little can happen to the rest of a run.
-_WEIGHTS = {
-    "cut off": 1,
-    "lose party": 1,
-    "full disk": 2,
-    "expel": 1,
-    "withhold roster": 1,
-    "lose log": 2,
-    "lose ledger": 1,
-    "cut ledger": 1,
-    "restore ledger": 4,
-    "stall uploads": 12,
-    "forge total": 26,
-    "show other total": 18,
-    "show other cohort": 18,
-}
+# After faults of weights 1 and 2, little can happen to the rest of a run.
+WEIGHTS["restore ledger"] = 4
 _USUAL: tuple[tuple[int, Make], ...] = (
     (20, lambda order, names: ("poll", order.choice(list(names)))),
     (22, lambda _order, _names: ("poll all",)),
@@ -105,7 +83,7 @@ def any_operation(order: random.Random, names: Sequence[str]) -> Operation:
     """What usually happens, and a fault three times in ten."""
     if order.random() < 0.3:
         kinds = sorted(FAULTS)
-        (kind,) = order.choices(kinds, [_WEIGHTS.get(kind, 6) for kind in kinds])
+        (kind,) = order.choices(kinds, [WEIGHTS.get(kind, 6) for kind in kinds])
         return FAULTS[kind](order, names)
     weights = [weight for weight, _ in _USUAL]
     ((_, make),) = order.choices(_USUAL, weights)
@@ -115,7 +93,7 @@ def any_operation(order: random.Random, names: Sequence[str]) -> Operation:
 def apply(federation: Federation, operation: Operation) -> None:
     """Perform an operation."""
     name, *arguments = operation
-    _ACTS[name](federation, *arguments)
+    ACTS[name](federation, *arguments)
 
 
 def _ask(federation: Federation, attempts: str, short: str, quorum_wait_s: str = "0") -> None:
@@ -132,24 +110,17 @@ def _look(federation: Federation, retry: str) -> None:
         federation.look(query_id, retry=retry != "0")
 
 
-def _poll(federation: Federation, name: str) -> None:
-    federation.parties[name].poll()
-
-
-def _poll_all(federation: Federation) -> None:
-    for party in federation.parties.values():
-        party.poll()
-
-
 def _network_fault(federation: Federation, kind: str, member: str) -> None:
     federation.network.faults.setdefault(member, deque()).append(kind)
 
 
+@fault("cut off", by_member, 1)
 def _cut_off(federation: Federation, member: str) -> None:
     federation.network.cut_off.add(member)
     federation.happened["cut off"] += 1
 
 
+@fault("stall uploads", _of_party("stall uploads"), 12)
 def _stall_uploads(federation: Federation, name: str) -> None:
     """A party that takes part cannot upload: the attempt is lost unless it reconnects."""
     federation.network.uploads_stalled.add(name)
@@ -170,6 +141,7 @@ def _restart(federation: Federation, name: str) -> None:
     federation.happened["restart"] += 1
 
 
+@fault("lose party", _of_party("lose party"), 1)
 def _lose(federation: Federation, name: str) -> None:
     if federation.can_spare(name) and len(federation.lost_for_good) + 3 < len(federation.names):
         federation.parties[name].stop()
@@ -177,6 +149,7 @@ def _lose(federation: Federation, name: str) -> None:
         federation.happened["lose party"] += 1
 
 
+@fault("lose log", _of_party("lose log"), 2)
 def _lose_log(federation: Federation, name: str) -> None:
     """A party's process ends, and what its database keeps beside the ledger's file is gone."""
     party = federation.parties[name]
@@ -212,6 +185,7 @@ def _damaged(federation: Federation, name: str, kind: str, damage: Callable[[Pat
     party.start()
 
 
+@fault("lose ledger", _of_party("lose ledger"), 1)
 def _lose_ledger(federation: Federation, name: str) -> None:
     def damage(directory: Path) -> bool:
         file = directory / "ledger.sqlite"
@@ -223,6 +197,7 @@ def _lose_ledger(federation: Federation, name: str) -> None:
     _damaged(federation, name, "lose ledger", damage, restored=False)
 
 
+@fault("cut ledger", lambda order, names: ("cut ledger", order.choice(list(names)), str(order.randrange(1000))), 1)
 def _cut_ledger(federation: Federation, name: str, permille: str) -> None:
     def damage(directory: Path) -> bool:
         file = directory / "ledger.sqlite"
@@ -260,6 +235,7 @@ def _restore(federation: Federation, name: str, what: str) -> None:
     _damaged(federation, name, f"restore {what}", damage, restored=True)
 
 
+@fault("full disk", lambda order, names: ("full disk", _node(order, names)), 2)
 def _fill_disk(federation: Federation, name: str) -> None:
     federation.nodes()[name].machine.disk_full = True
     federation.happened["full disk"] += 1
@@ -269,6 +245,7 @@ def _free_disk(federation: Federation, name: str) -> None:
     federation.nodes()[name].machine.disk_full = False
 
 
+@fault("expel", _of_party("expel"), 1)
 def _expel(federation: Federation, name: str) -> None:
     """The federation key signs a roster without a member, or with it again."""
     if federation.expel(name):
@@ -285,13 +262,13 @@ def _deliver_late(federation: Federation, seed: str) -> None:
         federation.network.deliver_late(random.Random(int(seed)))
 
 
-_ACTS: dict[str, Callable[..., None]] = {
+ACTS |= {
     "ask": _ask,
     "pending": _pending,
     "decide": lambda federation, approves: federation.decide(approves=approves == "1"),
     "look": _look,
-    "poll": _poll,
-    "poll all": _poll_all,
+    "poll": lambda federation, name: federation.parties[name].poll(),
+    "poll all": lambda federation: [party.poll() for party in federation.parties.values()],
     "time": lambda federation, seconds: federation.pass_time(float(seconds)),
     "restart": _restart,
     "deliver late": _deliver_late,
@@ -299,17 +276,7 @@ _ACTS: dict[str, Callable[..., None]] = {
     "free disk": _free_disk,
     "cancel": _cancel,
     "network": _network_fault,
-    "cut off": _cut_off,
-    "stall uploads": _stall_uploads,
     "kill": _kill_later,
-    "lose party": _lose,
-    "lose log": _lose_log,
-    "lose ledger": _lose_ledger,
-    "cut ledger": _cut_ledger,
     "copy": _backup,
     "restore": _restore,
-    "full disk": _fill_disk,
-    "expel": _expel,
-    **lies.ACTS,
-    **strays.ACTS,
 }

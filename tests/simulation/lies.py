@@ -13,7 +13,7 @@ import numpy as np
 
 from dpcore.paillier.packing import pack
 from tests.simulation.nodes import LEARNER
-from tests.simulation.strays import ELSEWHERE, Make, abroad, acceptance, by_name, by_number, chosen, foreign_acceptance
+from tests.simulation.strays import ELSEWHERE, abroad, acceptance, by_name, by_number, chosen, fault, foreign_acceptance
 from wire.cohort import Acceptance, Cohort, sign
 from wire.envelopes import Envelope
 from wire.query import Retry
@@ -59,18 +59,7 @@ class Lies:
         return truth
 
 
-FAULTS: dict[str, Make] = {
-    "withhold roster": lambda order, names: ("withhold roster", order.choice(list(names))),
-    "forge total": lambda order, _names: ("forge total", str(order.randrange(4))),
-    **{
-        kind: by_name(kind)
-        for kind in ("show next attempt", "show other work", "show other cohort", "show other witnesses")
-    },
-    **{kind: by_number(kind) for kind in ("show other roster", "show other total")},
-}
-"""The ways to deviate, by name."""
-
-
+@fault("show next attempt", by_name)
 def _show_next_attempt(federation: "Federation", name: str, form: str) -> None:
     """A coordinator shows a party the next attempt of every query: without a retry, or with one that it can get."""
 
@@ -87,6 +76,7 @@ def _show_next_attempt(federation: "Federation", name: str, form: str) -> None:
     federation.lies.plan("work", "show next attempt", change)
 
 
+@fault("show other work", by_name)
 def _show_other_work(federation: "Federation", name: str, form: str) -> None:
     """Another phase, an earlier answer, another party's, another query's, or one of another federation."""
     number = int(form)
@@ -118,6 +108,7 @@ def _show_other_work(federation: "Federation", name: str, form: str) -> None:
     federation.lies.plan("work", "show other work", change)
 
 
+@fault("show other cohort", by_name, 18)
 def _show_other_cohort(federation: "Federation", name: str, form: str) -> None:
     """A party is shown a cohort of acceptances that the coordinator has, or that the member makes for it."""
     number = int(form)
@@ -178,6 +169,7 @@ def _another_cohort(
     return list(latest.values())
 
 
+@fault("show other witnesses", by_name)
 def _show_other_witnesses(federation: "Federation", name: str, form: str) -> None:
     """Answers to other questions or of other members, none, repeated ones, or another newest statement."""
     number = int(form)
@@ -205,6 +197,7 @@ def _show_other_witnesses(federation: "Federation", name: str, form: str) -> Non
     federation.lies.plan("witnesses", "show other witnesses", change)
 
 
+@fault("show other roster", by_number)
 def _show_other_roster(federation: "Federation", form: str) -> None:
     """An earlier roster, another federation's, or one that another key signed."""
     number, keys = int(form), federation.keys
@@ -223,6 +216,7 @@ def _show_other_roster(federation: "Federation", form: str) -> None:
     federation.lies.plan("roster", "show other roster", change)
 
 
+@fault("show other total", by_number, 18)
 def _show_other_total(federation: "Federation", form: str) -> None:
     """Another total's statements or numbers, an order of members that is not the cohort's, or one member fewer."""
     number = int(form)
@@ -251,6 +245,7 @@ def _show_other_total(federation: "Federation", form: str) -> None:
         federation.lies.plan("total", "show other total", changed_head)
 
 
+@fault("withhold roster", lambda order, names: ("withhold roster", order.choice(list(names))), 1)
 def _withhold(federation: "Federation", name: str) -> None:
     """A new roster without a member exists, and the coordinator goes on serving the old one."""
     served, used = federation.served_roster, federation.coordinator.roster
@@ -259,6 +254,7 @@ def _withhold(federation: "Federation", name: str) -> None:
     federation.happened["withhold roster"] += 1
 
 
+@fault("forge total", lambda order, _names: ("forge total", str(order.randrange(4))), 26)
 def _forge_total(federation: "Federation", form: str) -> None:
     """A coordinator changes what the learner fetches next."""
 
@@ -294,15 +290,3 @@ def _from_nothing(federation: "Federation", encoding, rows: int, parties: int, c
     plaintexts = [sum(each) for each in zip(*packed, strict=True)]
     plaintexts += [1] * (count - len(plaintexts))
     return key.encrypt_many(plaintexts, federation.obfuscators.source(key))
-
-
-ACTS: dict[str, Callable[..., None]] = {
-    "withhold roster": _withhold,
-    "forge total": _forge_total,
-    "show next attempt": _show_next_attempt,
-    "show other work": _show_other_work,
-    "show other cohort": _show_other_cohort,
-    "show other witnesses": _show_other_witnesses,
-    "show other roster": _show_other_roster,
-    "show other total": _show_other_total,
-}

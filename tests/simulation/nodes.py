@@ -17,34 +17,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator.config import CoordinatorLimits
-from coordinator.core import Core
-from coordinator.intake import Intake
-from coordinator.spool import UploadSpool
-from coordinator.store import Store
-from coordinator.views import Views
-from coordinator.witnesses import WitnessExchange
 from dpcore.errors import RadofedError
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import PartySecret
 from learner.accepted_parties import parties_toml
 from learner.config import LearnerConfig
 from learner.session import Session
-from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
-from parties.answering.lifecycle import QueryLifecycle
-from parties.answering.spool import Spools
-from parties.answering.uploads import tidy
 from parties.answering.witnesses import LedgerGuard
 from parties.database import LedgerOwner
-from parties.history.database import HistoryDatabase
-from parties.history.history import History
 from parties.ledger.acknowledgement import acknowledge, plan
 from parties.ledger.ledger import Ledger
-from parties.rosters import Rosters
 from radobase.logs import Log
+from tests.federation.coordinator_core import Parts as CoordinatorParts
 from tests.federation.party import SCHEMA
+from tests.federation.party import Parts as PartyParts
 from tests.simulation.machine import KilledError, Machine
 from wire.cohort import Acceptance, Pending, sign
 from wire.envelopes import Envelope, fingerprint, save_public_key
@@ -160,7 +148,7 @@ class Network:
                     deliver()
 
 
-class CoordinatorNode:
+class CoordinatorNode(CoordinatorParts):
     """The coordinator's core behind a gate that knows its roster."""
 
     def __init__(self, federation: "Federation") -> None:
@@ -177,14 +165,14 @@ class CoordinatorNode:
         self.loop = InlineLoop()
         try:
             with self.federation.machines.running(self.machine):
-                self.store = Store(self.machine.directory / "store.sqlite", NAME)
-                spool = UploadSpool(self.machine.directory / "spool", 1 << 30)
-                self.core = Core(
-                    self.store, spool, CoordinatorLimits(), Log("hub"), clock=clock.monotonic, wall_clock=clock.time
+                self.open_parts(
+                    self.machine.directory / "store.sqlite",
+                    self.machine.directory / "spool",
+                    roster=lambda: self.roster,
+                    federation=NAME,
+                    clock=clock.monotonic,
+                    wall_clock=clock.time,
                 )
-                self.intake = Intake(self.core, lambda: self.roster, Log("hub"))
-                self.witnesses = WitnessExchange(self.store, lambda: self.roster, clock.monotonic)
-                self.views = Views(self.core, self.witnesses)
                 self._run(self.core.start())
         except (KilledError, OSError, sqlite3.Error, RadofedError):
             self.stop()
@@ -327,8 +315,10 @@ class PartyCalls:
         self._call(lambda caller: self._hub().intake.receipt(receipt, caller))
 
 
-class PartyNodeInMemory:
+class PartyNodeInMemory(PartyParts):
     """A party's process: what `parties.node` does, one step at a time."""
+
+    guard: LedgerGuard
 
     def __init__(self, federation: "Federation", name: str) -> None:
         self.federation, self.name = federation, name
@@ -350,51 +340,33 @@ class PartyNodeInMemory:
         try:
             with federation.machines.running(self.machine):
                 policy = federation.policy(self.name)
-                self.ledger = Ledger.open(
-                    self.ledger_file, LedgerOwner(NAME, self.name, "data.csv"), policy.limits.of_ledger
-                )
-                log = Log(f"party.{self.name}")
-                attempts, spools = Attempts(self.ledger), Spools(directory / "spool", 1 << 24)
-                tidy(spools, attempts)
-                self.attempts = attempts
-                self.history = History(HistoryDatabase(directory / "history.sqlite", federation=NAME, party=self.name))
-                self.history.complete(self.ledger.charged_queries())
-                self.rosters = Rosters(
-                    directory, federation=NAME, federation_key=federation.keys.federation.public_bytes, log=log
-                )
-                self.guard = LedgerGuard(
+                key = federation.keys.parties[self.name]
+                secret = PartySecret(self.name.encode().ljust(32), SCHEMA.digest)
+                self.open_parts(
+                    directory,
+                    Party(self.name, key, policy, SCHEMA, federation.records[self.name], secret),
+                    limits=policy.limits.of_ledger,
                     federation=NAME,
-                    party=self.name,
-                    signing_key=federation.keys.parties[self.name],
-                    policy=policy,
-                    ledger=self.ledger,
-                    rosters=self.rosters,
-                    random=SystemRandom().bytes,
-                    log=log,
-                    clock=federation.clock.time,
-                    monotonic=federation.clock.monotonic,
-                )
-                self.guard.hold_reservations()
-                self.lifecycle = QueryLifecycle(
-                    Party(
-                        self.name,
-                        federation.keys.parties[self.name],
-                        policy,
-                        SCHEMA,
-                        federation.records[self.name],
-                        PartySecret(self.name.encode().ljust(32), SCHEMA.digest),
-                    ),
-                    attempts=attempts,
-                    spools=spools,
-                    rosters=self.rosters,
-                    history=self.history,
+                    federation_key=federation.keys.federation.public_bytes,
                     coordinator=self.calls,
-                    random=SystemRandom(),
-                    log=log,
                     obfuscators=federation.obfuscators,
                     clock=federation.clock.time,
                     may_answer=lambda: self.guard.may_answer,
                 )
+                self.history.complete(self.ledger.charged_queries())
+                self.guard = LedgerGuard(
+                    federation=NAME,
+                    party=self.name,
+                    signing_key=key,
+                    policy=policy,
+                    ledger=self.ledger,
+                    rosters=self.rosters,
+                    random=SystemRandom().bytes,
+                    log=Log(f"party.{self.name}"),
+                    clock=federation.clock.time,
+                    monotonic=federation.clock.monotonic,
+                )
+                self.guard.hold_reservations()
         except KilledError:
             return
         except (RadofedError, OSError, sqlite3.Error) as error:

@@ -38,16 +38,33 @@ def by_number(kind: str) -> Make:
     return lambda order, _names: (kind, str(order.randrange(_FORMS)))
 
 
+def by_member(kind: str) -> Make:
+    """An operation of a party or the learner."""
+    return lambda order, names: (kind, order.choice([*names, LEARNER]))
+
+
 def by_name(kind: str) -> Make:
     """An operation of or about a party, with a form."""
     return lambda order, names: (kind, order.choice(list(names)), str(order.randrange(_FORMS)))
 
 
-FAULTS: dict[str, Make] = {
-    **{kind: by_number(kind) for kind in ("unequal seeds", "stray retry", "foreign query", "repeat query")},
-    **{kind: by_name(kind) for kind in ("stray statement", "second acceptance", "false witness", "stray challenge")},
-}
-"""The ways to deviate, by name."""
+FAULTS: dict[str, Make] = {}
+"""Every fault by name: what breaks, and how nodes deviate."""
+WEIGHTS: dict[str, int] = {}
+"""How often a fault is chosen."""
+ACTS: dict[str, Callable[..., None]] = {}
+"""What each operation does."""
+
+
+def fault(kind: str, make: Make | Callable[[str], Make], weight: int = 6) -> Callable:
+    """A decorator of what happens. make: draws the operation of this kind, or makes such a function of the kind."""
+
+    def register(act: Callable[..., None]) -> Callable[..., None]:
+        FAULTS[kind] = make(kind) if make in (by_name, by_number, by_member) else make
+        WEIGHTS[kind], ACTS[kind] = weight, act
+        return act
+
+    return register
 
 
 def chosen(items: Sequence, number: int) -> Any:
@@ -63,6 +80,7 @@ def abroad(key: SigningKey) -> SigningKey:
 # The learner.
 
 
+@fault("unequal seeds", by_number)
 def _unequal_seeds(federation: "Federation", form: str) -> None:
     """A query with another seed for one party or for all, or with a commitment to a seed that nobody has, or none."""
     number = int(form)
@@ -91,6 +109,7 @@ def _unequal_seeds(federation: "Federation", form: str) -> None:
         federation.happened["unequal seeds"] += 1
 
 
+@fault("stray retry", by_number)
 def _stray_retry(federation: "Federation", form: str) -> None:
     """A retry of an attempt that was not lost, of the last one, of another query, or for another federation."""
     number = int(form)
@@ -117,6 +136,7 @@ def _stray_retry(federation: "Federation", form: str) -> None:
     federation.happened["stray retry"] += 1
 
 
+@fault("foreign query", by_number)
 def _foreign_query(federation: "Federation", form: str) -> None:
     """A query for another federation, signed there or here, or one for this federation that is signed there."""
     known = chosen(federation.lies.queries, int(form) // 3)
@@ -135,6 +155,7 @@ def _foreign_query(federation: "Federation", form: str) -> None:
     federation.happened["foreign query"] += 1
 
 
+@fault("repeat query", by_number)
 def _repeat_query(federation: "Federation", form: str) -> None:
     """A query whose nonce, opening key and seeds served before: the same bytes, another time, another opening key."""
     number = int(form)
@@ -191,6 +212,7 @@ def _sent(federation: "Federation", name: str, kind: str, submit: Callable) -> N
     federation.happened[kind] += 1
 
 
+@fault("stray statement", by_name)
 def _stray_statement(federation: "Federation", name: str, form: str) -> None:
     """Of another attempt, an unknown query, in another member's name, for another federation, or too early or late."""
     number, name = int(form), deviating(federation, name)
@@ -225,6 +247,7 @@ def _stray_statement(federation: "Federation", name: str, form: str) -> None:
     _sent(federation, name, "stray statement", lambda caller: take(signed, caller))
 
 
+@fault("second acceptance", by_name)
 def _second_acceptance(federation: "Federation", name: str, form: str) -> None:
     """Of the same attempt, with a fresh mask key, with another member's, or with one of low order."""
     number, name = int(form), deviating(federation, name)
@@ -246,6 +269,7 @@ def _second_acceptance(federation: "Federation", name: str, form: str) -> None:
     _sent(federation, name, "second acceptance", lambda caller: intake.acceptance(signed, caller))
 
 
+@fault("false witness", by_name)
 def _false_witness(federation: "Federation", name: str, form: str) -> None:
     """An answer about another party, with what it signed elsewhere, with invented names, or to an old question."""
     number, name = int(form), deviating(federation, name)
@@ -282,6 +306,7 @@ def _false_witness(federation: "Federation", name: str, form: str) -> None:
     _sent(federation, name, "false witness", answer)
 
 
+@fault("stray challenge", by_name)
 def _stray_challenge(federation: "Federation", name: str, form: str) -> None:
     """A question in another party's name, an old one, one for another federation, or one about an acceptance."""
     number, name = int(form), deviating(federation, name)
@@ -304,15 +329,3 @@ def _stray_challenge(federation: "Federation", name: str, form: str) -> None:
         federation.coordinator.witnesses.ask(signed, caller)
 
     _sent(federation, name, "stray challenge", ask)
-
-
-ACTS: dict[str, Callable[..., None]] = {
-    "unequal seeds": _unequal_seeds,
-    "stray retry": _stray_retry,
-    "foreign query": _foreign_query,
-    "repeat query": _repeat_query,
-    "stray statement": _stray_statement,
-    "second acceptance": _second_acceptance,
-    "false witness": _false_witness,
-    "stray challenge": _stray_challenge,
-}
