@@ -98,7 +98,7 @@ def _claim_words(claim: Claim) -> str:
 
 
 def _charge_words(charge: Charge) -> str:
-    return str(charge) if charge.bounds else f"{charge.events} event(s) without a bound"
+    return str(charge) if charge.bounds else f"{amount(charge.events, 'event')} without a bound"
 
 
 def find(config: PartyConfig, *, wait_s: float) -> Found:

@@ -55,8 +55,8 @@ def _policy(run: Run) -> None:
         advice = f"{advice} unbounded_queries = 0 refuses every query of {' and '.join(unbounded)}.".strip()
     run.add(
         "policy",
-        f"designs {', '.join(policy.designs) or 'none'}; {len(policy.learners)} learner(s); "
-        f"{len(policy.accepted_members)} accepted member(s); cohorts of at least {policy.members_needed(1)}",
+        f"designs {', '.join(policy.designs) or 'none'}; {amount(len(policy.learners), 'learner')}; "
+        f"{amount(len(policy.accepted_members), 'accepted member')}; cohorts of at least {policy.members_needed(1)}",
         advice,
     )
 
@@ -150,7 +150,7 @@ def _dp_feat(run: Run) -> None:
     else:
         run.add(
             "dp-feat",
-            f"{at} a first query of up to {found.largest} rado(s) costs at most epsilon {float(epsilon):g}",
+            f"{at} a first query of up to {amount(found.largest, 'rado')} costs at most epsilon {float(epsilon):g}",
         )
 
 

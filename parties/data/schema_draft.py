@@ -16,7 +16,7 @@ from dpcore.records.text_forms import DRAFTED_TEXTS
 from parties.data.draft_columns import Seen
 from parties.data.draft_features import draft_feature
 from parties.data.draft_label import draft_label
-from radobase.printing import listed
+from radobase.printing import amount, listed
 from radobase.tables.tables import Table, TableSource, no_such_column, open_table
 
 DRAFT_NAME = "records"
@@ -57,7 +57,7 @@ def infer(
     features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
     if unnamed := len(table.columns) - len(named):
-        notes.append(f"{unnamed} column(s) without a header are left out.")
+        notes.append(f"Left out, for want of a header: {amount(unnamed, 'column')}.")
     if not features:
         why = "".join(f"\n  {note}" for note in notes[before:])
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from dpcore.accounting.filters import Left, PrivacyLimit
 from dpcore.numbers.decimals import lower_digits, upper_digits
 from parties.ledger.charges import RECORD, Scope
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, counted
+from radobase.printing import amount
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ScopeState:
         return self.remaining.epsilon
 
     def __str__(self) -> str:
-        unbounded = f"; {self.spent.unbounded} event(s) without a bound here" if self.spent.unbounded else ""
+        unbounded = f"; {amount(self.spent.unbounded, 'event')} without a bound here" if self.spent.unbounded else ""
         left = self.remaining
         spent, held = upper_digits(self.spent_epsilon, 6), upper_digits(self.held_epsilon, 6)
         pure, gaussian = lower_digits(left.pure, 6), lower_digits(left.gaussian, 6)
@@ -116,9 +117,11 @@ class LedgerState:
         """Warning that belongs to every figure once an event without a bound is charged; otherwise empty."""
         if not self.unbounded_charged:
             return ""
+        were = "was" if self.unbounded_charged == 1 else "were"
         return (
-            f"{self.unbounded_charged} event(s) without any privacy bound for whole records were released from these "
-            "data; the figures cover only the other events of their scope and do not bound the total privacy loss"
+            f"{amount(self.unbounded_charged, 'event')} without any privacy bound for whole records {were} released "
+            "from these data; the figures cover only the other events of their scope and do not bound the total "
+            "privacy loss"
         )
 
     def to_dict(self) -> dict[str, Any]:

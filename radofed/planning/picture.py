@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from radobase.presentation.svg import Plot, Scale, Tick, check_picture, write_picture
+from radobase.presentation.words import counted
+from radobase.printing import amount
 from radofed.planning.cost import Cost
 from radofed.planning.designs import bare_cost
 from radofed.planning.request import PlanRequest
@@ -30,9 +32,8 @@ def draw_plan(cost: Cost, file: Path) -> None:
         *([_epsilon_plot(cost)] if request.kind_name not in ("moments", "fixed-support") else []),
         *([_error_plot(cost)] if request.design_name != "plain" else []),
     ]
-    title = (
-        f"{request.words}, {request.rows:,} rows, {len(request.party_rows)} parties, delta {float(request.delta):.2g}"
-    )
+    parties = amount(len(request.party_rows), "party")
+    title = f"{request.words}, {counted(request.rows, 'row')}, {parties}, delta {float(request.delta):.2g}"
     write_picture(title, plots, file)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
+from radobase.printing import amount
 
 Sees = Literal["rados", "moments", "answers", "rows", "labels"]
 """The training data of an estimator: a release of the federation, answers to its queries, or, for comparison, the
@@ -207,16 +208,17 @@ class SimulationResult:
         least, most = facts.party_rows
         asked = "estimators query"
         if facts.design is not None:
-            asked = facts.design if facts.rados is None else f"{facts.rados} rados, design {facts.design}"
+            asked = facts.design if facts.rados is None else f"{amount(facts.rados, 'rado')}, design {facts.design}"
         way = "encrypted and masked" if facts.encrypted else "as integers, without encryption"
-        sizes = f"{least} training rows each" if least == most else f"{least} to {most} training rows"
+        sizes = f"{amount(least, 'training row')} each" if least == most else f"{least} to {most} training rows"
         parties = (
-            f"{facts.parties} parties of {sizes} ({facts.partition}), c = {facts.colluders} assumed to collude; "
-            f"{asked}, summed {way}."
+            f"{amount(facts.parties, 'party')} of {sizes} ({facts.partition}), c = {facts.colluders} assumed to "
+            f"collude; {asked}, summed {way}."
         )
+        rows = f"{amount(self.table_rows, 'row')} with {amount(self.coordinates, 'coordinate')}"
         work = (
-            f"{self.folds} folds of {self.table_rows} rows with {self.coordinates} coordinates, seed {self.seed}: "
-            f"{self.seconds:.1f} s, {facts.seconds:.1f} s of it in the federation."
+            f"{amount(self.folds, 'fold')} of {rows}, seed {self.seed}: {self.seconds:.1f} s, {facts.seconds:.1f} s of "
+            "it in the federation."
         )
         return [parties, work]
 

@@ -144,7 +144,7 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     enough = look(20)
     assert (enough.status, enough.detail) == (
         "ok",
-        "at 20 rows and delta 1e-06 a first query of up to 1 rado(s) costs at most epsilon 10",
+        "at 20 rows and delta 1e-06 a first query of up to 1 rado costs at most epsilon 10",
     )
     replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
     dear = look(20)

@@ -69,7 +69,7 @@ def test_show_says_it_in_words_and_changes_nothing(party, capsys):
     assert "Room for about 0 more like the last, of max (epsilon 3 at delta 1e-06 for marginal:smoker)." in out
     assert "A learner's own figure is usually smaller" in out
     assert "Without a bound for whole records: 1 charged of 4 allowed, 2 remaining" in out
-    assert out.strip().splitlines()[-1].startswith("Warning: 1 event(s) without any privacy bound for whole records")
+    assert out.strip().splitlines()[-1].startswith("Warning: 1 event without any privacy bound for whole records")
     assert path.read_bytes() == before
 
 

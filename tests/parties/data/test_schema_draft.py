@@ -232,7 +232,7 @@ def test_free_text_and_unnamed_columns_are_left_out(tmp_path):
     assert set(features) == {"x"}
     said = "\n".join(notes)
     assert "'text' is left out: it has over 30 different texts" in said
-    assert "1 column(s) without a header are left out" in said
+    assert "Left out, for want of a header: 1 column." in said
 
 
 def test_a_column_with_infinite_numbers_says_so(table):

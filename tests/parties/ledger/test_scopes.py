@@ -154,7 +154,7 @@ def test_an_event_without_a_bound_is_reported_from_then_on(make):
     made.spend(charge((RECORD, loss("1"))))
     state = made.ledger.state()
     assert state.scopes[0].spent.unbounded == 1
-    assert "1 event(s) without a bound here" in state.sentences()[1]
+    assert "1 event without a bound here" in state.sentences()[1]
     assert "without any privacy bound for whole records" in state.sentences()[-1]
     assert state.to_dict()["warnings"] == [state.warning]
     assert state.to_dict()["scopes"][0]["spent"]["epsilon"] == 1

@@ -75,7 +75,7 @@ def test_all_figures_are_in_the_json():
         "unbounded": {"charged": 2, "limit": 7, "remaining": 4},
         "warnings": [
             (
-                "2 event(s) without any privacy bound for whole records were released from these data; the figures "
+                "2 events without any privacy bound for whole records were released from these data; the figures "
                 "cover only the other events of their scope and do not bound the total privacy loss"
             )
         ],
@@ -100,7 +100,7 @@ def test_the_sentences_name_limits_learners_and_the_day():
     assert others[2] == (
         "marginal:smoker: spent epsilon 3, with reservations 6; one more answer fits up to 10 with Laplace noise, "
         "10 with Gaussian noise; limit epsilon 16 at delta 0.125; "
-        "2 event(s) without a bound here"
+        "2 events without a bound here"
     )
     assert str(replace(state.scopes[2], spent=state_of(LIMITS, (), now_unix_s=NOW).scopes[0].spent)).endswith(
         "limit epsilon 16 at delta 0.125"

@@ -157,7 +157,7 @@ def test_without_a_bound_no_chance_is_claimed(world, tmp_path):
     answer(ada, without_noise(world))
     words = Page(document(report_of(ada)).saved()).words
     assert "No figure bounds what all answers together reveal about a row: 1 answer without any bound" in words
-    assert "1 event(s) without any privacy bound for whole records" in words
+    assert "1 event without any privacy bound for whole records" in words
     assert "at most 5" not in words
     assert "Chance of a guess" not in words
     assert "such answers can reveal rows" in words
