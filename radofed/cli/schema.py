@@ -33,9 +33,7 @@ def infer(
     positive: Positive = None,
     bounds: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A number's or date's bounds in the domain, COLUMN=LOWER:UPPER; repeatable. Default: quantiles."
-        ),
+        typer.Option(help="The domain's bounds of a number or date, COLUMN=FROM:TO; repeatable. Default: quantiles."),
     ] = None,
     name: Annotated[
         str | None,

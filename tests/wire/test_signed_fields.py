@@ -213,22 +213,8 @@ DAY = DateFeature(
 )
 FULL = dataclasses.replace(SCHEMA, features=(*SCHEMA.features, DAY))
 SCHEMA_PARTS = {type(part): part for part in (*FULL.features[::-1], FULL.label)}
-CELLS = (
-    "refuse",
-    "zero-vector",
-    "zero",
-    "other",
-    "c",
-    True,
-    False,
-    0.5,
-    70.0,
-    130.0,
-    ("q",),
-    ("b", "q"),
-    "2019-01-02",
-    ("month",),
-)
+DATES = ("2019-01-02", "2023-01-01", ("month",))
+CELLS = ("refuse", "zero-vector", "zero", "other", "c", True, False, 0.5, 70.0, 130.0, ("q",), ("b", "q"), *DATES)
 
 
 def schemas_with_another(part, name: str) -> Iterator[Schema]:
