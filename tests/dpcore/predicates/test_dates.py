@@ -8,10 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
-from dpcore.predicates.expressions import Above, AtLeast, Equals, Not, PredicateError
+from dpcore.predicates.expressions import Above, Affine, AtLeast, Equals, NonNegative, Not, PredicateError
 from dpcore.predicates.frontend import x
 from dpcore.predicates.notation import parse, to_text
 from dpcore.predicates.ranges import in_words, range_of, readable
@@ -138,6 +139,18 @@ def test_ranges_of_stored_days_are_shown_as_dates():
     # A range of one day holds one value, though records could tell apart many between.
     assert (single.is_value, str(single)) == (True, "day = 2020-02-29")
     assert math.isclose(float(single.width or 0), 1.0, rel_tol=1e-6)
+
+
+def test_ranges_beyond_all_dates_are_shown():
+    """As a query of anybody may name them."""
+    feature = DateFeature(name="day", first="0001-01-01", last="9999-12-31")
+    schema = Schema(name="s", label=SCHEMA.label, features=(feature,))
+    for constant in (0, 1, ONE, -ONE, ONE + 1, -ONE - 1, 2**31, -(2**31)):
+        low = NonNegative(Affine((("day", ONE),), -constant))
+        for predicate in (low, ~low):
+            assert "day" in readable(predicate, schema)
+    above = NonNegative(Affine((("day", ONE),), -ONE - 1))
+    assert readable(above, schema) == "3652059 days after 0001-01-01 <= day"
 
 
 def test_bounds_between_days_are_shown_as_days_and_compare_alike():

@@ -258,6 +258,7 @@ def test_a_value_between_days_is_written_as_the_day_that_compares_alike():
         "2019-01-03",
     ]
     assert days.in_json(1.5) == "2019-01-03"
+    assert days.written(3e6) == "3000000 days after 2019-01-01"
 
 
 @given(days, days, st.integers(1, 1 << 20))
