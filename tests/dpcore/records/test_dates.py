@@ -31,7 +31,8 @@ def schema_of(*features, **options):
 def encoded(feature, *texts):
     """The encoded rows of these cells; an empty text is a missing cell."""
     distinct = tuple(dict.fromkeys(text for text in texts if text))
-    codes = np.array([distinct.index(text) if text else -1 for text in texts])
+    places = {text: place for place, text in enumerate(distinct)}
+    codes = np.array([places.get(text, -1) for text in texts])
     return encode(schema_of(feature, bias=False), {source_of(feature): Texts(codes, distinct)}, len(texts), label=False)
 
 
