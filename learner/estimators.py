@@ -39,6 +39,26 @@ BY_QUERIES: dict[str, tuple[str, str]] = {
 }
 """Estimators that send queries within a budget: module and class by name. Each has `fit_queries(oracle)`."""
 
+LOG_ODDS = {
+    "mean-variance": "it minimises the logistic loss of two Gaussian classes",
+    "moments-discriminant": "its scores are the log odds of two Gaussian classes",
+    "logistic-gd": "it minimises the logistic loss",
+    "logistic-regression": "it minimises the logistic loss",
+    "naive-bayes": "its scores are the log odds of features that are independent within a class",
+}
+"""Estimators whose scores are log odds under these assumptions."""
+
+_RADOS = "its loss of rados is a logistic loss only over all 2^rows rados"
+_VOTES = "its scores say which rule holds, not how likely a label is"
+OTHER_SCORES = {
+    **dict.fromkeys(("radoboost", "radoboost-l1", "radoboost-l2", "radoboost-linf", "radoboost-slope"), _RADOS),
+    **dict.fromkeys(("newton", "additive"), "rows' weights are clipped, so scores are usually larger than log odds"),
+    **dict.fromkeys(("conjunction", "decision-stump", "decision-list", "point", "threshold"), _VOTES),
+    "hinge-gd": "the hinge loss gives no log odds",
+    "linear-regression": "least squares fits the label itself, not its log odds",
+}
+"""Estimators whose scores are no log odds, with the reason."""
+
 _WORDS = {
     int: "an integer",
     float: "a number",

@@ -14,10 +14,10 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from dpcore.numbers.fixed_point import ONE
-from dpcore.predicates.expressions import And, NonNegative, Not, Predicate
+from dpcore.predicates.expressions import Above, And, AtLeast, NonNegative, Not, Or, Predicate
 from dpcore.predicates.notation import described
 from dpcore.records.feature_map import stored
-from dpcore.records.features import RealFeature
+from dpcore.records.features import Day, RealFeature
 from dpcore.records.schema import Schema
 
 _MOST_COLUMNS = 10
@@ -107,9 +107,38 @@ def in_words(predicates: Sequence[Predicate], schema: Schema) -> str | None:
 
 
 def readable(predicate: Predicate, schema: Schema) -> str:
-    """The predicate as a range of a column, else in its notation, cut if it is long. For people; do not parse it."""
+    """The predicate as a range of a column, else in its notation, cut if it is long. For people; do not parse it.
+
+    A bound between two days is the later of them, which compares alike.
+    """
     found = range_of(predicate, schema)
-    return described(predicate) if found is None else str(found)
+    if found is not None:
+        return str(found)
+    dates = frozenset(group.name for group in schema.numbers if group.is_named)
+    return described(_on_days(predicate, dates, {}) if dates else predicate)
+
+
+def _on_day(predicate: Predicate, name: str, bound: Fraction) -> Predicate:
+    """No date is the fraction itself, so "at least" and "above" are the same."""
+    try:
+        return AtLeast(name, Day(math.ceil(bound)))
+    except ValueError:  # beyond all dates
+        return predicate
+
+
+def _on_days(predicate: Predicate, dates: frozenset[str], known: dict[int, Predicate]) -> Predicate:
+    """The predicate with days for the fractions that dates are compared with. known: of the parts so far, by id."""
+    if id(predicate) not in known:
+        match predicate:
+            case AtLeast(name, Fraction() as bound) | Above(name, Fraction() as bound) if name in dates:
+                known[id(predicate)] = _on_day(predicate, name, bound)
+            case Not(part):
+                known[id(predicate)] = Not(_on_days(part, dates, known))
+            case And(parts) | Or(parts):
+                known[id(predicate)] = type(predicate)(tuple(_on_days(part, dates, known) for part in parts))
+            case _:
+                known[id(predicate)] = predicate
+    return known[id(predicate)]
 
 
 @dataclass(frozen=True)

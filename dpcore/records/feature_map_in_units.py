@@ -18,6 +18,10 @@
     at = 0
 
     [[terms]]
+    hats = "admitted"                 # of a date, knots are dates; so is `at` of a point
+    knots = [2020-01-01, 2020-03-01, 2024-12-31]
+
+    [[terms]]
     product = ["bends", "smoker"]     # of each function of one entry and each of the other
 
 Values are converted as records store them (dpcore.records.feature_map.stored). An entry is of several terms if it has
@@ -186,7 +190,7 @@ def _knots(where: str, feature: RealFeature, entry: dict[str, Any]) -> list[int]
     for at in range(1, len(found)):
         if found[at - 1] >= found[at]:
             low, high = knots[at - 1], knots[at]
-            equal = low <= high
+            equal = str(low) == str(high) if feature.is_named else low <= high
             raise FeatureMapError(
                 f"{where}: knots {low} and {high} are "
                 + ("the same, as records store them: move them apart" if equal else "not in ascending order: sort them")
@@ -203,13 +207,21 @@ def _ends(where: str, entry: dict[str, Any]) -> bool:
 
 def _within(where: str, feature: RealFeature, what: str, value: object) -> int:
     """A value of a column as it is stored."""
-    number = _number(where, what, value)
+    number = _named(where, feature, what, value) if feature.is_named else _number(where, what, value)
     if not feature.lower <= number <= feature.upper:
         raise FeatureMapError(
-            f"{where}: {what} {value} is beyond the schema's bounds, {feature.lower:.6g} to {feature.upper:.6g}: move "
-            "it inside"
+            f"{where}: {what} {value} is beyond the schema's bounds, {feature.written(feature.lower, 6)} to "
+            f"{feature.written(feature.upper, 6)}: move it inside"
         )
     return stored(feature, number)
+
+
+def _named(where: str, feature: RealFeature, what: str, value: object) -> float:
+    """A date of a file, a text or TOML's own, in the column's units."""
+    try:
+        return feature.value(str(value))
+    except TypeError as error:
+        raise FeatureMapError(f"{where}: {what} {error}") from error
 
 
 def _centres(where: str, centre: object, functions: int) -> list[int]:

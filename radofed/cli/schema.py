@@ -33,7 +33,7 @@ def infer(
     positive: Positive = None,
     bounds: Annotated[
         list[str] | None,
-        typer.Option(help="The domain's bounds of a number, COLUMN=LOWER:UPPER; repeatable. Default: quantiles."),
+        typer.Option(help="The domain's bounds of a number or date, COLUMN=FROM:TO; repeatable. Default: quantiles."),
     ] = None,
     name: Annotated[
         str | None,
@@ -45,8 +45,8 @@ def infer(
 ) -> Result:
     """Draft a schema from a table.
 
-    Numbers are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend on the
-    data and are not private: correct them before the parties agree on the draft.
+    Numbers and dates are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend
+    on the data and are not private: correct them before the parties agree on the draft.
     """
     from parties.data.draft_bounds import bounded, parsed
     from parties.data.schema_draft import DRAFT_NAME

@@ -10,11 +10,15 @@ from unittest.mock import patch
 from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.numbers.rationals import exact_number
 from dpcore.predicates.expressions import PredicateError
+from dpcore.predicates.frontend import x
 from dpcore.predicates.notation import parse, to_text
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.features import Day, day_of
+from dpcore.records.features.date import written_form
 from dpcore.records.schema import Schema, differences
 from dpcore.records.text_forms import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
+from parties.data.draft_bounds import parsed
 from radobase.addresses import split_target
 from radobase.log_tail import TAIL_BYTES, newest
 from radobase.options import decimal_number, exact, named_option
@@ -32,6 +36,7 @@ from wire.private_keys import ENVIRONMENT
 
 PREDICATES = (
     '(x["age"] >= 65.5) & (y == 1)',
+    'x["day"] >= "2024-02-29"',
     '~x["smoker"] | (x["ward"] == "b") & ~(x["age"] < 1/3)',
     'clip((3 * z["age"] - 2 * z["ward=a"] + 5) / 16)',
     'z["age"] + -2 * z["bias"] >= z["tall"] - 1',
@@ -86,6 +91,20 @@ def read_schema(data: bytes) -> None:
     schema = Schema.from_toml(data.decode(errors="replace"))
     assert Schema.from_toml(schema.to_toml()).digest == schema.digest
     assert Schema.from_canonical(schema.canonical_bytes()) == schema
+
+
+def read_date(data: bytes) -> None:
+    """A cell of a column of dates, and an edge or bound that is one."""
+    text = decoded(data)
+    day = day_of(text)
+    if day is not None:
+        assert day_of(str(day)) == Day.of(text[:10]) == day
+        assert text.startswith(str(day))
+    assert len(written_form(text)) <= 23
+    with suppress(ConfigurationError):
+        parsed(f"admitted={text}")
+    with suppress(PredicateError):
+        assert to_text(x["admitted"] >= text) == f'x["admitted"] >= "{text}"'
 
 
 def read_canonical(data: bytes) -> None:
@@ -172,6 +191,9 @@ def targets() -> list[Target]:
         Target("schema-canonical", read_canonical,
                texts_near(canonical) | json_octets([json.loads(text) for text in canonical]),
                512 * 1024, ("dpcore.records.schema.Schema.from_canonical",), allowed=(SchemaError,)),
+        Target("date", read_date,
+               texts_near(["2024-02-29", "2024-02-29T23:59:59.5", "0001-01-01:9999-12-31", "29.2.2024"]), 1 << 12,
+               ("dpcore.records.features.date._CELL", "dpcore.records.features.described._DAY")),
         Target("number", read_number, texts_near(NUMBERS), 1 << 17, ("dpcore.numbers.rationals.exact_number",)),
         Target("option", read_option, texts_near(options, ["nan", "1e999"]), 1 << 17, ("radofed.cli.arguments",)),
         Target("party-rows", read_rows, texts_near(["10,20,30", "5"]), 1 << 17, ()),

@@ -12,7 +12,7 @@ from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.errors import SchemaError
 from dpcore.predicates.expressions import And, Flag, LabelIs, Or
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.features import FEATURE_TYPES, Label
+from dpcore.records.features import FEATURE_TYPES, DateFeature, Label
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from tests.federation.party import World
@@ -201,8 +201,20 @@ def test_a_change_of_the_key_s_certificate_is_shown(queries, field):
     assert {name for name in before if before[name] != after[name]} == {f"paillier_key.{field.name}"}
 
 
-SCHEMA_PARTS = {type(part): part for part in (*SCHEMA.features[::-1], SCHEMA.label)}
-CELLS = ("refuse", "zero-vector", "zero", "other", "c", True, False, 0.5, 70.0, 130.0, ("q",), ("b", "q"))
+DAY = DateFeature(
+    name="day",
+    first="2019-01-01",
+    last="2024-12-31",
+    since="2000-01-01",
+    parts=("year",),
+    missing="impute",
+    impute="2020-01-01",
+    unreadable="impute",
+)
+FULL = dataclasses.replace(SCHEMA, features=(*SCHEMA.features, DAY))
+SCHEMA_PARTS = {type(part): part for part in (*FULL.features[::-1], FULL.label)}
+DATES = ("2019-01-02", "2023-01-01", ("month",))
+CELLS = ("refuse", "zero-vector", "zero", "other", "c", True, False, 0.5, 70.0, 130.0, ("q",), ("b", "q"), *DATES)
 
 
 def schemas_with_another(part, name: str) -> Iterator[Schema]:
@@ -212,15 +224,13 @@ def schemas_with_another(part, name: str) -> Iterator[Schema]:
     for cell, more in product(CELLS, without):
         try:
             other = dataclasses.replace(part, **{name: cell}, **more)
-            features = tuple(other if each is part else each for each in SCHEMA.features)
-            label = other if part is SCHEMA.label else SCHEMA.label
-            made = dataclasses.replace(SCHEMA, label=label, features=features)
+            features = tuple(other if each is part else each for each in FULL.features)
+            label = other if part is FULL.label else FULL.label
+            made = dataclasses.replace(FULL, label=label, features=features)
         except (SchemaError, TypeError):
             continue
         before = getattr(part, name)
-        if made.digest != SCHEMA.digest and (
-            before is None or type(getattr(other, name)) in {type(before), type(None)}
-        ):
+        if made.digest != FULL.digest and (before is None or type(getattr(other, name)) in {type(before), type(None)}):
             yield made
 
 
@@ -233,8 +243,8 @@ def payload_with(query: Query, schema: Schema) -> bytes:
 @pytest.mark.parametrize("part", SCHEMA_PARTS.values(), ids=lambda part: type(part).__name__)
 def test_a_change_of_any_field_of_the_schema_is_shown(queries, part):
     query = queries["plain"]
-    before = shown(query.to_bytes())
-    place = "schema.label" if part is SCHEMA.label else f"schema.features[{SCHEMA.features.index(part)}]"
+    before = shown(payload_with(query, FULL))
+    place = "schema.label" if part is FULL.label else f"schema.features[{FULL.features.index(part)}]"
     for field in dataclasses.fields(part):
         others = list(schemas_with_another(part, field.name))
         assert others, f"no valid schema has another {field.name}"

@@ -107,7 +107,11 @@ class Days(RealFeature):
 
     def written(self, value: float, digits: int | None = None) -> str:  # noqa: ARG002  (a date has all its digits)
         """The first day that is not before the value, so that "at least" and "below" mean the same of both."""
-        return str(Day(self.since.number + ceil(value - _ROUNDING)))
+        days = ceil(value - _ROUNDING)
+        try:
+            return str(Day(self.since.number + days))
+        except ValueError:  # beyond all dates, as the end of a range may be
+            return f"{days} days after {self.since}"
 
     def in_json(self, value: float) -> float | str:
         """The same."""

@@ -8,10 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
-from dpcore.predicates.expressions import Above, AtLeast, Equals, Not, PredicateError
+from dpcore.predicates.expressions import Above, Affine, AtLeast, Equals, NonNegative, Not, PredicateError
 from dpcore.predicates.frontend import x
 from dpcore.predicates.notation import parse, to_text
 from dpcore.predicates.ranges import in_words, range_of, readable
@@ -138,3 +139,33 @@ def test_ranges_of_stored_days_are_shown_as_dates():
     # A range of one day holds one value, though records could tell apart many between.
     assert (single.is_value, str(single)) == (True, "day = 2020-02-29")
     assert math.isclose(float(single.width or 0), 1.0, rel_tol=1e-6)
+
+
+def test_ranges_beyond_all_dates_are_shown():
+    """As a query of anybody may name them."""
+    feature = DateFeature(name="day", first="0001-01-01", last="9999-12-31")
+    schema = Schema(name="s", label=SCHEMA.label, features=(feature,))
+    for constant in (0, 1, ONE, -ONE, ONE + 1, -ONE - 1, 2**31, -(2**31)):
+        low = NonNegative(Affine((("day", ONE),), -constant))
+        for predicate in (low, ~low):
+            assert "day" in readable(predicate, schema)
+    above = NonNegative(Affine((("day", ONE),), -ONE - 1))
+    assert readable(above, schema) == "3652059 days after 0001-01-01 <= day"
+
+
+def test_bounds_between_days_are_shown_as_days_and_compare_alike():
+    half = Fraction(2 * Day.of("2020-02-28").number + 1, 2)
+    shown = {
+        'x["day"] >= "2020-02-29"': AtLeast("day", half),
+        '(x["day"] >= "2020-02-29") & (x["age"] >= 0.5)': AtLeast("day", half) & AtLeast("age", Fraction(1, 2)),
+        '(x["day"] < "2020-02-29") | (x["day.month"] == "May")': Not(Above("day", half)) | Equals("day.month", "May"),
+        'x["day"] >= "2020-02-28"': AtLeast("day", Day.of("2020-02-28")),
+        # A number of days that no date has, as a query may name it.
+        'x["day"] >= 10000000.5': AtLeast("day", Fraction(20_000_001, 2)),
+        'x["day"] > -10000000.5': Above("day", Fraction(-20_000_001, 2)),
+    }
+    assert [readable(predicate, SCHEMA) for predicate in shown.values()] == list(shown)
+    schema, rows = records()
+    same = [AtLeast("day", half), AtLeast("day", Day.of("2020-02-29"))]
+    first, second = sums(same, schema, rows, 12)
+    assert first == second

@@ -141,5 +141,5 @@ def test_ranges_that_overlap_show():
 
 
 def test_a_range_without_ends_has_no_width():
-    assert Range("age", None, Fraction(3), Fraction(1)).width is None
-    assert not Range("age", None, Fraction(3), Fraction(1)).is_value
+    assert Range(AGE, None, Fraction(3), Fraction(1)).width is None
+    assert not Range(AGE, None, Fraction(3), Fraction(1)).is_value

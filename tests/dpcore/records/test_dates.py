@@ -31,7 +31,8 @@ def schema_of(*features, **options):
 def encoded(feature, *texts):
     """The encoded rows of these cells; an empty text is a missing cell."""
     distinct = tuple(dict.fromkeys(text for text in texts if text))
-    codes = np.array([distinct.index(text) if text else -1 for text in texts])
+    places = {text: place for place, text in enumerate(distinct)}
+    codes = np.array([places.get(text, -1) for text in texts])
     return encode(schema_of(feature, bias=False), {source_of(feature): Texts(codes, distinct)}, len(texts), label=False)
 
 
@@ -258,6 +259,7 @@ def test_a_value_between_days_is_written_as_the_day_that_compares_alike():
         "2019-01-03",
     ]
     assert days.in_json(1.5) == "2019-01-03"
+    assert days.written(3e6) == "3000000 days after 2019-01-01"
 
 
 @given(days, days, st.integers(1, 1 << 20))

@@ -4,11 +4,14 @@ Each takes a table, changes it in place, and returns the columns that it damaged
 """
 
 import csv
+import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass
@@ -38,6 +41,10 @@ class Rows:
     def texts(self) -> list[str]:
         """Columns of words, the label included."""
         return [name for name, cells in self.columns.items() if any(cell and not _is_number(cell) for cell in cells)]
+
+    def dates(self) -> list[str]:
+        """Columns of dates."""
+        return [name for name, cells in self.columns.items() if all(_DATE.fullmatch(cell) for cell in cells)]
 
     def numbers(self) -> list[str]:
         """Columns of more than two numbers, those with the most different ones first."""
@@ -129,6 +136,25 @@ def decimal_commas(table: Rows) -> list[str]:
     return [column]
 
 
+def days_first(table: Rows) -> list[str]:
+    """All dates as Germans write them."""
+    columns = table.dates()
+    for column in columns:
+        table.columns[column] = [".".join(reversed(cell.split("-"))) for cell in table.columns[column]]
+    return columns
+
+
+def some_months_first(table: Rows) -> list[str]:
+    """A few dates as Americans write them."""
+    columns = table.dates()
+    for column in columns:
+        cells = table.columns[column]
+        for place in range(0, len(cells), 50):
+            year, month, day = cells[place].split("-")
+            cells[place] = f"{month}/{day}/{year}"
+    return columns
+
+
 def thousands(table: Rows) -> list[str]:
     """Numbers of some thousands, with and without separators."""
     table.delimiter = ";"
@@ -176,6 +202,8 @@ DAMAGES = (
     odd_cell,
     decimal_commas,
     thousands,
+    days_first,
+    some_months_first,
     leading_zeros,
     *ADDED,
 )

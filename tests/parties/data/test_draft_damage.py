@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpcore.records.features import DateFeature
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
-from tests.parties.data.damage import ADDED, DAMAGES, Rows, decomposed
+from tests.parties.data.damage import ADDED, DAMAGES, Rows, days_first, decomposed, some_months_first
 
 ACCENTED = "é"
 
@@ -23,6 +24,7 @@ def made(words: bool) -> Rows:
         "age": [str(age) for age in random.integers(20, 90, rows)],
         "dose": [f"{dose:.2f}" if place % 9 else "" for place, dose in enumerate(random.gamma(2, 3, rows))],
         "visits": [str(count) for count in random.poisson(2, rows)],
+        "admitted": [f"{2019 + day % 6}-{day % 12 + 1:02}-{day % 28 + 1:02}" for day in random.integers(0, 999, rows)],
         "smoker": [("no", "yes")[place] for place in random.integers(0, 2, rows)],
         "stage": [("early", "late", "middle")[place] for place in random.integers(0, 3, rows)],
         "ill": [("no", "yes")[one] if words else "01"[one] for one in ill.astype(int)],
@@ -83,3 +85,14 @@ def check_damage(table: Rows, damage, directory: Path) -> list[str]:
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_no_damage_of_a_made_table_is_silent(tmp_path, damage, words):
     check_damage(made(words), damage, tmp_path)
+
+
+@pytest.mark.parametrize(("damage", "kind"), [(days_first, None), (some_months_first, DateFeature)])
+def test_dates_that_are_written_otherwise_are_counted(tmp_path, damage, kind):
+    table = made(words=True)
+    assert damage(table) == ["admitted"]
+    schema, notes, file = drafted(table, tmp_path / "broken.csv")
+    assert {each.column: type(each) for each in schema.features}.get("admitted") is kind
+    assert counts(notes, "admitted")
+    # A row whose date is not understood is left out, and its date is never guessed.
+    assert load(file, schema).report.zero_vectors == (0 if kind is None else 8)
