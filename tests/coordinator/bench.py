@@ -15,6 +15,7 @@ from radobase.logs import Log
 from tests.coordinator.world import PARTIES
 from tests.waiting import HANG_S
 from wire.errors import WireError
+from wire.query import Retry
 from wire.status import Phase
 
 
@@ -83,6 +84,10 @@ class Bench:
         for name in names:
             said = self.world.ready(opened.query_id, name, attempt=attempt)
             await self.intake.ready(said, self.world.member(name))
+
+    async def retry(self, opened, attempt=2):
+        signed = Retry(opened.query_id, "lea", attempt).sign(self.world.keys["lea"])
+        await self.intake.retry(signed, self.world.member("lea"))
 
     async def to_uploading(self, opened, attempt=1):
         await self.accept(opened, *PARTIES, attempt=attempt)
