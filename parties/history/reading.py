@@ -90,10 +90,14 @@ class QueryRead:
 
     @property
     def _payload(self) -> bytes | None:
+        if self.shown.envelope is None:
+            return None
+        payload = self.shown.envelope.payload
         try:
-            return None if (kept := self.shown.envelope) is None else Query.from_bytes(kept.payload) and kept.payload
+            Query.from_bytes(payload)
         except WireError:
             return None
+        return payload
 
     @property
     def bytes_out(self) -> int:

@@ -71,7 +71,7 @@ async def test_a_limit_that_was_lowered_has_room_once_enough_are_a_day_old(bench
 async def test_a_learner_causes_so_many_bytes_of_uploads_within_a_day(bench):
     await bench.ask()
     await bench.turn(60)
-    await bench.ask(rados=30)
+    await bench.ask(rados=60)
     assert bench.core.queries[-1].most_upload_bytes == 2 * SMALL
     error = await refusal(Code.QUERIES_TOO_MANY, bench.ask())
     assert f"may need {SMALL} bytes" in error.detail
@@ -79,9 +79,9 @@ async def test_a_learner_causes_so_many_bytes_of_uploads_within_a_day(bench):
         f"need {3 * SMALL}, and {BYTES} is {3 * SMALL} for it. There is room at 2023-11-15 22:14 UTC." in error.detail
     )
     # One of twice the size has to wait for the second one to be a day old.
-    error = await refusal(Code.QUERIES_TOO_MANY, bench.ask(rados=30))
+    error = await refusal(Code.QUERIES_TOO_MANY, bench.ask(rados=60))
     assert "There is room at 2023-11-15 22:15 UTC." in error.detail
-    error = await refusal(Code.QUERY_TOO_LARGE, bench.ask(rados=100))
+    error = await refusal(Code.QUERY_TOO_LARGE, bench.ask(rados=200))
     assert f"{BYTES} is {3 * SMALL}" in error.detail
     await bench.turn(DAY_S - 60)
     await bench.ask()
