@@ -137,8 +137,3 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert "License-Expression: Apache-2.0" in metadata
     assert "rado = radofed.cli:main" in scripts
-
-
-def test_a_former_name_of_the_api_works_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="is now radofed.composed_privacy"):
-        assert radofed.privacy_together is radofed.composed_privacy

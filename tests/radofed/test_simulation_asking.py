@@ -410,17 +410,3 @@ def test_the_command_measures_learners_that_ask(table, tmp_path, capsys):
     assert pq.read_table(rows).to_pydict()["sees"] == ["answers", "rows", "labels"] * 2
     assert run([*arguments[:-4], "--format", "json"]) == 4
     assert "give epsilon" in json.loads(capsys.readouterr().out)["error"]["message"]
-
-
-def test_the_former_spellings_work_with_a_note(table, capsys):
-    arguments = ["simulate", "--data", str(table), "--label", "y", "--positive", "in", "--parties", "3", "--folds", "2"]
-    arguments += ["--workers", "0", "--epsilon", "1", "--format", "json", "--learner", "naive-bayes"]
-    assert run(arguments) == 0
-    captured = capsys.readouterr()
-    assert "--learner is now --estimator" in captured.err
-    assert "naive-bayes" in json.loads(captured.out)["data"]["results"]
-    assert run([*arguments, "--estimator", "newton"]) == 4
-    assert "leave --learner out" in json.loads(capsys.readouterr().out)["error"]["message"]
-    with pytest.warns(DeprecationWarning, match="learners is now estimators"):
-        result = simulate(table, learners="naive-bayes", epsilon=1, folds=2)
-    assert result.summaries[0].learner == "naive-bayes"
