@@ -582,8 +582,8 @@ class Session:
         if newest is None or newest == asked.roster:
             return asked.roster
         try:
-            self._open(AskedQuery(asked.query, newest))
-            total.cohort.open(open_roster(newest, self._federation_key))
+            opened = self._open(AskedQuery(asked.query, newest))
+            check_cohort(total.cohort, opened, open_roster(newest, self._federation_key))
         except WireError:
             return asked.roster
         return newest

@@ -157,8 +157,3 @@ def test_researchers_material_is_a_distribution_of_its_own(tmp_path):
     assert own["version"] == main["version"]
     assert own["dependencies"] == [f"radofed=={main['version']}"]
     assert main["optional-dependencies"]["research"] == [f"radofed-research=={main['version']}"]
-
-
-def test_a_former_name_of_the_api_works_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="is now radofed.composed_privacy"):
-        assert radofed.privacy_together is radofed.composed_privacy

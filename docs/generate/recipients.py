@@ -187,13 +187,13 @@ ROWS: Mapping[str, Row] = {
     "features": Row(
         "features that nodes state",
         "A party, or the coordinator that withholds statements: a weaker query",
-        "Harmless. A query has all usual features whatever is stated, and parties refuse one that has fewer. "
+        "Harmless. A query has the base whatever is stated, and parties refuse one without it. "
         "Statements that are not the party's own count for nothing",
         {
             "learner/test_retries_and_features.py": (
                 "test_statements_that_are_not_the_party_s_own_count_for_nothing",
-                "test_parties_that_state_nothing_are_asked_with_all_features",
-                "test_an_older_coordinator_is_refused_with_a_sentence",
+                "test_a_query_has_the_base_whatever_parties_state",
+                "test_a_coordinator_that_is_too_old_is_refused_with_a_sentence",
             ),
             "parties/answering/test_refusals.py": ("test_refusals_carry_their_code_and_reserve_nothing",),
             "wire/test_refused_messages.py": ("test_features_that_another_member_signed_are_refused",),

@@ -88,13 +88,14 @@ class QueryRead:
 
     @property
     def _payload(self) -> bytes | None:
+        if self.shown.envelope is None:
+            return None
+        payload = self.shown.envelope.payload
         try:
-            kept = self.shown.envelope
-            if kept is not None:
-                Query.from_bytes(kept.payload)
-            return None if kept is None else kept.payload
+            Query.from_bytes(payload)
         except WireError:
             return None
+        return payload
 
     @property
     def bytes_out(self) -> int:

@@ -61,9 +61,10 @@ async def test_a_party_lost_in_its_upload_ends_the_attempt_and_the_next_is_exact
     await bench.contribute(opened, *THREE)
     await bench.upload(opened, "dan")
     await bench.turn(60)
-    assert (bench.phase(opened), bench.live(opened).round.attempt) == (Phase.ANSWERING, 2)
+    assert (bench.phase(opened), bench.live(opened).round.attempt) == (Phase.LOST, 1)
     await bench.settled()
     assert bench.core.spool.used_bytes == 0
+    await bench.retry(opened)
     (chunk,) = bench.world.chunks(opened, "dan")
     await refusal(Code.ATTEMPT_MISMATCH, bench.intake.chunk(opened.query_id, 1, chunk, bench.world.member("dan")))
     await bench.accept(opened, *THREE, attempt=2)
@@ -81,6 +82,8 @@ async def test_a_party_that_never_returns_ends_the_query_after_the_last_attempt(
         await bench.to_uploading(opened, attempt)
         await bench.contribute(opened, *THREE, attempt=attempt)
         await bench.turn(60)
+        if attempt == 1:
+            await bench.retry(opened)
     status = await bench.status(opened)
     assert (status.phase, status.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
     assert "dan" in status.detail
@@ -146,6 +149,7 @@ async def test_statements_on_one_attempt_change_nothing_in_another(bench):
     await bench.contribute(opened, *THREE)
     await all_refused(2)
     await bench.turn(60)
+    await bench.retry(opened)
     assert bench.live(opened).round.attempt == 2
     old_receipt = world.receipt(opened, first, "ann", [chunks["ann"]])
     for _ in range(2):
@@ -312,15 +316,15 @@ def test_adding_waits_for_room_on_the_disk(world, monkeypatch):
 
 def test_a_full_spool_refuses_the_chunk_and_takes_it_later(world):
     async def play():
-        bench = await Bench(world, spool_bytes=4 * 512).start()
+        bench = await Bench(world, spool_bytes=4 * 1024).start()
         opened = await bench.ask()
-        bench.config = world.with_limits(spool_bytes=3 * 512)
+        bench.config = world.with_limits(spool_bytes=3 * 1024)
         await bench.crash()
         await bench.to_uploading(opened)
         await bench.contribute(opened, *THREE)
         error = await refusal(Code.SPOOL_FULL, bench.upload(opened, "dan"))
         assert "party retries" in error.hint
-        bench.config = world.with_limits(spool_bytes=4 * 512)
+        bench.config = world.with_limits(spool_bytes=4 * 1024)
         await bench.crash()
         await bench.contribute(opened, "dan")
         await bench.settled()
@@ -348,7 +352,7 @@ async def test_a_chunk_that_ends_after_its_attempt_leaves_nothing(bench):
     await bench.turn(60)
     await asyncio.sleep(0.05)
     go_on.set()
-    await refusal(Code.ATTEMPT_MISMATCH, uploading)
+    await refusal(Code.PHASE_MISMATCH, uploading)
     assert spool.used_bytes == 0
     assert not list(bench.config.spool_directory.rglob("0-*"))
 

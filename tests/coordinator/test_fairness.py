@@ -43,7 +43,7 @@ async def test_a_party_that_sends_many_chunks_at_once_takes_one_thread(bench):
     finally:
         go_on.set()
     await asyncio.gather(*uploads)
-    assert bench.core.spool.used_bytes == 4 * 512
+    assert bench.core.spool.used_bytes == 4 * 1024
     await bench.contribute(opened, "ann")
     await bench.settled()
     await bench.check_total(opened, PARTIES)
@@ -59,7 +59,7 @@ async def test_chunks_that_waited_for_their_turn_until_the_attempt_was_over_are_
     await bench.turn(60)
     go_on.set()
     for upload in uploads:
-        await refusal(Code.ATTEMPT_MISMATCH, upload)
+        await refusal(Code.PHASE_MISMATCH, upload)
     await bench.settled()
     assert bench.core.spool.used_bytes == 0
     assert not list(bench.config.spool_directory.rglob("0-*"))
@@ -135,18 +135,18 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
         await bench.settled()
     finally:
         totals.multiply = real
-    assert order.index(512) == 1, "after the chunk that was in the making, before the two others"
+    assert order.index(1024) == 1, "after the chunk that was in the making, before the two others"
     for opened in (large, small):
         await bench.check_total(opened, PARTIES)
 
 
-@run_on(spool_bytes=7 * 512)
+@run_on(spool_bytes=7 * 1024)
 async def test_a_query_is_accepted_only_if_its_uploads_fit(bench):
     """Otherwise two cohorts could each fill half the spool and wait until both are lost, but charged."""
     first = await bench.ask()
     error = await refusal(Code.SPOOL_FULL, bench.ask())
-    assert "2048 bytes" in error.detail
-    assert "1536 of 3584" in error.detail
+    assert "4096 bytes" in error.detail
+    assert "3072 of 7168" in error.detail
     assert (await bench.ask(max_parties=3)).query.max_parties == 3
     await bench.cancel(first)
     await refusal(Code.QUERY_TOO_LARGE, bench.ask(rados=MANY_RADOS))

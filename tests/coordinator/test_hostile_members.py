@@ -116,7 +116,7 @@ def test_attempts_that_do_not_run_are_refused(world, clients, asked, attempt):
     query_id, key = asked.query_id, world.keys["ann"]
     before = state(world, clients, asked)
     acceptance = cohort_pb2.Acceptance(
-        query_id=query_id, attempt=attempt, party="ann", rows=10, mask_key=b"\1" * 32
+        query_id=query_id, attempt=attempt, party="ann", rows=10, mask_key=b"\1" * 32, roster_version=1
     ).SerializeToString()
     ready = cohort_pb2.Ready(query_id=query_id, attempt=attempt, party="ann").SerializeToString()
     code = Code.MESSAGE_MALFORMED if attempt == 0 else Code.ATTEMPT_MISMATCH
@@ -211,16 +211,16 @@ def test_a_malformed_modulus_harms_only_its_learner(world, clients, modulus):
     lea = clients["lea"]
     lea.submit(envelope)
     cohort = clients.to_uploading(opened.query_id)
-    product = mpz(1)
+    product = [mpz(1), mpz(1)]
     for party in PARTIES:
-        plaintexts = pack(world.values(opened, party), ROWS[party], opened.query.encoding, key.bits)
+        plaintexts = [*pack(world.values(opened, party), ROWS[party], opened.query.encoding, key.bits), mpz(7)]
         ciphertexts = [key.raw_encrypt(plaintext, mpz(1)) for plaintext in plaintexts]
-        product = product * ciphertexts[0] % key.n_squared
+        product = [a * b % key.n_squared for a, b in zip(product, ciphertexts, strict=True)]
         chunk = Chunk.of(0, key.to_wire(ciphertexts))
         clients[party].upload(opened.query_id, chunk)
         clients[party].give_receipt(world.receipt(opened, cohort, party, [chunk]))
     lea.until(opened.query_id, Phase.COMPLETE)
-    assert key.from_wire(lea.total_chunk(opened.query_id, 0).ciphertexts) == [product]
+    assert key.from_wire(lea.total_chunk(opened.query_id, 0).ciphertexts) == product
     sound = world.open(world.query())
     lea.submit(sound.envelope)
     cohort = clients.to_uploading(sound.query_id)

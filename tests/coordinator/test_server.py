@@ -265,7 +265,7 @@ def test_status_of_a_running_and_of_a_stopped_coordinator(world, start_node):
         "lea": "learner",
         "lou": "learner",
     }
-    assert (up["running"], up["health"], up["address"], up["spool_bytes"]) == (True, "SERVING", node.address, 512)
+    assert (up["running"], up["health"], up["address"], up["spool_bytes"]) == (True, "SERVING", node.address, 1024)
     clients.close()
     node.close()
     stopped = status.read(world.config)

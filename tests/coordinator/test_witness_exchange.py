@@ -6,7 +6,7 @@ from tests.federation.coordinator import FEDERATION, refused
 from tests.federation.coordinator_core import on_bench
 from wire.envelopes import Envelope
 from wire.errors import Code
-from wire.features import Features
+from wire.features import OWN_FEATURES, Features
 from wire.transport import MAX_RESPONSE_BYTES
 from wire.witness import MOST_IN_COHORTS, WITNESS_BYTES, Challenge, Witness
 
@@ -38,6 +38,18 @@ async def test_no_member_relays_for_another_party(bench):
     refused(Code.SENDER_MISMATCH, bench.witnesses.answer, witness(bench), cat)
     features = Features(FEDERATION, "ann", (), "0.2.0", 1_700_000_000).sign(bench.world.keys["ann"])
     refused(Code.SENDER_MISMATCH, bench.witnesses.state_features, features, cat)
+
+
+@on_bench
+async def test_a_party_that_is_too_old_is_refused_and_learners_see_why(bench):
+    ann = bench.world.member("ann")
+    older = Features(FEDERATION, "ann", ("bound-totals",), "0.2.1", 1_700_000_000).sign(bench.world.keys["ann"])
+    error = refused(Code.FEATURE_MISSING, bench.witnesses.state_features, older, ann)
+    assert "ann's node has version 0.2.1: upgrade it to 0.3.0 or newer." in error.detail
+    assert bench.witnesses.features() == (older,)
+    newer = Features(FEDERATION, "ann", OWN_FEATURES, "0.3.0", 1_700_000_001).sign(bench.world.keys["ann"])
+    bench.witnesses.state_features(newer, ann)
+    assert bench.witnesses.features() == (newer,)
 
 
 @on_bench

@@ -18,6 +18,7 @@ from radobase.logs import Log
 from tests.federation.coordinator import PARTIES
 from tests.waiting import HANG_S
 from wire.errors import WireError
+from wire.query import Retry
 from wire.roster import Roster
 from wire.status import Phase
 
@@ -112,6 +113,10 @@ class Bench(Parts):
         for name in names:
             said = self.world.ready(opened.query_id, name, attempt=attempt)
             await self.intake.ready(said, self.world.member(name))
+
+    async def retry(self, opened, attempt=2):
+        signed = Retry(opened.query_id, "lea", attempt).sign(self.world.keys["lea"])
+        await self.intake.retry(signed, self.world.member("lea"))
 
     async def to_uploading(self, opened, attempt=1):
         await self.accept(opened, *PARTIES, attempt=attempt)

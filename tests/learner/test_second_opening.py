@@ -91,8 +91,9 @@ class TestOpening:
     @pytest.mark.parametrize("constant", [2, 3, 4], ids=["of p", "of q", "of the remainders"])
     def test_a_wrong_constant_of_ours(self, asked, constant):
         asked.secret = with_wrong_constant(asked.world.key.secret, constant)
+        # A wrong coefficient of the remainders shows in every ciphertext but the tag.
         with pytest.raises(OpeningsDifferError, match="report this"):
-            asked.open()
+            asked.open(Chooses(0))
 
     def test_a_wrong_constant_of_phes(self, asked, monkeypatch):
         monkeypatch.setattr(phe.PaillierPrivateKey, "raw_decrypt", lambda self, ciphertext: 5)

@@ -104,8 +104,7 @@ def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimat
         assert answer.noise_over_sampling == pytest.approx(signal.noise_over_sampling, rel=1e-4)
         if answer.kind != "gradient":
             assert answer.noise_sd == noise_sd
-            # One ciphertext more binds the total, with the features of today's nodes.
-            assert answer.ciphertexts == plan.ciphertexts + 1
+            assert answer.ciphertexts == plan.ciphertexts
 
 
 @pytest.mark.more

@@ -53,7 +53,7 @@ HERE = Path(__file__).parent
 OLDER = HERE / "older"
 VERSIONS = ("0.3.0",)
 # Ledgers, each with its format, how many charges it has, and how many reservations.
-LEDGERS = {"0.1": (1, 1, 1), "0.2-format-2": (2, 4, 1), "0.2": (3, 4, 1), "0.2.0": (3, 9, 0), "0.2.1": (4, 11, 0)}
+LEDGERS = {"0.1": (1, 1, 1), "0.2-format-2": (2, 4, 1), "0.2": (3, 4, 1), "0.2.0": (3, 9, 0), "0.2.1": (4, 11, 1)}
 OWNER = LedgerOwner("clinics", "ada", "data.csv")
 
 

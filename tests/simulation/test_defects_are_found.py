@@ -109,7 +109,7 @@ def test_a_member_that_counts_twice_in_a_cohort_is_found(monkeypatch):
 def test_signatures_without_the_federation_are_found(monkeypatch):
     """What a member signed in another federation counts here: its queries, or its statements on a longer ledger."""
     real = wire.envelopes.signed_bytes
-    monkeypatch.setattr(wire.envelopes, "signed_bytes", lambda _federation, kind, payload: real(None, kind, payload))
+    monkeypatch.setattr(wire.envelopes, "signed_bytes", lambda _federation, kind, payload: real("", kind, payload))
     assert find("a sound ledger is not refused", "attempts are the learner's")
 
 

@@ -71,10 +71,10 @@ class Acceptance(google.protobuf.message.Message):
     mask_key: builtins.bytes
     """An ephemeral X25519 public key, 32 bytes, fresh in every acceptance."""
     roster_version: builtins.int
-    """The newest roster version that the party has; 0 in an answer to a query without the feature "fresh-rosters"."""
+    """The newest roster version that the party has; at least 1."""
     @property
     def ledger_head(self) -> Global___LedgerHead:
-        """Where its ledger stands with this reservation; absent in an answer to a query without the feature "ledger-heads"."""
+        """Where its ledger stands with this reservation; absent in an answer to a question."""
 
     def __init__(
         self,
@@ -125,8 +125,7 @@ Global___Refusal: typing_extensions.TypeAlias = Refusal
 @typing.final
 class Pending(google.protobuf.message.Message):
     """Pending says that a person at this party has to decide before it accepts or refuses (type "Pending", role "party"). It
-    is no answer: it promises nothing, and the party's acceptance or refusal may follow while parties answer. Only in
-    answer to a query with the feature "decisions".
+    is no answer: it promises nothing, and the party's acceptance or refusal may follow while parties answer.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -325,7 +324,7 @@ class Witness(google.protobuf.message.Message):
     @property
     def in_cohorts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
         """The first 8 bytes of the SHA-256 of the signature of every Acceptance of the subject that this party has verified in
-        a cohort, of queries with the feature "witnessed-attempts"; at most 200, in ascending order. Those of queries that
+        a cohort; at most 200, in ascending order. Those of queries that
         had expired two days before a newer one was made may be left out.
         """
 

@@ -730,8 +730,7 @@ class Binding(google.protobuf.message.Message):
     opening_key: builtins.bytes
     """An X25519 public key, 32 bytes, fresh in every query. Its private half opens the total's tag."""
     commitment: builtins.bytes
-    """What every party compares with the seed that was sealed for it (see the protocol document), 32 bytes. Present exactly
-    if the features contain "committed-seeds".
+    """What every party compares with the seed that was sealed for it (see the protocol document), 32 bytes.
     """
     @property
     def seeds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SealedSeed]:
@@ -991,11 +990,11 @@ class Query(google.protobuf.message.Message):
     """Largest number of attempts. Each is charged separately."""
     quorum_wait_s: builtins.int
     """How long the coordinator waits for the other parties once enough for a cohort have accepted, and again once enough
-    are ready, seconds; never longer than the phase. Positive exactly if the features contain "quorum-wait".
+    are ready, seconds; never longer than the phase. 0 for the whole phase.
     """
     purpose: builtins.str
-    """What the learner says that the answer is for, for the people who decide: 1 to 200 printable characters, without
-    outer spaces. Present exactly if the features contain "purpose".
+    """What the learner says that the answer is for, for the people who decide: at most 200 printable characters, without
+    outer spaces. Empty without one.
     """
     @property
     def rados(self) -> Global___RadosQuery:
@@ -1031,15 +1030,15 @@ class Query(google.protobuf.message.Message):
 
     @property
     def binding(self) -> Global___Binding:
-        """Present exactly if the features contain "bound-totals"."""
+        """It binds the total to the parties that are asked. Always present."""
 
     @property
     def held_back(self) -> Global___HeldBack:
-        """Present exactly if the features contain "held-back". Without it the query is about all rows."""
+        """The part of each party's rows that it is about. Without it the query is about all rows."""
 
     @property
     def feature_map(self) -> Global___FeatureMap:
-        """Present exactly if the features contain "feature-maps". Coordinates of the kind, its lengths and its bounds are then
+        """What records are mapped by before they are clipped. Coordinates of the kind, its lengths and its bounds are then
         those of mapped records.
         """
 

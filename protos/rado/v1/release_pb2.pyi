@@ -88,7 +88,7 @@ class _PartyStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     PARTY_STATE_UPLOADED: _PartyState.ValueType  # 7
     """Uploaded, receipt given."""
     PARTY_STATE_PENDING: _PartyState.ValueType  # 8
-    """A person at the party has to decide; it may still accept or refuse. Only in a query with the feature "decisions"."""
+    """A person at the party has to decide; it may still accept or refuse."""
 
 class PartyState(_PartyState, metaclass=_PartyStateEnumTypeWrapper):
     """PartyState is where one party stands in an attempt."""
@@ -110,7 +110,7 @@ PARTY_STATE_UPLOADING: PartyState.ValueType  # 6
 PARTY_STATE_UPLOADED: PartyState.ValueType  # 7
 """Uploaded, receipt given."""
 PARTY_STATE_PENDING: PartyState.ValueType  # 8
-"""A person at the party has to decide; it may still accept or refuse. Only in a query with the feature "decisions"."""
+"""A person at the party has to decide; it may still accept or refuse."""
 Global___PartyState: typing_extensions.TypeAlias = PartyState
 
 @typing.final
