@@ -17,7 +17,6 @@ from radofed.planning.cost import MOST_LOOKED_FOR
 from radofed.planning.designs import planned
 
 ROOT = Path(__file__).resolve().parents[2]
-VECTORS = ROOT / ".." / "shared" / "vectors" / "dp_feat_exact.json"
 POOL = ("--rows", "4177", "--parties", "1", "--rados", "100")
 KEYS = {
     "feasible", "epsilon", "delta", "theorem_epsilon", "delta_per_rado", "epsilon_if_others_collude", "rados",
@@ -37,39 +36,6 @@ def data(capsys, *arguments):
     code, found = plan(capsys, *arguments)
     assert (code, found["status"]) == (0 if found["data"]["feasible"] else 1, "ok")
     return found["data"]
-
-
-def vectors():
-    return json.loads(VECTORS.read_text()) if VECTORS.exists() else []
-
-
-def test_vectors_are_there_or_the_skip_says_so():
-    if not VECTORS.exists():
-        pytest.skip("the shared vectors are not next to this checkout")
-    assert len(vectors()) >= 10
-
-
-@pytest.mark.variants(5)
-@pytest.mark.parametrize("split", ["local", "exact"])
-@pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v['m']}-{v['n']}-{v['epsilon_per_rado']}")
-def test_reference_values(capsys, vector, split):
-    found = data(
-        capsys, "--design", "dp-feat", "--rows", str(vector["m"]), "--parties", "1", "--rados", str(vector["n"]),
-        "--epsilon-per-rado", str(vector["epsilon_per_rado"]), "--delta", str(vector["delta"]), "--split", split,
-    )  # fmt: skip
-    assert found["feasible"] is vector["feasible"]
-    assert found["theorem_epsilon"] == vector["theorem_epsilon"]
-    assert found["delta"] == vector["delta"]
-    if "delta_per_rado" in vector:
-        assert found["delta_per_rado"] == pytest.approx(vector["delta_per_rado"], rel=1e-8, abs=0)
-    if vector["feasible"]:
-        assert vector["epsilon_lower"] * 0.99 <= found["epsilon"] <= vector["epsilon_upper"] * 1.01
-        assert found["epsilon_if_others_collude"] == found["epsilon"]
-        assert found["reason"] is found["suggestion"] is None
-    else:
-        assert found["epsilon"] is found["epsilon_if_others_collude"] is None
-        assert found["reason"]
-        assert found["suggestion"]
 
 
 def test_every_figure_is_there(capsys):

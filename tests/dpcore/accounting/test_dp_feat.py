@@ -1,8 +1,6 @@
 import itertools
-import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from dpcore.accounting.dp_feat import (
     epsilon_for,
     largest_rados,
     own_epsilon,
-    theorem_epsilon,
 )
 from dpcore.accounting.protection import CountProtection
 from dpcore.accounting.truncation import EmptyTruncationError, truncation
@@ -32,7 +29,6 @@ from dpcore.errors import PlanError
 from dpcore.numbers import count_distributions as distributions
 from dpcore.numbers.count_distributions import binomial_distribution, binomial_mass, pooled_distribution
 
-VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "vectors" / "dp_feat_exact.json"
 HALF = Fraction(1, 2)
 
 
@@ -51,33 +47,6 @@ def exact_delta(p: list[Fraction], q: list[Fraction], n: int, epsilon: float) ->
         mass, other = (math.prod(distribution[k] for k in outcome) for distribution in (p, q))
         delta += max(0.0, float(mass) - math.exp(epsilon) * float(other))
     return delta
-
-
-def vectors() -> list[dict]:
-    return json.loads(VECTORS.read_text()) if VECTORS.exists() else []
-
-
-@pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v['m']}-{v['n']}-{v['epsilon_per_rado']}")
-def test_reference_values(vector):
-    rows, n, epsilon = vector["m"], vector["n"], Fraction(str(vector["epsilon_per_rado"]))
-    if "delta_per_rado" in vector:
-        assert delta_per_rado(rows, epsilon) == pytest.approx(vector["delta_per_rado"], rel=1e-8)
-    if not vector["feasible"]:
-        with pytest.raises(PlanError):
-            epsilon_for([rows], n, epsilon, vector["delta"])
-        return
-    found = epsilon_for([rows], n, epsilon, vector["delta"])
-    assert found.lower <= vector["epsilon_upper"]
-    assert found.upper >= vector["epsilon_lower"]
-    assert found.upper - found.lower <= 0.01 * found.upper
-    assert found.upper <= 1.01 * vector["epsilon_upper"]
-    assert theorem_epsilon(n, epsilon) == vector["theorem_epsilon"]
-
-
-def test_vectors_are_there_or_the_skip_says_so():
-    if not VECTORS.exists():
-        pytest.skip("the shared vectors are not next to this checkout")
-    assert len(vectors()) >= 10
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 import itertools
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from dpcore.estimators.rado_losses import (
     logistic_rado_loss,
     mean_variance_loss,
 )
-
-VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "vectors" / "radoboost.json"
 
 
 def all_rados(edges: np.ndarray) -> np.ndarray:
@@ -30,16 +26,6 @@ def test_lemma_2_by_enumeration(seed):
     assert logistic_rado_loss(theta, rados, 9) == pytest.approx(logistic_loss(theta, edges), abs=1e-12)
     # Over a few of the rados the value differs.
     assert abs(logistic_rado_loss(theta, rados[:20], 9) - logistic_loss(theta, edges)) > 1e-3
-
-
-def test_lemma_2_vector():
-    if not VECTORS.exists():
-        pytest.skip("the shared vectors are not beside this checkout")
-    vector = json.loads(VECTORS.read_text())["lemma2"]
-    edges, theta = np.array(vector["edges"]), np.array(vector["theta"])
-    assert logistic_loss(theta, edges) == pytest.approx(vector["logistic_loss"], abs=1e-12)
-    over_all = logistic_rado_loss(theta, all_rados(edges), len(edges))
-    assert over_all == pytest.approx(vector["log2_plus_log_rado_loss_over_m"], abs=1e-12)
 
 
 def test_mean_variance_is_the_square_loss_over_all_rados():

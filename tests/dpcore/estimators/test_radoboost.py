@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,8 +6,6 @@ from dpcore.estimators.base import RadoSample
 from dpcore.estimators.boosting import LARGEST_EDGE
 from dpcore.estimators.rado_losses import log_rado_loss
 from dpcore.estimators.radoboost import RadoBoost
-
-VECTOR = Path(__file__).resolve().parents[3] / ".." / "shared" / "vectors" / "radoboost.json"
 
 
 def boost(rados, **parameters):
@@ -33,21 +28,6 @@ def iterates(fitted, d):
 def ordinary_rados():
     random = np.random.default_rng(2)
     return random.normal(loc=3.0, scale=10.0, size=(60, 7))
-
-
-@pytest.mark.skipif(not VECTOR.exists(), reason="the shared test vectors are not beside this checkout")
-def test_the_published_vector_is_reproduced_round_by_round():
-    vector = json.loads(VECTOR.read_text())
-    rados = np.array(vector["rados"], dtype=np.float64)
-    for count, wanted in enumerate(vector["rounds"], start=1):
-        fitted = boost(rados, n_rounds=count)
-        trace = fitted.rounds_
-        assert trace.feature[-1] == wanted["feature"]
-        assert abs(trace.r[-1] - wanted["r"]) < 1e-12
-        assert abs(trace.alpha[-1] - wanted["alpha"]) < 1e-12
-        assert np.abs(iterates(fitted, rados.shape[1])[-1] - wanted["theta"]).max() < 1e-12
-        assert np.abs(fitted.weights_ - wanted["weights"]).max() < 1e-12
-        assert abs(np.exp(trace.log_loss[-1]) - wanted["exp_rado_loss"]) < 1e-12
 
 
 def test_a_step_twice_as_long_breaks_lemma_4():
