@@ -29,6 +29,7 @@ def table(tmp_path_factory):
     return made_up(tmp_path_factory.mktemp("simulate") / "made_up.csv.gz")
 
 
+@pytest.mark.more
 def test_a_simulation_repeats_and_another_seed_is_another(table):
     learners = ["mean-variance", "radoboost", "adaboost"]
     first, again = (simulate(table, estimators=learners, folds=2) for _ in range(2))

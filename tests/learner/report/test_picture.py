@@ -158,6 +158,7 @@ def test_the_command_writes_a_page_and_prints_the_ranking(file, tmp_path, capsys
     assert sorted(titles) == ["age", "age and paid", "age and ward"]
 
 
+@pytest.mark.more
 def test_the_command_draws_a_png(file, tmp_path, capsys):
     image = pytest.importorskip("matplotlib.image", reason="pictures need the extra bench")
     assert run(picture(file, "--out", tmp_path / "shapes.png", "--top", "4")) == 0
