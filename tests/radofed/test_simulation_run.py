@@ -48,6 +48,7 @@ def test_a_simulation_repeats_and_another_seed_is_another(table):
     assert by_name["mean-variance"]["test_error_mean"] < by_name["majority"]["test_error_mean"] - 0.1
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "options",
     [
