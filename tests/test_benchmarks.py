@@ -41,6 +41,8 @@ from benchmarks.scaling import Curve
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.sensitivity import joint_squared
 
+pytestmark = pytest.mark.more
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

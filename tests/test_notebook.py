@@ -55,6 +55,7 @@ def assert_stored(name: str, printed: list[str]):
         assert np.allclose(*figures, rtol=0.04, atol=0.005)
 
 
+@pytest.mark.more
 def test_it_is_stored_with_what_it_prints(ran):
     assert_stored("asking", ran[1])
 

@@ -42,6 +42,7 @@ def start(world):
             process.stop(signal.SIGKILL)
 
 
+@pytest.mark.more
 def test_a_party_killed_during_an_upload_resumes_and_the_total_is_exact(world, start):
     opened = world.open(world.query(rados=MANY_RADOS))
     first = start()

@@ -32,6 +32,7 @@ def uploading(clients, asked):
     return asked, clients.to_uploading(asked.query_id)
 
 
+@pytest.mark.more
 def test_a_total_over_several_chunks_is_exact(world, clients):
     opened = world.open(world.query(rados=MANY_RADOS))
     assert opened.chunks == 3

@@ -73,6 +73,7 @@ def test_python_prints_what_the_page_says(asked):
     assert isinstance(names["federation"], Federation)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("command", "said"), SIMULATIONS, ids=lambda value: value[-60:])
 def test_simulations_print_what_the_page_says(asked, command, said):
     found = rado(command, asked[0]).splitlines()

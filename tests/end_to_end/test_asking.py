@@ -211,6 +211,7 @@ def test_curves_are_asked_for_and_go_on_where_they_were_interrupted(federation):
     assert json.loads(model.read_text())["feature_map"] == first["feature_map"]
 
 
+@pytest.mark.more
 def test_evaluation(federation, rows):
     model = federation.root / "bayes.json"
     rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))

@@ -26,6 +26,8 @@ from wire.identity import Certificate
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 
+pytestmark = pytest.mark.more
+
 AGE = dt.timedelta(days=340)
 
 

@@ -199,6 +199,7 @@ HOSTILE_POLICIES = (
 )
 
 
+@pytest.mark.more
 def test_a_party_outlives_policies_that_cannot_be_read_and_answers_under_its_own(federation, charged):
     """On SIGHUP, in the running process; each is refused in the log with what to do."""
     with running(federation, "abc") as learner:
@@ -291,6 +292,7 @@ def stalled_upload(
     return learner, query_id
 
 
+@pytest.mark.more
 def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_again(federation, charged, line):
     learner, query_id = stalled_upload(
         federation, line, "abcd", 1 << 15, rados=200, upload_within_s=20, attempts=2, **QUORUM

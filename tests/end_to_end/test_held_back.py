@@ -98,6 +98,7 @@ def counts(federation, *, epsilon: int = 8):
     return [one.values * one.rows for one in found], [one.noise * one.rows for one in found], releases
 
 
+@pytest.mark.more
 def test_the_totals_of_both_parts_add_up_to_that_of_all_rows(federation):
     (every, training, held_back), noise, releases = counts(federation)
     assert np.abs(training - true_counts(federation, held_back=False)).max() <= noise[1] < 20
@@ -293,6 +294,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.more
 def test_what_cannot_be_asked_about_a_part_is_refused_before_anything_is_sent(federation, tmp_path, capsys):
     def queries() -> int:
         return len(rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"])

@@ -202,7 +202,7 @@ POOLED = {
 }
 
 
-@pytest.mark.variants(5)
+@pytest.mark.variants(3)
 def test_the_total_is_the_pooled_sum_bit_for_bit(setting):
     opened = setting.total(*ROWS)
     assert (opened.values == POOLED[type(setting.opened.query.kind)](setting)).all()

@@ -137,6 +137,7 @@ def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     assert spent(federation) == before
 
 
+@pytest.mark.more
 def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys):
     """A schema that no party has, after answers to queries with the one that they have."""
     other = federation.root / "other.toml"

@@ -38,6 +38,7 @@ def fuzz_of(name: str):
     return fuzz
 
 
+@pytest.mark.variants(40)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_input_raises_only_our_own_errors(name):
     fuzz_of(name)()

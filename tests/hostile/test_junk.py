@@ -34,6 +34,7 @@ def unverified(federation: ProcessFederation) -> int:
     return found["unverified"]["entries"].get(Code.SIGNATURE_INVALID, 0)
 
 
+@pytest.mark.more
 def test_a_query_that_a_learner_signed_is_accepted_among_junk_and_the_party_says_what_it_was_shown(
     federation, learner_key
 ):

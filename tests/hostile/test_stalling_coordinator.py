@@ -75,6 +75,7 @@ def wait_for_answer(federation: ProcessFederation, done: list[Exception], coordi
     return thread
 
 
+@pytest.mark.more
 def test_a_coordinator_that_never_answers(federation):
     """Connections are accepted and nothing is sent: not even TLS begins."""
     errors: list[Exception] = []

@@ -26,6 +26,8 @@ from wire.errors import Code, WireError
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 from wire.transport import translate
 
+pytestmark = pytest.mark.more
+
 ROOT = Path(__file__).resolve().parents[2]
 FORGED = "forged line"
 HOSTILE = (

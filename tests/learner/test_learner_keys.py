@@ -50,6 +50,7 @@ def test_a_key_is_never_overwritten(made):
     assert path.read_bytes() == before
 
 
+@pytest.mark.more
 def test_a_rotated_key_stays_beside_the_new_one(made, tmp_path):
     path, first = tmp_path / "paillier.jwk", made[1]
     create_durably(path, made[0].read_bytes())

@@ -272,6 +272,7 @@ def test_a_random_ciphertext_is_not_a_total(opening):
         opening.open()
 
 
+@pytest.mark.more
 def test_full_strength(world):
     key = LearnerKey(SecretKey.generate(SystemRandom(), bits=3072), int(time.time()))
     opening = Opening(World(key, dict(world.rows)))

@@ -141,7 +141,7 @@ SENT = {
 }
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", SENT)
 def test_the_query_that_is_sent_has_the_figures_of_rado_plan(setting, capsys, tmp_path, name):
     file = tmp_path / "schema.toml"

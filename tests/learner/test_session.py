@@ -48,6 +48,7 @@ def test_from_a_plan_to_a_release(setting, session, small_chunks):
     assert Release.load(directory).digest == release.digest
 
 
+@pytest.mark.more
 def test_a_key_that_was_rotated_opens_what_was_asked_under_it(setting, session, learner_key):
     file = setting.config.paillier_key
     query_id = session.ask(session.plan(REQUEST))

@@ -46,6 +46,7 @@ def bad_cohorts(world: World, own):
     yield "too many rows", world.cohort(own, rows=900)
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("which", range(8))
 def test_a_cohort_that_breaks_a_rule_receives_no_upload_and_no_charge(ada, which):
     envelope, _ = ready(ada)
@@ -433,6 +434,7 @@ def test_an_attempt_that_the_query_does_not_have_is_refused_at_once(ada, attempt
         decide(opened, attempt, ada.lifecycle._party, ada.world.roster, retry)
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("state", PartyState)
 def test_where_a_coordinator_says_that_a_party_stands_changes_nothing_that_is_charged(ada, state):
     """Also that it waits for a person's decision, in any phase: one attempt is accepted, charged and sent once."""

@@ -79,7 +79,7 @@ def said_in_utf_8(said):
     return said({"PYTHONUTF8": "1"})
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("locale", [POSIX, {"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii:strict"}])
 def test_no_locale_changes_a_byte(said, said_in_utf_8, locale):
     """What is printed into a pipe, what a command writes, and what its notes say without failing."""
@@ -87,6 +87,7 @@ def test_no_locale_changes_a_byte(said, said_in_utf_8, locale):
     assert "東京".encode() in said_in_utf_8[0]
 
 
+@pytest.mark.more
 def test_an_argument_that_is_no_text_in_this_locale_is_said_to_be_none():
     """The name of a column seemed not to be in a schema that has it."""
     asked = [sys.executable, "-m", "radofed", "plan", "--design", "moments", "--rows", "9", "--statistic", "città"]

@@ -342,6 +342,7 @@ class TestOutput:
         Output(as_json=False, debug=False).show(Group("kept in /tmp/[bold]x :warning:"))
         assert "/tmp/[bold]x :warning:" in capsys.readouterr().out
 
+    @pytest.mark.more
     def test_a_stream_that_cannot_show_a_character(self):
         code = (
             "import sys; from radofed.cli import main; sys.argv = ['rado', 'party', 'start', '-c', 'm\u00fc']; main()"

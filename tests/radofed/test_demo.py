@@ -399,6 +399,7 @@ class TestChildren:
         with Children(tmp_path) as children, pytest.raises(ChildError, match="not ready within"):
             wait_for("coordinator", lambda: False, children, 0.2)
 
+    @pytest.mark.more
     def test_a_command_that_fails_says_why(self, tmp_path):
         with Children(tmp_path) as children, pytest.raises(ChildError, match=r"failed: .*nowhere\.toml"):
             children.run("keygen", "learner", "keygen", "--config", "nowhere.toml")

@@ -186,6 +186,7 @@ for number in range(100, 103):
 """
 
 
+@pytest.mark.more
 def test_a_kill_between_the_commit_and_the_head_loses_no_charge(party):
     path = party / "state" / "ledger.sqlite"
     root = Path(__file__).resolve().parents[2]

@@ -41,7 +41,7 @@ def below(epsilon: str) -> str:
     return str(float(smaller * power))
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", WANTED)
 def test_the_epsilon_is_the_smallest_that_is_enough(capsys, name):
     arguments, worth = WANTED[name]
@@ -57,6 +57,7 @@ def test_the_epsilon_is_the_smallest_that_is_enough(capsys, name):
     assert smaller["worth"] < float(worth)
 
 
+@pytest.mark.more
 def test_a_tolerance_without_an_epsilon(capsys, tmp_path):
     file = tmp_path / "patients.toml"
     file.write_text(schema().to_toml())

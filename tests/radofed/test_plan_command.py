@@ -113,6 +113,7 @@ def test_a_total_to_stay_within(capsys):
     assert "at most 58 rados" in beyond["suggestion"]
 
 
+@pytest.mark.more
 def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
     found = data(capsys, *POOL[:4], "--epsilon", "1")
     assert (found["feasible"], found["rados"], found["largest_rados"]) == (True, 58, 58)
@@ -354,6 +355,7 @@ def test_a_picture_is_drawn(capsys, tmp_path, arguments, panels):
     assert parts.count("polyline") >= panels
 
 
+@pytest.mark.more
 def test_a_picture_of_moments_shows_the_sampling_error_beside_the_noise(capsys, tmp_path):
     """The glossary's term: "sampling" alone could be taken for the subsampling of records."""
     file, noise = tmp_path / "plan.svg", ("--design", "moments", "--epsilon", "1", "--coordinates", "3")

@@ -32,7 +32,7 @@ def stated_is_tight(found, target):
     assert found.keys() >= NOISE | SIZES
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(("extra", "p"), [((), Fraction(1, 2)), (("--support", "1/10"), Fraction(1, 10))])
 def test_gaussian_noise_is_calibrated_for_the_honest_shares(capsys, extra, p):
     found = data(capsys, "--design", "gaussian", *FOUR, "--rados", "1000", "--epsilon", "1", *extra)

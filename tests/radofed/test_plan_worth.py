@@ -88,7 +88,7 @@ def asked(estimator, epsilon, delta, shared):
     return bare_ask_cost(request), parties.plans
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("delta", [Fraction(1, 10**6), Fraction(0)], ids=["gaussian", "laplace"])
 @pytest.mark.parametrize("epsilon", ["0.05", "2"])
 @pytest.mark.parametrize("estimator", ASKED)

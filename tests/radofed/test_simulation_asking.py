@@ -109,6 +109,7 @@ def test_no_two_questions_share_noise_or_a_nonce(table, rows):
     assert len({answer.query.nonce for answer in answers}) == len({answer.digest for answer in answers}) == 8
 
 
+@pytest.mark.more
 def test_the_same_seed_gives_the_same_answers_encrypted_or_not(table):
     bare, first = asked(table, folds=2, parties=3)
     sealed, second = asked(table, folds=2, parties=3, encrypt=True, key_bits=2048)

@@ -28,6 +28,8 @@ from radofed.simulation.exact_split import (
     support_counts,
 )
 
+pytestmark = pytest.mark.more
+
 ROWS = (3, 5)
 POOL = sum(ROWS)
 EPSILON = Fraction(9, 4)

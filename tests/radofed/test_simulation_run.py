@@ -30,6 +30,7 @@ def table(tmp_path_factory):
     return made_up(tmp_path_factory.mktemp("simulate") / "made_up.csv.gz")
 
 
+@pytest.mark.more
 def test_a_simulation_repeats_and_another_seed_is_another(table):
     learners = ["mean-variance", "radoboost", "adaboost"]
     first, again = (simulate(table, estimators=learners, design="plain", folds=2) for _ in range(2))
@@ -48,6 +49,7 @@ def test_a_simulation_repeats_and_another_seed_is_another(table):
     assert by_name["mean-variance"]["test_error_mean"] < by_name["majority"]["test_error_mean"] - 0.1
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "options",
     [

@@ -17,6 +17,8 @@ from wire.cohort import Acceptance, Cohort, open_statement
 from wire.errors import Code, WireError
 from wire.roster import Roster
 
+pytestmark = pytest.mark.more
+
 
 def find(*promises: str, first_seed: int = 0, runs: int = 60) -> str:
     """The violation of one of these promises that a defect causes within some runs; an empty text if none does.

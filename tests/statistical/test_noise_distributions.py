@@ -82,7 +82,7 @@ def test_discrete_gaussian_has_its_distribution(sigma):
         assert fit(sample, sigma, rounded_normal) < REJECT
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("sigma", [pytest.param(1 << 30, marks=pytest.mark.slow), LARGEST_SIGMA])
 def test_large_noise_has_its_distribution(sigma):
     sample = discrete_gaussian(sigma, 200_000, SeededRandom(31))

@@ -116,7 +116,7 @@ AUDITS = {
 EPSILON = Fraction(2)
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     "name", ["point", *(pytest.param(name, marks=pytest.mark.slow) for name in AUDITS if name != "point")]
 )

@@ -173,6 +173,7 @@ def messages_of(where: tuple) -> set[str]:
     return found
 
 
+@pytest.mark.more
 def test_a_change_of_any_field_changes_what_is_shown_at_its_own_line(queries):
     covered, done = set(), set()
     for name, query in queries.items():

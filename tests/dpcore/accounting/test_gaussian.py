@@ -50,6 +50,7 @@ def true_subsampled(mu, n, p, epsilon):
 
 
 class TestOneRelease:
+    @pytest.mark.variants(12)
     @pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 16.0, 1e3])
     @pytest.mark.parametrize("epsilon", [0.0, 1e-8, 1e-3, 0.1, 1.0, 5.0, 30.0, 150.0])
     def test_delta_is_bracketed(self, mu, epsilon):
@@ -118,6 +119,7 @@ class TestOneRelease:
 
 
 class TestCoins:
+    @pytest.mark.variants(12)
     @pytest.mark.parametrize(
         ("mu", "n", "p", "epsilon"),
         [

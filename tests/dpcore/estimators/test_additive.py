@@ -198,6 +198,7 @@ def planned_notes(oracle, **options):
     return model._too_little(sizes, planned) or planned.left_out or ""
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize(("options", "what"), [({"pairs": False}, "curves"), ({}, "curves"), ({"knots": 1}, "some")])
 @pytest.mark.parametrize("columns", [2, 5, 9])
 def test_what_would_be_enough_is_the_least_that_is(options, what, columns):
@@ -327,6 +328,7 @@ def crossed(columns=20, rows=12_000, seed=1):
     return edges(x, x[:, 0] * x[:, 1] > 0)
 
 
+@pytest.mark.more
 def test_pairs_that_do_not_all_fit_are_chosen_at_a_stated_cost():
     oracle = Noisy(RowOracle(crossed()))
     fitted = PrivateAdditive().fit_queries(oracle)

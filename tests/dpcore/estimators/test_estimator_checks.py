@@ -13,6 +13,8 @@ from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import RadoBoostL2, RadoBoostSlope
 from dpcore.statistics.moments import Moments
 
+pytestmark = pytest.mark.more
+
 LEARNERS = [RadoBoost(n_rounds=200), MeanVariance(), RadoBoostL2(n_rounds=5), RadoBoostSlope(n_rounds=5)]
 
 

@@ -73,7 +73,7 @@ def test_the_first_round_falls_by_half_the_square_of_the_edge_that_is_left(rados
     assert fallen > -4 * left.max() ** 2
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(("name", "strength"), [("l1", 0.3), ("l1", 1.0), ("l2", 0.3), ("l2", 5.0)])
 def test_separable_regularisers_reach_the_minimum(rados, name, strength):
     """Coordinate by coordinate ends at the minimum where Omega is a sum over coordinates and F has one."""
@@ -87,7 +87,7 @@ def test_separable_regularisers_reach_the_minimum(rados, name, strength):
     assert boosted.objective[-1] <= min(result.fun for result in found) + 1e-7
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", REGULARISERS)
 def test_it_stops_when_no_single_coordinate_improves(rados, name):
     regulariser, strength = REGULARISERS[name], 0.6
@@ -188,7 +188,7 @@ def test_the_strength_is_chosen_from_the_rados_and_helps():
     assert np.mean(excess) < -0.02
 
 
-@pytest.mark.variants(4)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strength", [None, 0.0, 1.0])
 def test_degenerate_rados_leave_theta_finite(kind, strength):

@@ -133,6 +133,7 @@ def test_one_release_of_two_histograms(delta, bins):
     assert (cells[:, 4:].sum(axis=1) == 1).all()
 
 
+@pytest.mark.more
 def test_unusable_rows_are_not_counted():
     x, labels = rows_of(2000)
     usable = np.arange(2000) % 4 != 0

@@ -70,6 +70,7 @@ def test_fixed_edges_say_that_they_cannot_tell():
     assert "of the bins have too few rows to tell" in said
 
 
+@pytest.mark.more
 def test_too_little_budget_is_said_to_be_too_little():
     x, labels, theta = rare_rows(40_000, 1.2, 0.01)
     found = evaluate(theta, oracle_of(x, labels, epsilon=Fraction(1, 20)))

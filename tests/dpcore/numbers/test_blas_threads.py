@@ -53,6 +53,8 @@ from tests.parties import test_node as test_party_node
 from tests.radofed.simulation_world import made_up, simulate
 from tests.waiting import HANG_S
 
+pytestmark = pytest.mark.more
+
 ROOT = Path(__file__).parents[3]
 THREADS = 3
 ROWS = 3 * BLOCK_ROWS + 5

@@ -11,6 +11,8 @@ from pathlib import Path
 import numba
 import pytest
 
+pytestmark = pytest.mark.more
+
 SOURCE = """
 from dpcore.numbers.compiling import compiled
 

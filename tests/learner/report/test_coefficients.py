@@ -107,6 +107,7 @@ def test_the_same_seed_gives_the_same_intervals(reported):
     assert made(reported, reported.model, reported.releases) == made(reported, reported.model, reported.releases)
 
 
+@pytest.mark.more
 def test_without_what_is_needed_no_interval_is_stated(reported, tmp_path, monkeypatch):
     from learner.report import coefficients as module
 

@@ -48,6 +48,7 @@ def newton(reported, tmp_path):
     return model
 
 
+@pytest.mark.more
 def test_releases_are_found_by_the_journal_and_by_the_digest(reported, kept, newton):
     config = configured(kept, reported.world.federation_key)
     found = reported.report(newton, config=config)

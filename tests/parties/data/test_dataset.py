@@ -283,6 +283,7 @@ def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch)
     assert seen[-1] == 500
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
 @pytest.mark.parametrize("slab_rows", [1, 7, 500, 1000])
 def test_slabs_do_not_change_the_records_and_need_no_further_memory(csv_file, monkeypatch, name, slab_rows):
@@ -309,6 +310,7 @@ def test_slabs_do_not_change_the_records_and_need_no_further_memory(csv_file, mo
         assert held.nbytes == 500 * width
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("claimed", [-(1 << 63), -1, 0, 1, 2, 3, 1000])
 def test_how_many_rows_a_file_says_it_has_is_not_relied_on(tmp_path, monkeypatch, claimed):
     path = tmp_path / "data.parquet"

@@ -9,7 +9,7 @@ from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import CLINIC, KEY, REFUSING, ROWS, as_parquet
 from tests.postgresql import PASSWORD, needs_postgresql
 
-pytestmark = needs_postgresql
+pytestmark = [needs_postgresql, pytest.mark.more]
 QUERY = "SELECT * FROM patients ORDER BY id;"
 MANY = 150_000
 OTHERS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid()"

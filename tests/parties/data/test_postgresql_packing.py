@@ -15,7 +15,7 @@ from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import REFUSING
 from tests.postgresql import needs_postgresql
 
-pytestmark = needs_postgresql
+pytestmark = [needs_postgresql, pytest.mark.more]
 # Infinity - Infinity is the NaN whose sign bit is set, on x86.
 NANS = ("'NaN'::float8", "-'NaN'::float8", "'Infinity'::float8 - 'Infinity'::float8")
 HARD = {

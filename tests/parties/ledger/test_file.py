@@ -118,7 +118,7 @@ def one_bit_flipped(path: Path) -> Path:
     return path
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("harm", [unharmed, removed, copied_without, cut_in_half, one_bit_flipped])
 def test_every_charge_survives_a_kill_and_the_loss_of_other_files(killed, harm):
     path = harm(killed)
@@ -172,6 +172,7 @@ def test_settings_for_durability_and_erasure_do_not_depend_on_sqlite_s_defaults(
     assert found == {"journal_mode": ("truncate",), "synchronous": (3,), "secure_delete": (1,)}
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("weak_defaults")
 def test_a_mask_key_is_erased_from_every_file_while_the_ledger_is_open(world, tmp_path):
     ada = Ada(world, tmp_path, limits=limits("1000", "1e-3", unbounded=150))

@@ -425,6 +425,7 @@ def spender(path: Path, process: int, count: int) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.more
 def test_processes_cannot_overdraw_together(path):
     """Four processes, each requesting 60 of 100 available tenths.
 

@@ -85,11 +85,13 @@ def check_page(page: str, envelope: Envelope) -> None:
         assert tuple(text for text in (field.name, field.value, field.meaning) if text) in read, field
 
 
+@pytest.mark.more
 def test_every_kind_waits_for_a_person(desk, capsys):
     desk.run("party", "pending", "--format", "json")
     assert capsys.readouterr().out.count('"query_id"') == len(desk.asked)
 
 
+@pytest.mark.more
 def test_a_terminal_shows_all_of_every_kind(desk, capsys):
     desk.run("party", "pending", "--full")
     pending = capsys.readouterr().out
