@@ -53,7 +53,7 @@ def locked(text: str) -> dict[str, str]:
 def direct(project: Mapping[str, Any], extras: Iterable[str]) -> set[str]:
     """The packages that radofed needs with these extras, and to be built, without what these need in turn.
 
-    Packages of the checkout are left out: they need radofed only.
+    Distributions of the checkout are left out; the extra lists what they need.
 
     Raises:
         KeyError: an extra that there is not.

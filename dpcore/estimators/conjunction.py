@@ -32,7 +32,10 @@ from dpcore.statistics.sample_size import least_rows
 
 
 class SampleTooSmallError(PlanError):
-    """The sample is too small for the guarantee: `needed` rows suffice, `rows` are there, 0 if no party states any."""
+    """The sample is too small for the guarantee.
+
+    needed: the rows that suffice. rows: those available, or 0 if no party states any.
+    """
 
     def __init__(self, *, needed: int, rows: int) -> None:
         self.needed, self.rows = needed, rows

@@ -59,6 +59,14 @@ def test_constraints_have_what_the_extras_and_the_build_need_and_nothing_else():
     assert {"scikit-learn", "joblib"} <= set(install.needed(packages, install.direct(PROJECT, ["notebook"])))
 
 
+def test_distributions_of_the_checkout_are_installed_from_it_and_come_from_no_index():
+    assert install.folders(PROJECT, ["research"]) == ["dpcore/research"]
+    assert not install.folders(PROJECT, ["learner", "all", "dev"])
+    assert "scipy" in install.direct(PROJECT, ["research"])
+    assert "radofed-research" not in install.direct(PROJECT, ["research"])
+    assert (ROOT / "dpcore/research/pyproject.toml").exists()
+
+
 def test_every_install_command_is_of_packages_with_hashes():
     """`deploy/install.py` itself hands the hashes on; `--no-deps` of a wheel or a checkout fetches nothing."""
     commands = [

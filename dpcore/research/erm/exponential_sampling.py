@@ -5,28 +5,9 @@ proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz convex loss over 
 
     k = epsilon / (2 L |C|).
 
-Privacy of that distribution, Theorem 3.1: pure epsilon; neighbours: one record is replaced. On C a record's loss ranges
-over at most L |C|. Subtract the middle of its range, a constant in theta, which the normalisation cancels: the rest is
-within L |C| / 2 of zero.
-
-Replacing a record then moves the sum, at any theta, by at most L |C|; the density's exponent by at most epsilon / 2,
-and the log of the normalising integral by at most epsilon / 2.
-
-So the factor 2 of k is enough. (For linear losses no smaller factor is: if the other records concentrate the density at
-one end of C, replacing a record that rises towards it by one that falls changes the density at the other end by a
-factor close to e^epsilon.)
-
-Utility of that distribution: E[F] - min F <= d / k.
-
-With G = F - min F, Z(k) the integral of exp(-k G) over C, theta* a minimum and 0 < s <= 1: the points theta* + s (theta
-- theta*) are in C, where G is at most s G(theta), so Z(k) >= s^d Z(k s), with equality at s = 1.
-
-So the derivative of d log s + log Z(k s) at s = 1 is not negative: d - k E[G] >= 0. This is Theorem 3.2's O(d L |C| /
-epsilon), with its constant.
-
-Two ways to draw. `ExponentialSampling.walk` takes a random walk towards that distribution and claims no epsilon: after
-finitely many steps the walk has another distribution. `GridSampling` draws from finitely many candidates, exactly, and
-its epsilon holds.
+That distribution is (epsilon, 0)-private for one replaced record (Theorem 3.1), with E[F] - min F <= d / k (Theorem
+3.2). `ExponentialSampling.walk` takes a random walk towards it and claims no epsilon. `GridSampling` draws from
+finitely many candidates, exactly, and its epsilon holds. Proof: docs/explanation/proofs.md, "Exponential sampling".
 """
 
 import math

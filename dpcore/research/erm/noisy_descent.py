@@ -7,27 +7,9 @@ n records with replacement, take its gradient g of an L-Lipschitz loss, and set
     eta(t) = |C| / sqrt(t (n^2 L^2 + d sigma^2)),
     sigma^2 = 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon^2,
 
-|C| being the diameter. The output is the last iterate.
-
-Privacy. Theorem 2.1 states (epsilon, delta); neighbours: one record is replaced. Its proof amplifies a step of epsilon'
-= epsilon / (2 sqrt(log(1 / delta))) by subsampling, which needs epsilon' <= 1; more is refused here.
-
-The statement here does not rest on that proof's constants: dpcore.research.erm.sampled_gaussian accounts for the noise
-that is actually drawn, and a plan whose accounted epsilon exceeds its epsilon is refused.
-
-Noise is exact. A record's gradient is an integer vector in units of L 2^-24: a weight in [0, 1] times an integer edge
-no longer than 2^24, truncated toward zero, so no longer either.
-
-The noise is a discrete Gaussian in the same units, at least as large as sigma. Everything else, including theta, is
-post-processing of these sums and costs no privacy.
-
-Utility. Without truncation n g + b is an unbiased estimate of the gradient of sum_i l_i, of mean square at most G^2 =
-n^2 L^2 + d sigma^2. By Shamir and Zhang (ICML 2013, Theorem 2) the last of T = n^2 iterates has an expected excess of
-at most 2 |C| G (2 + log T) / sqrt(T).
-
-Truncation, twice by less than a unit in each coordinate, is a bias of at most 2 n L sqrt(d) 2^-24; in their proof it
-adds |C| times itself to every step's inequality, (2 + log T) times in total. This is the O(.) of the paper's utility
-theorem with its constants.
+|C| being the diameter. The output is the last iterate. Theorem 2.1 states (epsilon, delta) for one replaced record.
+dpcore.research.erm.sampled_gaussian accounts for the noise that is drawn, and a plan whose accounted epsilon exceeds
+its epsilon is refused. Noise is exact, in units of L 2^-24. Utility: docs/explanation/proofs.md, "Noisy descent".
 """
 
 import math

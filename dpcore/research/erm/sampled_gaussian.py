@@ -1,42 +1,15 @@
 """The subsampled Gaussian mechanism with one record of n per step: an epsilon for many steps, with its proof.
 
 One step. An index is drawn uniformly from n >= 2 records; the output is that record's vector plus N(0, sigma^2 I). No
-two vectors are further apart than Delta; mu = Delta / sigma. Neighbours: one record is replaced.
+two vectors are further apart than Delta; mu = Delta / sigma.
 
-Write gamma = 1/n, A for the mean of the output distributions over the other records, B and B' for those of the replaced
-one: M = (1 - gamma) A + gamma B and M' = (1 - gamma) A + gamma B'. H_b(P | Q) = integral of (P - b Q)_+.
+Neighbours: one record is replaced. With gamma = 1/n and r the likelihood ratio of N(mu, 1) to N(0, 1), t = 1 + gamma (r
+- 1)_+,
 
-Amplification. For b >= 1 let a = 1 + (b - 1) / gamma. Then M - b M' = gamma (B - a C) with C = ((a - 1)(1 - gamma) A +
-b B') / a, a mixture, whose weights add up to 1 since (a - 1)(1 - gamma) + b = a.
+    E_M'[(M / M')^k] <= 1 + E[F(t)],  F(t) = t^k + t^(1-k) - 1 - t = (t^k - t)(1 - t^-k).
 
-H_a(B | .) is convex, and each component of C is a Gaussian within Delta of B, so (Balle, Barthe and Gaboardi, NeurIPS
-2018, Theorems 2 and 11)
-
-    H_b(M | M') = gamma H_a(B | C) <= gamma H_a(N(mu, 1) | N(0, 1)) = E[(t - b)_+],  t = 1 + gamma (r - 1)_+,
-
-r = exp(mu x - mu^2 / 2) the likelihood ratio at x ~ N(0, 1). The same holds with M and M' exchanged.
-
-Renyi divergence. For an order k > 1 and f(t) = t^k - 1 - k (t - 1), E_M'[(M / M')^k] - 1 is the integral of f''(b)
-H_b(M | M') over b > 1 plus that of f''(b) b H_{1/b}(M' | M) over b < 1 (Liese and Vajda, IEEE Trans.
-
-Inf. Theory 2006; (P - b Q)_+ - (P - b Q) = b (Q - P / b)_+). Substitute b for 1/b in the second: their sum is the
-integral of k (k - 1) (b^(k-2) + b^(-k-1)) H_b over b > 1, and with the bound on H_b
-
-    E_M'[(M / M')^k] <= 1 + E[F(t)],  F(t) = t^k + t^(1-k) - 1 - t = (t^k - t)(1 - t^-k),
-
-since F'' is that weight and F(1) = F'(1) = 0.
-
-Many steps. Divergences of one order add up, even if a step depends on earlier outputs (Mironov, CSF 2017, Proposition
-1). To epsilon: Canonne, Kamath and Steinke (NeurIPS 2020), Proposition 12.
-
-Integer noise is within a factor e^(+-lambda) of post-processed continuous noise (dpcore.accounting.integer_noise),
-given the index, so for mixtures too, and moves a divergence by at most (2 + 1/(k - 1)) lambda.
-
-Computation. F(t) does not fall in x, and is 0 below mu / 2.
-
-Cells of width h from there, with F at the upper end and the density at the lower, bound the expectation from above;
-beyond the last cell F(t) <= r^k, whose expectation above X is exp(k (k - 1) mu^2 / 2) times the normal tail at X - k
-mu.
+Many steps: divergences of one order add up (Mironov, CSF 2017, Proposition 1); to epsilon by Canonne, Kamath and
+Steinke (NeurIPS 2020), Proposition 12. Proof: docs/explanation/proofs.md, "The subsampled Gaussian mechanism".
 """
 
 import math

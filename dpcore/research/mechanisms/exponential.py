@@ -1,36 +1,15 @@
 """Choosing one of k candidates by its score: the exponential mechanism, and permute-and-flip, both exact.
 
-Scores are exact rationals, each moved by at most `sensitivity` if a record is replaced. All coins below show heads with
-probability exp(-gamma_i), gamma_i = epsilon (max_j s_j - s_i) / (2 sensitivity), at least 0.
+Scores are exact rationals, each moved by at most `sensitivity` if a record is replaced. Coins show heads with
+probability exp(-gamma_i), gamma_i = epsilon (max_j s_j - s_i) / (2 sensitivity).
 
-Exponential mechanism (McSherry and Talwar, FOCS 2007): i with probability proportional to exp(epsilon s_i / (2
-sensitivity)), (epsilon, 0)-private. A neighbour moves each weight by a factor of at most e^(epsilon/2), and their sum
-too. Rejection sampling: a candidate is drawn uniformly and accepted by its coin.
+- Exponential mechanism (McSherry and Talwar, FOCS 2007): i with probability proportional to exp(epsilon s_i / (2
+  sensitivity)), by rejection. The Gumbel form has no guarantee in floating point (Mironov, CCS 2012), so it is not
+  used.
+- Permute-and-flip (McKenna and Sheldon, NeurIPS 2020, Algorithm 1): in a uniformly random order, the first whose coin
+  is heads; its expected score is never lower.
 
-The Gumbel form, the largest of epsilon s_i / (2 sensitivity) plus Gumbel noise, has the same distribution in real
-numbers. In floating point it has another one without a guarantee (Mironov, CCS 2012, for the Laplace mechanism), so it
-is not used.
-
-Permute-and-flip (McKenna and Sheldon, NeurIPS 2020, Algorithm 1): in a uniformly random order, the first whose coin is
-heads; its expected score is never lower, as they show.
-
-The coins do not depend on the order, so all are flipped and one of the heads is chosen uniformly: each of the heads is
-equally likely to be the first in a uniform order. The best candidate's coin is always heads. With p_j = exp(-gamma_j)
-and U in [0, 1] the place of i in the order,
-
-    P(i) = p_i I(p),  I(p) = integral over u in [0, 1] of the product over j != i of (1 - u p_j).
-
-It is (epsilon, 0)-private too.
-
-P(i) grows with s_i and falls with each other s_j: below the maximum because p_j grows; at it, p_j stays 1 and all
-others are scaled by some a <= 1, which makes P(i) the integral over v in [0, a] of p_i (1 - v/a) times the other
-factors, no larger than with 1 - v up to 1.
-
-So it falls most if s_i falls and all others rise by the sensitivity, or equivalently, since a common shift has no
-effect, if s_i alone falls by twice that. While i is not the best, an increase x of gamma_i scales only p_i, by e^-x.
-
-While it is the best, every other p_j is scaled by e^x, and with v = e^x u the integral becomes e^-x times that over [0,
-e^x] of the old factors, which are not negative there: at least e^-x P(i). The total factor is at least e^-epsilon.
+Both are (epsilon, 0)-private. Proof: docs/explanation/proofs.md, "The exponential mechanism and permute-and-flip".
 """
 
 import math

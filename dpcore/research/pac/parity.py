@@ -1,60 +1,16 @@
 """PARITY_d: concepts c_r over {0,1}^d with c_r(x) = <r, x> mod 2; learned privately by Gaussian elimination.
 
-Kasiviswanathan, Lee, Nissim, Raskhodnikova and Smith (SIAM J. Comput. 2011, section 4). A run of the learner fails with
-probability 1 - c, independently of the rows. Otherwise it keeps each row with probability p, independently. It fails if
-the equations <r, x> = y mod 2 of the kept rows are inconsistent, and else answers a uniformly random solution.
-
-There are R runs; the first answer is published, or that all failed. The paper has c = 1/2 and p = epsilon / 4, and
-divides epsilon among the runs.
-
-Here a sixth of those rows suffice at beta = 0.05: half of the gain because one run costs less than the paper charges,
-the rest because the analysis treats all runs jointly.
-
-A parity cannot be learned from any practical number of statistics of rows (Kearns, JACM 1998; Blum et al., STOC 1994),
-so this learner needs the rows themselves, at one party or a curator. It does not tolerate label noise.
-
-Privacy. Let tables S and S' differ in row i, and fix the coins of a run for the other rows. Their equations have a
-solution set V, the same for both tables. Adding a row to a system leaves V, half of V, or the empty set.
-
-So with e the equation of row i: a given answer h has probability 1/|V| or 0 without e, and between 0 and twice that
-with e. Over the coins of the others, with r_0(h) the probability without row i and u_0 <= 1 that of V not being empty,
-a run that does not fail by its own coin
-
-    answers h     with probability r(h) in [(1 - p) r_0(h), (1 + p) r_0(h)],
-    answers       with probability u in [(1 - p) u_0, u_0].
-
-R runs fail with probability (1 - c u)^R, and answer h with probability r(h) G(u), where G(u) = (1 - (1 - c u)^R) / u
-falls with u: G(u) / c = sum_{k < R} (1 - c u)^k.
-
-Both intervals are the same for S and S' (if u_0 = 0, all runs fail for both), so the ratios of probabilities are at
-most
-
-    answers       (1 + p) / (1 - p)  sup_{u_0}  G((1 - p) u_0) / G(u_0),
-    failure       sup_{u_0}  ((1 - c (1 - p) u_0) / (1 - c u_0))^R.
-
-Both suprema are at u_0 = 1. For failure this is immediate.
-
-For answers, -u G'(u) / G(u) grows with u: it is 1 - R x (1 - x)^(R - 1) / (1 - (1 - x)^R) at x = c u, where the
-fraction is P[N = 1] / P[N >= 1] for N binomial(R, x), which falls with x. So the learner is (epsilon, 0)-differentially
-private with
+Kasiviswanathan, Lee, Nissim, Raskhodnikova and Smith (SIAM J. Comput. 2011, section 4). A run fails with probability 1
+- c, independently of the rows. Otherwise it keeps each row with probability p. It fails if the equations <r, x> = y mod
+2 of the kept rows are inconsistent, and else answers a uniformly random solution. There are R runs; the first answer is
+published, or that all failed. It is (epsilon, 0)-differentially private with
 
     exp(epsilon) = max{ (1 + p) / (1 - p)^2 (1 - (1 - c + c p)^R) / (1 - (1 - c)^R),  (1 + c p / (1 - c))^R }.
 
-For one run with c <= 2/3 this is (1 + p) / (1 - p), reached by tables of one row: the paper's p = epsilon / 4 gives
-about epsilon / 2.
+With beta_0 = (1 - c)^R, n >= log((2^d - 1) / (2 (beta - beta_0))) / -log(1 - p alpha) rows suffice for alpha and beta.
 
-For many runs with a small c it is near max{3 p, p log(1/beta_0)}, where beta_0 = (1 - c)^R is the probability that all
-fail on rows that some parity fits.
-
-Rows. Let some parity t fit all rows. The system is then always consistent. A wrong h, of error at least alpha, fits the
-kept rows with probability at most (1 - p alpha)^n. At most 2^d - 1 are wrong.
-
-If W >= 1 of them fit, t is among the |V| >= 2 solutions too, so a wrong one is answered with probability at most W /
-|V| <= W / 2. So the answer is wrong with probability at most (2^d - 1) (1 - p alpha)^n / 2, and
-
-    n >= log((2^d - 1) / (2 (beta - beta_0))) / -log(1 - p alpha)
-
-rows suffice for alpha and beta.
+The learner needs the rows themselves, at one party or a curator (Kearns, JACM 1998; Blum et al., STOC 1994). It does
+not tolerate label noise. Proof: docs/explanation/proofs.md, "Parities".
 """
 
 import math
