@@ -7,7 +7,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import nearest
-from wire.purpose import PURPOSE_RULE, is_purpose
+from wire.query import PURPOSE_RULE, is_purpose
 
 JOINT = "dp-feat with joint"
 

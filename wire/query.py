@@ -21,7 +21,6 @@ from wire.codec import Travels, Wire, codec, parse
 from wire.envelopes import Envelope, Kind, Signable
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, check_features
-from wire.purpose import PURPOSE_RULE, is_purpose
 from wire.query_kinds import KIND_FIELDS, feature_map_from_proto, feature_map_to_proto, read_kind, write_kind
 from wire.query_kinds import Kind as QueryKind
 from wire.roster import Role, Roster, open_from
@@ -49,6 +48,20 @@ def _public_key(modulus: bytes) -> PublicKey:
         return PublicKey(int.from_bytes(modulus, "big"))
     except (RadofedError, ValueError) as error:
         raise WireError(Code.KEY_INVALID, str(error)) from error
+
+
+MAX_PURPOSE = 200
+"""The most characters of a purpose."""
+PURPOSE_RULE = f"a purpose has 1 to {MAX_PURPOSE} printable characters, on one line, without outer spaces"
+
+
+def is_purpose(text: str) -> bool:
+    """Whether a text may be a purpose.
+
+    Printable as Python says it: no character of Unicode's categories C (controls, marks of direction, surrogates,
+    unassigned) and Z (separators), but the space.
+    """
+    return 0 < len(text) <= MAX_PURPOSE and text.isprintable() and text == text.strip()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ r"""The ledger's chain: one entry for each reservation and each charge, each bou
 The content has the entry's number, its kind and every column of its event, each with type and length. The events are
 the working state. `faults` recomputes the chain and compares it with the events in both directions. To change, add
 or remove a charge, the digests of all later entries must change too, and the head (the number and digest of the last
-entry) is kept outside of the file, beside it (parties.ledger.anchor) and by other parties (wire.ledger_head).
+entry) is kept outside of the file, beside it (parties.ledger.anchor) and by other parties (wire.cohort).
 
 Numbers count from 1 without gaps, except that an acknowledgement (parties.ledger.acknowledgement) continues above every
 head that others may hold.

@@ -16,7 +16,7 @@ from tests.coordinator.bench import on_bench
 from tests.coordinator.world import PARTIES
 from tests.radobase.watching.scraping import read_page
 from wire.envelopes import load_public_key
-from wire.own_certificate import OwnCertificate
+from wire.identity import OwnCertificate
 from wire.roster import Role
 
 

@@ -184,7 +184,7 @@ COVERED = {
     Kind.QUERY: ("wire.query.Query.from_bytes", "wire.query.Query.from_proto", "wire.envelopes.Envelope.from_proto"),
     Kind.PAILLIER_KEY: ("wire.query.PaillierKey.from_bytes",),
     Kind.CANCEL: ("wire.query.Cancel.from_bytes",),
-    Kind.ACCEPTANCE: ("wire.cohort.Acceptance.from_bytes", "wire.ledger_head.LedgerHead.from_proto"),
+    Kind.ACCEPTANCE: ("wire.cohort.Acceptance.from_bytes", "wire.cohort.LedgerHead.from_proto"),
     Kind.REFUSAL: ("wire.cohort.Refusal.from_bytes",),
     Kind.PENDING: ("wire.cohort.Pending.from_bytes",),
     Kind.READY: ("wire.cohort.Ready.from_bytes",),

@@ -25,11 +25,10 @@ from radofed.certificates import make_request
 from radofed.joining.requests import JoinRequest
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
+from wire.cohort import Acceptance, Cohort, LedgerHead, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature, Features
-from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total

@@ -15,16 +15,27 @@ from rado.v1 import cohort_pb2, party_service_pb2, query_pb2
 from tests.learner.totals import FEDERATION, World
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.codec import rational_to_proto
-from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
+from wire.cohort import (
+    MAX_ENTRIES,
+    MAX_SEALED_BYTES,
+    Acceptance,
+    Cohort,
+    LedgerHead,
+    Pending,
+    Ready,
+    Receipt,
+    Refusal,
+    open_statement,
+    sign,
+)
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
 from wire.features import MAX_FEATURES, USUAL_FEATURES, Feature, Features, check_features, open_features
-from wire.ledger_head import MAX_ENTRIES, MAX_SEALED_BYTES, LedgerHead
-from wire.purpose import MAX_PURPOSE
 from wire.query import (
     CLOCK_SKEW_S,
     MAX_ATTEMPTS,
     MAX_PHASE_S,
+    MAX_PURPOSE,
     MAX_QUERY_BYTES,
     Cancel,
     PaillierKey,
