@@ -14,9 +14,9 @@ from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import Happened, History, Page, Shown, What
 from parties.ledger.ledger import Ledger, RecordedCharge
 from parties.policy import Policy
-from wire.asked import Asked
 from wire.errors import CATALOGUE, Code
 from wire.query import Query
+from wire.query_summary import QuerySummary
 from wire.signed_fields import SignedPart, signed_parts
 
 NOT_KEPT = "not kept"
@@ -77,10 +77,10 @@ class QueryRead:
         return self.shown.words or self.shown.contents or NOT_KEPT
 
     @property
-    def asked(self) -> Asked | None:
+    def asked(self) -> QuerySummary | None:
         """What was asked in detail, if the signed query was read and is still kept."""
         envelope = self.shown.envelope
-        return None if envelope is None else Asked.of(Query.from_bytes(envelope.payload))
+        return None if envelope is None else QuerySummary.of(Query.from_bytes(envelope.payload))
 
     @property
     def signed(self) -> tuple[SignedPart, ...]:
