@@ -15,6 +15,7 @@ from coordinator.store import Statement
 from coordinator.totals import check_chunk
 from radobase.logs import Log
 from wire.cohort import (
+    MAX_SEALED_BYTES,
     Acceptance,
     Pending,
     Ready,
@@ -28,7 +29,6 @@ from wire.cohort import (
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 from wire.features import check_known
-from wire.ledger_head import MAX_SEALED_BYTES
 from wire.query import Cancel, OpenedQuery, Retry, open_query, open_retry
 from wire.roster import Member, Roster, open_from
 from wire.status import Phase

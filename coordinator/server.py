@@ -39,7 +39,7 @@ from radobase.logs import Log, start_logging
 from radobase.watching.server import WatchServer
 from wire.envelopes import load_public_key
 from wire.gate import Gate
-from wire.own_certificate import OwnCertificate
+from wire.identity import OwnCertificate
 from wire.roster import Role
 from wire.transport import SERVER_OPTIONS
 

@@ -25,7 +25,7 @@ from radobase.watching.metrics import (
 )
 from radobase.watching.readiness import Reason
 from radobase.watching.spool import Room
-from wire.own_certificate import OwnCertificate
+from wire.identity import OwnCertificate
 from wire.roster import Role
 from wire.status import Phase
 from wire.upload import CHUNK_BYTES

@@ -11,9 +11,9 @@ from learner.config import LearnerConfig
 from learner.release import Release, possible_attempts
 from learner.session import RELEASE_NAME_DIGITS
 from learner.state import LearnerState
-from wire.asked import Asked
 from wire.envelopes import load_public_key
 from wire.query import Query
+from wire.query_summary import QuerySummary
 from wire.roster import Member, Roster
 
 
@@ -22,7 +22,7 @@ class AskedRead:
     """One query of a learner."""
 
     query_id: bytes
-    asked: Asked
+    asked: QuerySummary
     outcome: str
     """In words."""
     attempts: int
@@ -105,7 +105,7 @@ class LearnerHistory:
     def read(self, query_id: bytes) -> AskedRead:
         """One query. Raises WireError(QUERY_UNKNOWN), ConfigurationError if its files are damaged."""
         query = Query.from_bytes(self._state.find(query_id).query.payload)
-        asked, attempts = Asked.of(query), possible_attempts(query, self._state.attempts_signed(query_id))
+        asked, attempts = QuerySummary.of(query), possible_attempts(query, self._state.attempts_signed(query_id))
         directory = self._directory(query_id)
         if directory.exists():
             try:

@@ -26,9 +26,9 @@ from parties.policy import Policy
 from parties.rosters import Rosters
 from radobase.logs import Log
 from radobase.printing import amount
+from wire.cohort import LedgerHead
 from wire.envelopes import Envelope, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError, WireError
-from wire.ledger_head import LedgerHead
 from wire.roster import Roster
 from wire.witness import witnessed_head
 

@@ -54,7 +54,7 @@ from radobase.watching.server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Features
-from wire.own_certificate import OwnCertificate
+from wire.identity import OwnCertificate
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 

@@ -14,8 +14,8 @@ from radobase.addresses import split_target
 from radobase.printing import printable
 from wire.errors import PROXY_OPENS_TLS, ConnectionLostError
 from wire.identity import TlsFiles, issuer_of
-from wire.proxies import HttpProxy, proxy_of, through_proxy
 from wire.roster import Role
+from wire.transport import HttpProxy, proxy_of, through_proxy
 
 _LONGEST_ANSWER_BYTES = 8192
 

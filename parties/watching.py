@@ -29,7 +29,7 @@ from radobase.watching.metrics import (
 )
 from radobase.watching.readiness import Reason
 from radobase.watching.spool import Room
-from wire.own_certificate import OwnCertificate
+from wire.identity import OwnCertificate
 from wire.roster import Role
 from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S
 from wire.upload import CHUNK_BYTES

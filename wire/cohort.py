@@ -9,10 +9,31 @@ from rado.v1 import cohort_pb2
 from wire.codec import M, Travels, Wire
 from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
 
 HASH_BYTES = 32
+
+
+MAX_SEALED_BYTES = 512
+MAX_ENTRIES = (1 << 63) - 1
+"""The largest integer of a database."""
+
+
+@dataclass(frozen=True)
+class LedgerHead(Wire[cohort_pb2.LedgerHead]):
+    """A ledger's chain after `entries` entries. digest: 32 bytes. sealed_sums: readable to the party alone."""
+
+    entries: int
+    digest: bytes
+    sealed_sums: bytes
+
+    def __post_init__(self) -> None:
+        if (
+            not 1 <= self.entries <= MAX_ENTRIES
+            or len(self.digest) != KEY_BYTES
+            or len(self.sealed_sums) > MAX_SEALED_BYTES
+        ):
+            raise WireError(Code.MESSAGE_MALFORMED, "A ledger head is not well formed.")
 
 
 def _check_attempt(query_id: bytes, attempt: int) -> None:

@@ -3,14 +3,20 @@
 What a server lets its callers do is in wire.gate.
 """
 
+import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import grpc
 
 from dpcore.errors import RadofedError
+from radobase.addresses import split_target
 from radobase.printing import printable
 from wire.errors import (
     CATALOGUE,
@@ -22,7 +28,6 @@ from wire.errors import (
     WireError,
 )
 from wire.identity import TlsFiles
-from wire.proxies import through_proxy
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """The most bytes of a request. A coordinator receives from every member at once."""
@@ -69,7 +74,7 @@ Response = TypeVar("Response")
 
 
 def open_channel(target: str, tls: TlsFiles) -> grpc.Channel:
-    """A channel to the coordinator at "host:port". It always uses mutual TLS, also through a proxy (wire.proxies)."""
+    """A channel to the coordinator at "host:port". It always uses mutual TLS, also through a proxy."""
     return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
 
 
@@ -155,3 +160,84 @@ def _detail(details: str, code: Code) -> str:
         return details.removeprefix(sentence).strip()
     # No sentence of the catalogue has a full stop inside. A message without a detail has only the sentence.
     return details.partition(". ")[2].strip()
+
+
+_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+_DIRECT = ("no_grpc_proxy", "no_proxy")
+_DEFAULT_PORT = 80
+
+
+@dataclass(frozen=True)
+class HttpProxy:
+    """An HTTP proxy of the environment, as gRPC finds it.
+
+    gRPC's C core (src/core/handshaker/http_connect/http_proxy_mapper.cc, 1.85) asks the first one that is set, by
+    CONNECT. TLS goes through such a tunnel unopened.
+    """
+
+    variable: str
+    """Of the environment, which names it."""
+    host: str
+    port: int
+    credentials: str = field(default="", repr=False)
+    """"user:password", or empty."""
+
+    def advice(self, target: str) -> str:
+        """For the error of a connection that goes this way."""
+        host, _ = split_target(target)
+        return (
+            f"the connection goes through the proxy {self.host}:{self.port}, which {self.variable} in the environment "
+            f"names: have it pass CONNECT {target}, or add {host} to no_proxy if no proxy is needed"
+        )
+
+    def request(self, target: str) -> bytes:
+        """What asks the proxy for a tunnel to a target."""
+        lines = [f"CONNECT {target} HTTP/1.0", f"Host: {target}"]
+        if self.credentials:
+            lines.append(f"Proxy-Authorization: Basic {b64encode(self.credentials.encode()).decode()}")
+        return "\r\n".join([*lines, "", ""]).encode()
+
+
+def proxy_of(target: str, environment: Mapping[str, str] | None = None) -> HttpProxy | None:
+    """The proxy for a target; None if the connection is direct. environment: default: this process's."""
+    environment = os.environ if environment is None else environment
+    variable = next((name for name in _VARIABLES if name in environment), None)
+    if variable is None:
+        return None
+    try:
+        parts = urlsplit(environment[variable])
+        host, port = parts.hostname or "", parts.port or _DEFAULT_PORT
+    except ValueError:
+        return None
+    # gRPC goes directly if it cannot use what is given.
+    if parts.scheme != "http" or not host or _is_direct(split_target(target)[0], environment):
+        return None
+    credentials = unquote(parts.netloc.rpartition("@")[0])
+    return HttpProxy(variable, host, port, credentials)
+
+
+def through_proxy(target: str) -> str:
+    """What an error of a connection adds if a proxy is on the way: "; the connection goes through ..."."""
+    try:
+        proxy = proxy_of(target)
+    except ValueError:
+        return ""
+    return "" if proxy is None else f"; {proxy.advice(target)}"
+
+
+def _is_direct(host: str, environment: Mapping[str, str]) -> bool:
+    """Whether an entry is the host's address, a network with it, or an end of its name."""
+    name = next((name for name in _DIRECT if name in environment), None)
+    entries = [] if name is None else [entry.strip() for entry in environment[name].split(",")]
+    return any(_names(entry, host) for entry in entries if entry)
+
+
+def _names(entry: str, host: str) -> bool:
+    try:
+        network = ip_network(entry, strict=False)
+    except ValueError:
+        return host.lower().endswith(entry.lower())
+    try:
+        return ip_address(host) in network
+    except ValueError:
+        return False

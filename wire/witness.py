@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rado.v1 import cohort_pb2
-from wire.cohort import Acceptance, Receipt, open_statement
+from wire.cohort import Acceptance, LedgerHead, Receipt, open_statement
 from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, sha256
 from wire.errors import Code, WireError
-from wire.ledger_head import LedgerHead
 from wire.roster import Member, Roster, open_from_party
 
 NONCE_BYTES = KEY_BYTES

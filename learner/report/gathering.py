@@ -22,9 +22,9 @@ from learner.session import RELEASE_NAME_DIGITS
 from learner.shapes.shapes import Shapes, shapes_of
 from learner.training import digest_of_releases
 from radobase.presentation.words import chances
-from wire.asked import Asked
 from wire.envelopes import fingerprint, load_public_key
 from wire.errors import WireError
+from wire.query_summary import QuerySummary
 from wire.roster import Role, Roster, members_that_left
 
 MOST_PREDICATES = 20
@@ -60,7 +60,7 @@ class Answer:
 
     query_id: str
     digest: str
-    asked: Asked
+    asked: QuerySummary
     opened_at_unix_s: int
     attempt: int
     attempts: int
@@ -288,7 +288,7 @@ def _answer(release: Release) -> Answer:
     return Answer(
         query_id=release.query_id.hex(),
         digest=release.digest.hex(),
-        asked=Asked.of(release.query),
+        asked=QuerySummary.of(release.query),
         opened_at_unix_s=release.created_at_unix_s,
         attempt=release.cohort.attempt,
         attempts=release.attempts,

@@ -20,9 +20,8 @@ from parties.ledger.limits import Event
 from parties.ledger.state import LedgerState
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
-from wire.cohort import Acceptance
+from wire.cohort import Acceptance, LedgerHead
 from wire.envelopes import Envelope
-from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S, Query
 from wire.witness import Witness, name_of
 

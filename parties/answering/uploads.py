@@ -20,10 +20,9 @@ from parties.history.history import History, What
 from parties.ledger.sums import SumsKey
 from parties.rosters import Rosters
 from radobase.logs import Log
-from wire.cohort import Acceptance, Cohort, Receipt, sign
+from wire.cohort import Acceptance, Cohort, LedgerHead, Receipt, sign
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, Query
 from wire.roster import Roster
 

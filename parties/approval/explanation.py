@@ -19,10 +19,10 @@ from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, check_admits
 from parties.policy import Policy, check_query
 from parties.rosters import known_roster
-from wire.asked import Asked
 from wire.envelopes import Envelope
 from wire.errors import WireError
 from wire.query import OpenedQuery, check_time, open_query
+from wire.query_summary import QuerySummary
 from wire.roster import Roster
 from wire.signed_fields import SignedPart, signed_lines, signed_parts
 
@@ -32,7 +32,7 @@ class Explanation:
     """What a query asks of this party, and what an answer would mean."""
 
     query_id: bytes
-    asked: Asked
+    asked: QuerySummary
     reasons: tuple[str, ...]
     """Why it waits for people."""
     refusal: str
@@ -120,7 +120,7 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
     unapproved = cost_without_approval(decisions, reader.ledger.charges_of, shown.query_id, shown.learner, policy)
     return Explanation(
         query_id=shown.query_id,
-        asked=Asked.of(opened.query),
+        asked=QuerySummary.of(opened.query),
         reasons=tuple(reasons(policy.approval, opened.query, charge or Charge(), unapproved)),
         refusal="" if recorded else _refusal(opened, roster, policy, config.name, charge, before, now_unix_s),
         decided=decisions.decided(shown.query_id, shown.learner, policy),

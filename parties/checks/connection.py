@@ -15,9 +15,9 @@ from radobase.logs import Log
 from radobase.printing import amount
 from wire.envelopes import fingerprint, spoken
 from wire.errors import Code, WireError
-from wire.proxies import proxy_of
 from wire.query import open_query
 from wire.roster import Role, open_roster
+from wire.transport import proxy_of
 
 FURTHEST_CLOCK_S: Final = 60.0
 PATIENCE_S: Final = 5.0

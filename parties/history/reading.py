@@ -14,9 +14,9 @@ from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import Happened, History, Page, Shown, What
 from parties.ledger.ledger import Ledger, RecordedCharge
 from parties.policy import Policy
-from wire.asked import Asked
 from wire.errors import CATALOGUE, Code, WireError
 from wire.query import Query
+from wire.query_summary import QuerySummary
 from wire.signed_fields import SignedPart, signed_parts
 
 NOT_KEPT = "not kept"
@@ -75,10 +75,10 @@ class QueryRead:
         return self.shown.words or self.shown.contents or NOT_KEPT
 
     @property
-    def asked(self) -> Asked | None:
+    def asked(self) -> QuerySummary | None:
         """What was asked in detail, if the signed query was read, is still kept, and is of version 0.2.1 or later."""
         payload = self._payload
-        return None if payload is None else Asked.of(Query.from_bytes(payload))
+        return None if payload is None else QuerySummary.of(Query.from_bytes(payload))
 
     @property
     def signed(self) -> tuple[SignedPart, ...]:

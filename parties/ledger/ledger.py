@@ -27,7 +27,7 @@ from parties.ledger.format import bounds_text, read_charge
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, check_admits, counted
 from parties.ledger.state import LedgerState, state_of
 from parties.ledger.sums import SumsKey
-from wire.ledger_head import LedgerHead
+from wire.cohort import LedgerHead
 from wire.query import CLOCK_SKEW_S
 
 # What a charge is bound to if no byte of it left from this ledger.

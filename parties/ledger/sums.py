@@ -29,8 +29,8 @@ from dpcore.errors import PlanError
 from parties.ledger.chain import TRAIL_BYTES
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind
 from parties.ledger.limits import Event, LedgerLimits, Scopes, counted
+from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey
-from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 
 _LABEL = b"rado.v1/ledger-sums\0"
 _NONCE_BYTES = 12

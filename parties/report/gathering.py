@@ -24,8 +24,8 @@ from parties.policy import Policy
 from parties.report.budgets import Period, ScopeBudget, budgets, charged_since
 from parties.rosters import known_rosters
 from radobase.presentation.words import chances
-from wire.asked import Asked
 from wire.errors import CATALOGUE
+from wire.query_summary import QuerySummary
 from wire.roster import Role
 from wire.signed_fields import SignedPart
 
@@ -315,7 +315,7 @@ def _listed(reader: HistoryReader, queries: Sequence[QueryRead]) -> tuple[Report
     return tuple(listed)
 
 
-def _reported(query: QueryRead, asked: Asked | None) -> ReportedQuery:
+def _reported(query: QueryRead, asked: QuerySummary | None) -> ReportedQuery:
     if asked is None:
         return ReportedQuery(query, None, (), 0, None)
     return ReportedQuery(

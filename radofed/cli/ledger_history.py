@@ -57,7 +57,7 @@ def history(
 
 
 def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
-    from wire.asked import with_purpose
+    from wire.query_summary import with_purpose
 
     if not queries:
         return "no query"

@@ -43,7 +43,7 @@ def pending(
     from parties.approval.pause import Pauses
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
-    from wire.asked import purpose_line
+    from wire.query_summary import purpose_line
     from wire.signed_fields import signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
@@ -89,7 +89,7 @@ def unanswered_words(count: int) -> list[str]:
 def _table(found: "list[Pending]", unanswered: list[str]) -> "RenderableType":
     if not found:
         return in_lines(["no query waits for a decision", *unanswered])
-    from wire.asked import with_purpose
+    from wire.query_summary import with_purpose
 
     header = ("query", "learner", "asked", "may cost", "waits because", "answers due", "approvals")
     rows = []
@@ -150,7 +150,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     from parties.approval.files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
-    from wire.asked import purpose_line
+    from wire.query_summary import purpose_line
     from wire.signed_fields import signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
@@ -184,8 +184,8 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
 def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason: str, *, approves: bool) -> Result:
     """Leave this user's decision for the node, and wait for what it says of it."""
     from parties.approval.decisions import DecisionError
-    from wire.asked import purpose_line
     from wire.query import Query
+    from wire.query_summary import purpose_line
     from wire.signed_fields import signed_lines, signed_parts
 
     found = files.find(query)
@@ -220,7 +220,7 @@ def _pending_in(files: "DecisionFiles", *, full: bool) -> Result:
         return Result({"pending": data}, "no query waits for a decision")
     if full:
         return Result({"pending": data}, in_lines([line for each in found for line in _lines_of(each)]))
-    from wire.asked import with_purpose
+    from wire.query_summary import with_purpose
 
     header = ("query", "learner", "asked", "may cost", "waits because", "answers due", "approvals needed")
     rows = []
@@ -252,13 +252,13 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
 
 
 def _lines_of(waiting: "Waiting") -> list[str]:
-    from wire.asked import Asked
     from wire.query import Query
+    from wire.query_summary import QuerySummary
     from wire.signed_fields import signed_lines, signed_parts
 
     return [
         f"query {waiting.query_id.hex()}",
-        *Asked.of(Query.from_bytes(waiting.envelope.payload)).lines(),
+        *QuerySummary.of(Query.from_bytes(waiting.envelope.payload)).lines(),
         *(waiting.costs or (f"cost of an attempt, as this party's node counts it: {waiting.cost}",)),
         *(f"waits because {reason}" for reason in waiting.reasons),
         f"answers due {local_time(waiting.answers_due_unix_s)}; {waiting.needed} approvals needed",

@@ -12,10 +12,9 @@ from dpcore.paillier.packing import pack
 from dpcore.paillier.public import PublicKey
 from rado.v1 import cohort_pb2, envelope_pb2, learner_service_pb2, party_service_pb2, query_pb2
 from tests.federation.coordinator import PARTIES, ROWS, refused
-from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal
+from wire.cohort import MAX_SEALED_BYTES, Acceptance, Cohort, LedgerHead, Pending, Ready, Receipt, Refusal
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code
-from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 from wire.query import MAX_QUERY_BYTES, MAX_VALUES, Query
 from wire.status import PartyState, Phase, Total, Work
 from wire.transport import MAX_RESPONSE_BYTES

@@ -16,7 +16,7 @@ from tests.federation.coordinator import PARTIES
 from tests.federation.coordinator_core import on_bench
 from tests.radobase.watching.scraping import read_page
 from wire.envelopes import load_public_key
-from wire.own_certificate import OwnCertificate
+from wire.identity import OwnCertificate
 from wire.roster import Role
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from tests.federation.coordinator import FEDERATION
 from tests.federation.coordinator_core import on_bench
-from wire.cohort import Acceptance, sign
+from wire.cohort import MAX_ENTRIES, Acceptance, LedgerHead, sign
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
-from wire.ledger_head import MAX_ENTRIES, LedgerHead
 from wire.query import CLOCK_SKEW_S
 from wire.witness import Challenge, Witness
 

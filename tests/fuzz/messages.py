@@ -146,7 +146,7 @@ PAYLOADS: dict[Kind, tuple[type[Message], Callable[[bytes], None], tuple[str, ..
     Kind.PAILLIER_KEY: (query_pb2.PaillierKey, read_key, ("wire.query.PaillierKey.from_bytes",)),
     Kind.CANCEL: (query_pb2.Cancel, read_cancel, ("wire.query.Cancel.from_bytes",)),
     Kind.ACCEPTANCE: (cohort_pb2.Acceptance, statement(Acceptance),
-                      ("wire.cohort.Acceptance.from_bytes", "wire.ledger_head.LedgerHead.from_proto")),
+                      ("wire.cohort.Acceptance.from_bytes", "wire.cohort.LedgerHead.from_proto")),
     Kind.REFUSAL: (cohort_pb2.Refusal, statement(Refusal), ("wire.cohort.Refusal.from_bytes",)),
     Kind.PENDING: (cohort_pb2.Pending, statement(Pending), ("wire.cohort.Pending.from_bytes",)),
     Kind.READY: (cohort_pb2.Ready, statement(Ready), ("wire.cohort.Ready.from_bytes",)),

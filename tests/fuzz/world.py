@@ -23,11 +23,10 @@ from radofed.joining.requests import JoinRequest
 from tests.federation.material import query_of, roster_of, secret_key
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
+from wire.cohort import Acceptance, Cohort, LedgerHead, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Features
-from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Role
 from wire.status import Total

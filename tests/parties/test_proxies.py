@@ -11,7 +11,7 @@ from parties.config import PartyConfig
 from parties.probe import probe
 from tests.parties.check_world import run
 from wire.errors import ConnectionLostError
-from wire.proxies import HttpProxy, proxy_of
+from wire.transport import HttpProxy, proxy_of
 
 
 class ConnectProxy:

@@ -15,10 +15,9 @@ from dpcore.errors import RadofedError
 from rado.v1 import cohort_pb2
 from tests.simulation.nodes import LEARNER, NAME
 from wire.binding import Binding, OpeningSecret, _pad, _xored, montgomery_key
-from wire.cohort import Acceptance, Pending, Ready, Receipt, Refusal, sign
+from wire.cohort import Acceptance, LedgerHead, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Envelope, Kind, SigningKey
 from wire.errors import Code
-from wire.ledger_head import LedgerHead
 from wire.query import Query, Retry
 from wire.roster import Role
 from wire.witness import Challenge, Witness, nonce_about

@@ -14,8 +14,8 @@ import wire
 from dpcore.records.held_back import Part
 from rado.v1 import cohort_pb2, query_pb2, roster_pb2
 from wire.codec import Codec, Travels, Wire, codec
+from wire.cohort import LedgerHead
 from wire.errors import Code, WireError
-from wire.ledger_head import LedgerHead
 from wire.roster import Role
 
 

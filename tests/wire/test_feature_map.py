@@ -18,10 +18,10 @@ from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Produ
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
 from rado.v1 import query_pb2
 from tests.federation.learner import SCHEMA, World
-from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.query import Query
 from wire.query_kinds import feature_map_from_proto, feature_map_to_proto
+from wire.query_summary import QuerySummary
 
 MAP = FeatureMap(
     (
@@ -118,17 +118,20 @@ def test_a_form_of_a_coordinate_that_the_map_lacks(world):
 
 
 def test_people_see_what_a_mapped_statistic_asks(world):
-    asked = Asked.of(world.plan(REQUESTS[-1]).query)
+    asked = QuerySummary.of(world.plan(REQUESTS[-1]).query)
     assert asked.predicates[1] == '2 * z["0: age"] + 5 * z["1: age~0"] - 7 * z["6: age~0*smoker"] + 3 < 0'
     assert asked.columns == ("age", "smoker", SCHEMA.label.column)
     assert "of records mapped to 2 coordinates, 3 hats" in asked.words
     one = StatisticRequest(SCHEMA, (NonNegative(Affine((("2: age~50", 1),))),), **BUDGET)
-    assert Asked.of(world.plan(one).query).columns == ("age",)
+    summary = QuerySummary.of(world.plan(one).query)
+    assert summary.columns == ("age",)
     # Where numbers are clipped decides what they count: only of the columns that are asked about.
     (age,) = (each for each in world.plan(one).query.schema.features if each.name == "age")
     bounds = f"age {age.lower:.10g} to {age.upper:.10g}"
-    assert Asked.of(world.plan(one).query).bounds == (bounds,)
-    assert f"numbers beyond these bounds count as if at them: {bounds}" in Asked.of(world.plan(one).query).lines()
+    assert QuerySummary.of(world.plan(one).query).bounds == (bounds,)
+    assert (
+        f"numbers beyond these bounds count as if at them: {bounds}" in QuerySummary.of(world.plan(one).query).lines()
+    )
 
 
 def test_a_request_for_another_schema_is_refused_before_a_plan():

@@ -14,9 +14,9 @@ from dpcore.records.held_back import HeldBack, Part
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
 from rado.v1 import query_pb2
 from tests.federation.learner import SCHEMA, World
-from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.query import Query
+from wire.query_summary import QuerySummary
 
 PART = HeldBack(Fraction(1, 5), Part.HELD_BACK)
 BUDGET = {"epsilon": Fraction(1), "held_back": PART}
@@ -93,9 +93,9 @@ def test_other_messages_are_refused(world, message):
 def test_people_read_which_rows_a_query_is_about(world):
     """In the words that a party's history and an explanation before a decision show."""
     about_part, about_all = (world.plan(replace(REQUESTS[0], held_back=part)).query for part in (PART, None))
-    said = Asked.of(about_part).words
-    assert said == f"{Asked.of(about_all).words}, about {PART.words()}"
+    said = QuerySummary.of(about_part).words
+    assert said == f"{QuerySummary.of(about_all).words}, about {PART.words()}"
     assert "holds back, a share of 0.2" in said
-    assert said in Asked.of(about_part).lines()[0]
+    assert said in QuerySummary.of(about_part).lines()[0]
     other = replace(about_part, held_back=HeldBack(PART.share, Part.TRAINING))
-    assert Asked.of(other).words != said
+    assert QuerySummary.of(other).words != said

@@ -13,8 +13,7 @@ from dpcore.errors import ConfigurationError
 from radobase.logs import Log
 from tests.waiting import HANG_S
 from tests.wire.test_identity import NOW, Echo, Files
-from wire.identity import TlsFiles
-from wire.own_certificate import OwnCertificate
+from wire.identity import OwnCertificate, TlsFiles
 from wire.roster import Role
 from wire.transport import Caller, open_channel
 

@@ -51,7 +51,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
-    from wire.asked import with_purpose
+    from wire.query_summary import with_purpose
 
     if not found:
         return "no query"

@@ -33,7 +33,7 @@ from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.options import Planned, cost_of, request_of, worth_curve
 from radofed.planning.picture import worth_plot
-from wire.asked import Asked
+from wire.query_summary import QuerySummary
 from wire.roster import Member
 from wire.signed_fields import signed_parts
 
@@ -90,7 +90,7 @@ class Planning:
     def confirmation(self, visit: Visit) -> Answer:
         """What is asked, of whom, and what it costs."""
         prepared = self._find(visit)
-        asked = Asked.of(prepared.plan.query)
+        asked = QuerySummary.of(prepared.plan.query)
         values = {
             "name": visit.path["plan"],
             "prepared": prepared,

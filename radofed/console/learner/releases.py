@@ -28,7 +28,7 @@ from radofed import __version__
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
-from wire.asked import Asked
+from wire.query_summary import QuerySummary
 
 MOST_BARS = 60
 MOST_ESTIMATES = 500
@@ -202,7 +202,7 @@ def _estimates(release: Release) -> dict[str, Any]:
     """What a release of statistics says, as `rado learner statistic` prints it; empty for any other."""
     if not release.query.kind.batch:
         return {"estimates": None}
-    found, asked = estimates_of(release), Asked.of(release.query)
+    found, asked = estimates_of(release), QuerySummary.of(release.query)
     values = zip(asked.predicates[:MOST_ESTIMATES], found.values.tolist(), strict=False)
     return {"estimates": found, "values": list(values), "more_values": max(0, len(found.values) - MOST_ESTIMATES)}
 

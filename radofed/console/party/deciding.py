@@ -15,7 +15,7 @@ from parties.history.history import ID_DIGITS
 from parties.history.reading import HistoryReader
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.console.party.fields import whole
-from wire.asked import Asked
+from wire.query_summary import QuerySummary
 
 MOST_PENDING = 100
 """Queries that wait are shown up to this number, the oldest first."""
@@ -76,7 +76,7 @@ class _Predicates:
     after: int
 
     @classmethod
-    def of(cls, asked: Asked, first: int) -> "_Predicates":
+    def of(cls, asked: QuerySummary, first: int) -> "_Predicates":
         every, size = asked.predicates, PREDICATES_AT_ONCE
         start = min(first, max(1, len(every))) - 1
         end = start + size

@@ -34,10 +34,9 @@ from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, Witnessed
 from parties.rosters import Rosters
 from radobase.logs import Log
 from tests.federation.party import FEDERATION, Ada, World, limits, ready, reserved, spent
-from wire.cohort import Acceptance, Cohort, Receipt, open_statement, sign
+from wire.cohort import Acceptance, Cohort, LedgerHead, Receipt, open_statement, sign
 from wire.envelopes import Envelope, SigningKey, key_id
 from wire.errors import Code, WireError
-from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S
 from wire.witness import (
     CHALLENGE_BYTES,

@@ -17,8 +17,8 @@ from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from parties.ledger.sums import Account, Sums, SumsKey
 from tests.federation.party import OWNER, SMOKER, limits
+from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey
-from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 
 LIMIT = limits("1000", "1e-3", unbounded=10**6)
 KEY = SumsKey("ada", SigningKey.generate("clinics"))

@@ -19,7 +19,7 @@ from parties.ledger.charges import Charge
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.federation.party import OWNER, SMOKER, limits
-from wire.ledger_head import LedgerHead
+from wire.cohort import LedgerHead
 
 LIMIT = limits("10", "2e-5", unbounded=4)
 TENTH = Charge(((SMOKER, Loss.of_epsilon(Fraction(1, 10), Fraction(0))),), "lea")

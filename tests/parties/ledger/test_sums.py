@@ -18,8 +18,8 @@ from dpcore.accounting.renyi import laplace_curve
 from parties.ledger.charges import RECORD, Charge, joint, marginal
 from parties.ledger.limits import Event
 from parties.ledger.sums import Account, Sums, SumsKey
+from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey
-from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 
 SMOKER = marginal("smoker", "smokes")
 

@@ -24,8 +24,7 @@ from tests.federation.processes import rado
 from tests.waiting import HANG_S
 from tests.wire.test_identity import Echo
 from wire.errors import ConnectionLostError
-from wire.identity import Certificate, TlsFiles
-from wire.own_certificate import OwnCertificate
+from wire.identity import Certificate, OwnCertificate, TlsFiles
 from wire.roster import Role
 from wire.transport import Caller, open_channel
 

@@ -16,35 +16,35 @@ from wire.query import Query
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a query asks.
-
-    words: in one sentence. columns: source columns that an answer depends on. predicates: in the order of the sums,
-    ranges of numbers in the column's units (dpcore.predicates.ranges), and others in their notation. values: how many
-    numbers the total has. delta: at which epsilon is counted. Times are Unix seconds. bounds: of these columns those
-    that are numbers, with the bounds of the query's schema: a number beyond counts as if it were at the bound. purpose:
-    what the learner says that the answer is for; empty if it says nothing.
-    """
+class QuerySummary:
+    """What a query asks. Times are Unix seconds."""
 
     learner: str
     kind: str
     words: str
+    """In one sentence."""
     columns: tuple[str, ...]
+    """Source columns that an answer depends on."""
     predicates: tuple[str, ...]
+    """In the order of the sums: ranges in the column's units (dpcore.predicates.ranges), others in their notation."""
     values: int
+    """How many numbers the total has."""
     cohort_min: int
     honest_parties: int
     max_rows: int
     max_attempts: int
     delta: float
+    """At which epsilon is counted."""
     created_at_unix_s: int
     not_after_unix_s: int
     answer_within_s: int
     bounds: tuple[str, ...] = ()
+    """The schema's bounds of those columns that are numbers: a number beyond counts as if it were at the bound."""
     purpose: str = ""
+    """What the learner says that the answer is for; empty if it says nothing."""
 
     @classmethod
-    def of(cls, query: Query) -> "Asked":
+    def of(cls, query: Query) -> "QuerySummary":
         """What a valid query asks."""
         statistic = query.kind if isinstance(query.kind, StatisticQuery) else None
         read = columns(query.schema) if statistic is None else _columns_of(statistic)
