@@ -328,7 +328,7 @@ def test_a_learner_that_asks_keeps_all_between_its_rounds(tmp_path, learning, mo
         add(self, *arguments)
 
     monkeypatch.setattr(MomentsPart, "add", watched)
-    simulate(made_up(tmp_path / "table.csv"), learners=["newton"], epsilon=1, delta=0.001, folds=2)
+    simulate(made_up(tmp_path / "table.csv"), estimators=["newton"], epsilon=1, delta=0.001, folds=2)
     assert summing
     assert all(found == {1} for found in summing)
     assert learning
