@@ -92,7 +92,7 @@ def train(output: Output, options: TrainOptions) -> Result:
 
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
-    from learner.asked_training import AskedTraining
+    from learner.training import AskedTraining
     from radobase.files.schemas import load_schema
     from radofed.planning.whole_training import ask_whole
 

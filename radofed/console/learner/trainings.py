@@ -17,7 +17,6 @@ from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.asked_before import AskedBeforeError
-from learner.asked_training import AskedTraining
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
 from learner.federation import RoundEndedError, RoundLostError
@@ -28,6 +27,7 @@ from learner.release import Release
 from learner.request_fields import USUAL_DELTA, TrainOptions
 from learner.requests import Request
 from learner.session import Session
+from learner.training import AskedTraining
 from radobase.failure import Failure
 from radobase.files.schemas import load_schema
 from radobase.files.writing import create_durably, write_durably

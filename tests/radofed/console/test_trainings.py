@@ -10,9 +10,9 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
-from learner.asked_training import AskedTraining
 from learner.config import LearnerConfig
 from learner.federation import RoundEndedError, RoundLostError
+from learner.training import AskedTraining
 from radofed.console.learner.following import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Visit
