@@ -22,7 +22,7 @@ USUAL = USUAL_DESIGN
 _ROWS = ("rows", "parties", "party_rows")
 _OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
-_NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries"}
+_NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "ask_again", "would_accept"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",

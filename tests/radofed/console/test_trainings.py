@@ -106,7 +106,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(trainings):
             started(trainings, **given)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "radofed-training", "format_version": 2}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "radofed-training", "format_version": 1}'])
 def test_a_damaged_file_is_a_sentence(trainings, member, content):
     directory = member.directory / "models"
     directory.mkdir(exist_ok=True)
