@@ -33,9 +33,7 @@ class HistogramOptions(AskOptions):
 
     columns: Annotated[tuple[str, ...], Option("Real features of the schema.", argument=True)] = ()
     schema: Annotated[Path | None, Option("The schema that the parties share.")] = None
-    cells: Annotated[
-        int | None, Option("Cells of each column without --edges, of one length.", default="32", at_least=1)
-    ] = None
+    cells: Annotated[int | None, Option("Cells of each column without --edges, of one length.", default="32")] = None
     edges: Annotated[
         tuple[str, ...],
         Option(
@@ -137,7 +135,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
     if options.schema is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")
     shared, confidence, names = load_schema(options.schema), options.confidence, options.columns
-    cells, edges = options.cells or USUAL_CELLS, _edges(options.edges)
+    cells, edges = USUAL_CELLS if options.cells is None else options.cells, _edges(options.edges)
     # Check before connecting.
     predicates = histogram_predicates(shared, names, cells=cells, edges=edges)
     with asked_federation(output, options, shared) as federation:
