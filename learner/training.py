@@ -23,9 +23,9 @@ from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
-from learner.request_fields import AskedTerms, TrainOptions
 from radobase.options import named_options, training_part
 from wire.query import Query
+from wire.request_fields import AskedTerms, TrainOptions
 
 _DOMAIN = b"rado.v1/releases\0"
 

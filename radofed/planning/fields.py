@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from dpcore.declared import Option
-from learner.request_fields import (
+from wire.request_fields import (
     CONFIDENCE,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,

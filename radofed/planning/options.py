@@ -9,7 +9,6 @@ from dpcore.declared import declarations, first_changed, values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.design_options import taken_options
-from learner.request_fields import ReleaseFields
 from radobase.files.feature_maps import load_feature_map
 from radobase.files.schemas import load_schema
 from radobase.options import named_options
@@ -18,6 +17,7 @@ from radofed.planning.cost import Cost
 from radofed.planning.designs import bare_cost, plan_cost
 from radofed.planning.fields import DesignFields, PlanOptions
 from radofed.planning.request import PlanRequest, split_equally
+from wire.request_fields import ReleaseFields
 
 if TYPE_CHECKING:
     from radofed.planning.asked_cost import AskedCost

@@ -27,7 +27,7 @@ _OF_THE_SCHEMA = ("coordinates", "source", "bias")
 class PlanRequest(DesignFields):
     """The input of a plan of a design.
 
-    Options are declared in `learner.request_fields` and `radofed.planning.fields`. Without `share_sd`, noise is
+    Options are declared in `wire.request_fields` and `radofed.planning.fields`. Without `share_sd`, noise is
     calibrated to `epsilon`, for the figure under collusion. Without a schema no name of a feature is given. Raises
     ConfigurationError if an argument makes no sense for any plan.
     """

@@ -13,16 +13,6 @@ import radofed
 from dpcore.declared import declaration, declarations
 from dpcore.errors import ConfigurationError
 from dpcore.paillier import public
-from learner.request_fields import (
-    KEY_BITS,
-    LEAST_KEY_BITS,
-    MOST_KEY_BITS,
-    USUAL_DESIGN,
-    QueryOptions,
-    QueryTerms,
-    ReleaseFields,
-    TrainOptions,
-)
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from parties.policy import Policy, PolicyLimits
 from radobase.options import from_texts
@@ -38,6 +28,16 @@ from radofed.simulation.designs import DesignOptions
 from radofed.simulation.fields import SimulateOptions, SimulationFields
 from radofed.simulation.options import SimulationOptions
 from tests.learner.totals import SCHEMA
+from wire.request_fields import (
+    KEY_BITS,
+    LEAST_KEY_BITS,
+    MOST_KEY_BITS,
+    USUAL_DESIGN,
+    QueryOptions,
+    QueryTerms,
+    ReleaseFields,
+    TrainOptions,
+)
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpcore.declared import declarations, values_of
-from learner.request_fields import AskedTerms, AskOptions
 from radobase.printing import in_lines
 from radofed.cli.output import Output, Result
+from wire.request_fields import AskedTerms, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.records.held_back import HeldBack

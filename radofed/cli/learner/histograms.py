@@ -8,13 +8,13 @@ import typer
 
 from dpcore.declared import Option, first_changed
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
-from learner.request_fields import CONFIDENCE, AskOptions
 from radobase.options import named_edges
 from radobase.printing import columns as table
 from radobase.printing import in_lines
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import ASKING, asked_federation, question_result
 from radofed.cli.output import Output, Result
+from wire.request_fields import CONFIDENCE, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.histograms import Histograms, Range

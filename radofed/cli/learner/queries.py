@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from learner.request_fields import KEY_BITS, QueryOptions
 from radobase.printing import amount, columns, duration, in_lines, local_time
 from radofed.cli.framework import LISTED, ConfigOption, Limit, command, group
 from radofed.cli.learner.asking import open_session, question_result
 from radofed.cli.output import Output, Result
+from wire.request_fields import KEY_BITS, QueryOptions
 
 if TYPE_CHECKING:
     from learner.keys import LearnerKey

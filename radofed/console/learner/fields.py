@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from learner.design_options import OPTIONS, taken_options
 from learner.estimators import BY_QUERIES
-from learner.request_fields import DESIGNS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions
 from radofed.console.forms import Field, Form
 from radofed.planning.fields import PlanOptions
+from wire.request_fields import DESIGNS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions
 
 PLAN, QUERY, BUDGET, TRAIN = Form(PlanOptions), Form(QueryOptions), Form(AskOptions), Form(TrainOptions)
 

@@ -24,7 +24,6 @@ from learner.journal import SessionSource, query_ids_of
 from learner.planning import Plan
 from learner.progress import advice, party_words, progress_sentence
 from learner.release import Release
-from learner.request_fields import USUAL_DELTA, TrainOptions
 from learner.requests import Request
 from learner.session import Session
 from learner.training import AskedTraining
@@ -36,6 +35,7 @@ from radofed.console.learner.following import Following
 from radofed.console.learner.training_file import TrainingFile
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.whole_training import ask_whole
+from wire.request_fields import USUAL_DELTA, TrainOptions
 from wire.roster import Member
 from wire.status import QueryStatus
 
