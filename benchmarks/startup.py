@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     BARE: ("-c", "pass"),
     NUMPY: ("-c", "import numpy"),
     HELP: ("-m", "radofed", "--help"),
-    PLAN: ("-m", "radofed", "plan", *SIZES),
+    PLAN: ("-m", "radofed", "plan", "--design", "dp-feat", *SIZES),
     NOISED: ("-m", "radofed", "plan", "--design", "gaussian", "--epsilon", "1", *SIZES),
 }
 PARTY = "rado party start, 20,000 rows"

@@ -7,7 +7,7 @@ from typing import Any
 from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import nearest
-from learner.request_fields import DESIGNS, ReleaseFields
+from wire.request_fields import DESIGNS, ReleaseFields
 
 JOINT = "dp-feat with joint"
 

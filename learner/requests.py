@@ -35,7 +35,9 @@ from dpcore.records.held_back import HeldBack
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from learner.design_options import check_options, given_options
-from learner.request_fields import (
+from radobase.files.feature_maps import load_feature_map
+from radobase.options import training_part
+from wire.request_fields import (
     COUNT_FRACTION_BITS,
     DESIGNS,
     EDGE_FRACTION_BITS,
@@ -48,8 +50,6 @@ from learner.request_fields import (
     QueryTerms,
     ReleaseFields,
 )
-from radobase.files.feature_maps import load_feature_map
-from radobase.options import training_part
 
 RADOS_DESIGNS = tuple(name for name in DESIGNS if name != "moments")
 HALF, WHOLE = Fraction(1, 2), Fraction(1)
@@ -68,7 +68,7 @@ Kind = TypeVar("Kind", bound=QueryKind)
 class Terms(QueryTerms, ABC):
     """What every request has. None lets the plan choose.
 
-    The fields with defaults and bounds are declared in `learner.request_fields`. Raises ConfigurationError if one is
+    The fields with defaults and bounds are declared in `wire.request_fields`. Raises ConfigurationError if one is
     invalid for every roster.
     """
 

@@ -4,22 +4,28 @@ Training on a release is post-processing and costs no privacy.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.synthetic_rados import synthetic_rados as draw_synthetic
+from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.held_back import Part
+from dpcore.records.schema import Schema
 from learner.covariance import MOST_COORDINATES
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
-from learner.federation import BudgetedOracle
+from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
+from radobase.options import named_options, training_part
 from wire.query import Query
+from wire.request_fields import AskedTerms, TrainOptions
 
 _DOMAIN = b"rado.v1/releases\0"
 
@@ -133,3 +139,42 @@ def digest_of(oracle: BudgetedOracle) -> bytes:
 def digest_of_releases(digests: Sequence[bytes]) -> bytes:
     """32 bytes that identify releases, from the digests of one or more in the order of asking."""
     return digests[0] if len(digests) == 1 else hashlib.sha256(_DOMAIN + b"".join(digests)).digest()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training ends with. estimator: fitted. oracle: with the answers, and what they cost together."""
+
+    model: Model
+    estimator: Any
+    oracle: BudgetedOracle
+
+
+@dataclass(frozen=True)
+class AskedTraining:
+    """A training that asks parties. epsilon, delta: of all its queries. terms: options of each of them."""
+
+    name: str
+    estimator: Any
+    schema: Schema
+    epsilon: Fraction
+    delta: Fraction
+    terms: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, name: str, options: TrainOptions, schema: Schema) -> "AskedTraining":
+        """The training with the estimator `name`, a key of learner.estimators.BY_QUERIES.
+
+        Raises ConfigurationError or PlanError.
+        """
+        chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
+        terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
+        return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms)
+
+    def run(self, source: AnswerSource) -> Trained:
+        """Ask everything, and make the model. Once only. Raises what the estimator and the source raise."""
+        oracle = Federation(source, self.schema, **self.terms).within(self.epsilon, self.delta)
+        # Estimators compute with matrices so small that the threads of BLAS, which spin, take far longer than one.
+        with one_blas_thread():
+            self.estimator.fit_queries(oracle)
+        return Trained(model_of_answers(self.estimator, oracle, self.name), self.estimator, oracle)

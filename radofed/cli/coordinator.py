@@ -8,8 +8,7 @@ import typer
 from radobase.logs import quiet_grpc
 from radobase.printing import amount, columns, duration, in_lines, listed, local_time
 from radofed.cli import coordinator_drain
-from radofed.cli.arguments import LISTED, Limit
-from radofed.cli.framework import ConfigOption, command, group
+from radofed.cli.framework import LISTED, ConfigOption, Limit, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)

@@ -27,6 +27,14 @@ ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", help="This node's configuration file.", show_default=False)
 ]
 
+LISTED = 20
+"""How many queries a table has, unless --limit says otherwise."""
+
+Limit = Annotated[
+    int | None,
+    typer.Option(min=0, help=f"Most queries to show, newest first. Default: {LISTED}; all with --format json."),
+]
+
 
 class InterruptedCommandError(Exception):
     """The user interrupted the command."""

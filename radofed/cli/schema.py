@@ -7,7 +7,6 @@ import typer
 
 from dpcore.errors import ConfigurationError
 from radobase.printing import in_lines
-from radofed.cli.arguments import LabelColumn, Positive
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
 
@@ -17,6 +16,14 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Draft and check schemas: how columns become coordinates.")
+
+LabelColumn = Annotated[
+    str | None,
+    typer.Option("--label", help="The label's column. `schema infer` takes the last one if it is left out."),
+]
+Positive = Annotated[
+    list[str] | None, typer.Option(help="A positive value of the label; repeatable, one value a time.")
+]
 
 
 @command(app, "infer")

@@ -38,8 +38,8 @@ class Field:
 
     @property
     def label(self) -> str:
-        """The name in words."""
-        return self.name.replace("_", " ").capitalize()
+        """The option in words."""
+        return self.flag.removeprefix("--").replace("-", " ").capitalize()
 
 
 class Form(Generic[Options]):

@@ -27,12 +27,12 @@ from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES
 from learner.planning import Plan
-from learner.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA
 from learner.requests import NoisyTerms, Request
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
 from radofed.planning.request import MOST_PLANNED_ROWS
 from radofed.planning.signal import Signal
 from wire.query import Query, setting_of
+from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA
 
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
 _MADE_UP_ROWS, _SEED = 512, 2015

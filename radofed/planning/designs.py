@@ -36,7 +36,6 @@ from dpcore.rados.support import SupportError
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema
 from learner.planning import Plan
-from learner.request_fields import USUAL_RADOS
 from learner.requests import MomentsRequest, RadosRequest, clip_of, most_rados
 from radofed.planning.changes import fewer_coordinates, first_that_helps, larger_epsilon, more_rows
 from radofed.planning.cost import MOST_LOOKED_FOR, Cost, many_rados
@@ -53,6 +52,7 @@ from radofed.planning.signal import Signal, gaussian_of, noise_of, signal_of
 from radofed.planning.sizes import Sizes
 from wire.errors import WireError
 from wire.query import setting_of
+from wire.request_fields import USUAL_RADOS
 
 DIVIDED = (
     "One draw over the pool is divided by the coordinator, which knows every party's part. It does so honestly and "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from dpcore.declared import Option
-from learner.request_fields import (
+from wire.request_fields import (
     CONFIDENCE,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
@@ -27,7 +27,7 @@ from learner.request_fields import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanFields(ReleaseFields):
+class DesignFields(ReleaseFields):
     """What the plan of a design has, as options and as a request."""
 
     source: Annotated[Source, Option("With --joint: the column's type, boolean, numeric or category.")] = "boolean"
@@ -61,7 +61,7 @@ class PlanFields(ReleaseFields):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(PlanFields):
+class PlanOptions(DesignFields):
     """The options of `rado plan`."""
 
     estimator: Annotated[

@@ -9,15 +9,15 @@ from dpcore.declared import declarations, first_changed, values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.design_options import taken_options
-from learner.request_fields import ReleaseFields
 from radobase.files.feature_maps import load_feature_map
 from radobase.files.schemas import load_schema
 from radobase.options import named_options
 from radofed.planning.backwards import MOST, smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost
 from radofed.planning.designs import bare_cost, plan_cost
-from radofed.planning.fields import PlanFields, PlanOptions
+from radofed.planning.fields import DesignFields, PlanOptions
 from radofed.planning.request import PlanRequest, split_equally
+from wire.request_fields import ReleaseFields
 
 if TYPE_CHECKING:
     from radofed.planning.asked_cost import AskedCost
@@ -127,7 +127,7 @@ def worth_curve(request: "PlanRequest | AskRequest") -> list[tuple[float, float]
 
 
 def _design(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) -> PlanRequest:
-    fields = values_of(options, PlanFields)
+    fields = values_of(options, DesignFields)
     fields |= {"party_rows": held, "bias": not options.no_bias}
     if options.map_file is not None:
         if schema is None:

@@ -13,7 +13,7 @@ from dpcore.queries.base import MAX_PARTIES
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.design_options import check_options, given_options
-from radofed.planning.fields import PlanFields
+from radofed.planning.fields import DesignFields
 
 # Memory grows with the square root of the rows; this many take a second.
 MOST_PLANNED_ROWS = 10**10
@@ -24,10 +24,10 @@ _OF_THE_SCHEMA = ("coordinates", "source", "bias")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRequest(PlanFields):
+class PlanRequest(DesignFields):
     """The input of a plan of a design.
 
-    Options are declared in `learner.request_fields` and `radofed.planning.fields`. Without `share_sd`, noise is
+    Options are declared in `wire.request_fields` and `radofed.planning.fields`. Without `share_sd`, noise is
     calibrated to `epsilon`, for the figure under collusion. Without a schema no name of a feature is given. Raises
     ConfigurationError if an argument makes no sense for any plan.
     """

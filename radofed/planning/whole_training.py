@@ -11,14 +11,14 @@ from typing import TypeAlias
 
 from dpcore.errors import PlanError
 from dpcore.records.schema import Schema
-from learner.asked_training import AskedTraining
 from learner.planning import Plan
-from learner.request_fields import TrainOptions
 from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
 from learner.session import Session
+from learner.training import AskedTraining
 from learner.would_accept import WouldAccept
 from radobase.printing import listed
 from radofed.planning.asking import AskRequest, PlannedParties
+from wire.request_fields import TrainOptions
 
 _Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
 _NEARLY_WHOLE = 1 - Fraction(1, 1 << 20)

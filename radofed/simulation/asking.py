@@ -18,7 +18,6 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Schema
 from learner.federation import Federation
-from learner.request_fields import KEY_BITS
 from radobase.files.schemas import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import SimulatedFederation
@@ -28,6 +27,7 @@ from radofed.simulation.run import party_names
 from radofed.simulation.source import SimulatedSource
 from radofed.simulation.table import read_table
 from radofed.simulation.workers import LocalHosts
+from wire.request_fields import KEY_BITS
 
 _WHOLE_TABLE = 1
 """The fold number. In a simulation with folds, draws depend on the fold; here there is one fold, of all rows."""

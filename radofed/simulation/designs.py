@@ -15,10 +15,10 @@ from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.design_options import check_options, given_options
-from learner.request_fields import DELTA, SPLIT, USUAL_DELTA, USUAL_RADOS, ReleaseFields, Split
 from learner.requests import Request, rados_within, release_request
 from wire.query import Query, setting_of
 from wire.query_kinds import Kind
+from wire.request_fields import DELTA, SPLIT, USUAL_DELTA, USUAL_RADOS, ReleaseFields, Split
 
 HONEST_COORDINATOR = (
     "One draw over the pool was divided by the coordinator (split = exact), which knows every party's part: the "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from dpcore.declared import Declared, Option, declarations
-from learner.request_fields import (
+from wire.request_fields import (
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
     KEY_BITS,

@@ -74,7 +74,19 @@ def mean_error(release: Release, edges: np.ndarray, inclusion: float = 0.5) -> n
 
 @pytest.mark.more
 def test_several_features(federation, edges):
-    release = ask(federation, "--rados", "50", "--sensitive", "smoker", "--sensitive", "age", "--rounded", "age")
+    release = ask(
+        federation,
+        "--design",
+        "dp-feat",
+        "--rados",
+        "50",
+        "--sensitive",
+        "smoker",
+        "--sensitive",
+        "age",
+        "--rounded",
+        "age",
+    )
     assert release.statement.scope == "marginal"
     assert "any one of 'age', 'smoker'" in release.statement.unit
     # The rounded coordinate is a sum of signs.
@@ -85,7 +97,7 @@ def test_several_features(federation, edges):
 @pytest.mark.more
 def test_joint(federation, edges):
     release = ask(
-        federation, "--rados", "400", "--sensitive", "ward", "--joint", "--epsilon", EPSILON
+        federation, "--design", "dp-feat", "--rados", "400", "--sensitive", "ward", "--joint", "--epsilon", EPSILON
     )  # fmt: skip
     assert (release.statement.scope, release.statement.unit) == ("joint", "one record's value in the column 'ward'")
     assert release.statement.epsilon < release.statement.epsilon_if_others_collude <= float(EPSILON)
@@ -163,9 +175,12 @@ def test_moments(federation, edges):
         (("--design", "gaussian", "--rados", "3", "--epsilon", "-1"), "make it positive"),
         (("--design", "gaussian", "--rados", "0", "--epsilon", "1"), "must be at least 1"),
         (("--design", "fixed-support", "--rados", "3", "--norm-bound", "1", "--epsilon", "1"), "choose more"),
-        (("--rados", "3", "--sensitive", "nobody"), "no coordinate 'nobody'"),
-        (("--rados", "3", "--sensitive", "nobody", "--joint", "--epsilon", "1"), "no coordinate 'nobody'"),
-        (("--rados", "3", "--sensitive", "ward=north"), "not coded -1/+1"),
+        (("--design", "dp-feat", "--rados", "3", "--sensitive", "nobody"), "no coordinate 'nobody'"),
+        (
+            ("--design", "dp-feat", "--rados", "3", "--sensitive", "nobody", "--joint", "--epsilon", "1"),
+            "no coordinate 'nobody'",
+        ),
+        (("--design", "dp-feat", "--rados", "3", "--sensitive", "ward=north"), "not coded -1/+1"),
     ],
 )
 def test_an_impossible_plan_is_refused_before_anything_is_sent(federation, options, says, capsys):

@@ -6,11 +6,11 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.design_options import given_options
-from learner.request_fields import ReleaseFields
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from radofed.planning.request import PlanRequest
 from radofed.simulation.designs import DesignOptions
 from tests.federation.learner import SCHEMA
+from wire.request_fields import ReleaseFields
 
 # One value for each option that all three have, and what each design needs.
 VALUES = {

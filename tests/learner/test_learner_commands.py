@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import typer
 
-from dpcore.declared import declaration
 from learner.model import Model
 from learner.progress import ASK_WHETHER_READY
-from learner.request_fields import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RADOS, QueryTerms
 from learner.session import Session
 from radofed.cli.commands import app
 from radofed.cli.entry_point import run
@@ -67,16 +65,6 @@ class Learner:
 @pytest.fixture
 def learner(setting, capsys, tmp_path):
     return Learner(setting, capsys, tmp_path)
-
-
-def test_the_help_states_the_defaults_of_a_query(capsys):
-    assert run(["learner", "query", "--help"]) == 0
-    help_text = " ".join(capsys.readouterr().out.split())
-    for name in ("attempts", "answer_within_s", "prepare_within_s", "upload_within_s", "expires_after_s"):
-        (said,) = re.findall(rf"--{name.replace('_', '-')} <.*?> .*?\[default: (\d+)\]", help_text)
-        assert int(said) == declaration(QueryTerms, name).default, name
-    assert f"at most {USUAL_RADOS};" in help_text
-    assert f"Default: {EDGE_FRACTION_BITS}; for moments {MOMENT_FRACTION_BITS};" in help_text
 
 
 def test_a_query_returns_a_release(learner):

@@ -314,7 +314,11 @@ class TestOutput:
         assert captured.err == ""
 
     @pytest.mark.parametrize(
-        "arguments", [("plan", "--rows", "300", "--parties", "3", "--rados", "3"), ("party", "check", "-c", "x")]
+        "arguments",
+        [
+            ("plan", "--design", "dp-feat", "--rows", "300", "--parties", "3", "--rados", "3"),
+            ("party", "check", "-c", "x"),
+        ],
     )
     def test_yaml_is_the_same_object(self, capsys, arguments):
         """Also of an error, and with what a learner wrote."""

@@ -10,7 +10,6 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.notation import parse
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
-from learner.request_fields import ReleaseFields
 from learner.requests import release_request
 from radofed import simulated_federation
 from radofed.cli.entry_point import run
@@ -23,6 +22,7 @@ from radofed.planning.request import PlanRequest
 from radofed.planning.signal import measured
 from radofed.simulation.source import SimulatedSource
 from tests.federation.learner import World
+from wire.request_fields import ReleaseFields
 
 PATIENTS = schema()
 ROWS = (2000,) * 4

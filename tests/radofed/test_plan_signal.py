@@ -179,7 +179,7 @@ def test_no_alarm_where_a_federation_learns(capsys):
     assert found["noise_over_sampling"] > 100
     assert found["warning"]
     # Without noise there is nothing to warn of.
-    found, _ = planned(capsys, ("--rows", "8000", "--parties", "3", "--rados", "10"))
+    found, _ = planned(capsys, ("--design", "dp-feat", "--rows", "8000", "--parties", "3", "--rados", "10"))
     assert found["warning"] is None
     assert "noise_over_sampling" not in found
 

@@ -13,16 +13,6 @@ import radofed
 from dpcore.declared import declaration, declarations
 from dpcore.errors import ConfigurationError
 from dpcore.paillier import public
-from learner.request_fields import (
-    KEY_BITS,
-    LEAST_KEY_BITS,
-    MOST_KEY_BITS,
-    USUAL_DESIGN,
-    QueryOptions,
-    QueryTerms,
-    ReleaseFields,
-    TrainOptions,
-)
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from parties.policy import Policy, PolicyLimits
 from radobase.options import from_texts
@@ -38,6 +28,16 @@ from radofed.simulation.designs import DesignOptions
 from radofed.simulation.fields import SimulateOptions, SimulationFields
 from radofed.simulation.options import SimulationOptions
 from tests.federation.learner import SCHEMA
+from wire.request_fields import (
+    KEY_BITS,
+    LEAST_KEY_BITS,
+    MOST_KEY_BITS,
+    USUAL_DESIGN,
+    QueryOptions,
+    QueryTerms,
+    ReleaseFields,
+    TrainOptions,
+)
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
@@ -97,18 +97,49 @@ def test_a_form_has_the_declared_defaults_and_reads_them_as_such(words, options)
 @every_command
 def test_what_is_beyond_a_bound_is_refused_in_the_same_words_everywhere(words, options):
     for field in declarations(options):
-        least, above = field.option.at_least, field.option.above
-        if field.kind not in (int, float, Fraction) or (least is None and above is None):
+        bounds = field.option
+        if field.kind not in (int, float, Fraction):
             continue
-        beyond = str(least - 1 if above is None else above)
-        with pytest.raises(ConfigurationError) as refused:
-            field.check(field.kind(beyond))
-        needed = {each.name: "x" for each in declarations(options) if each.is_required}
-        needed |= {"parties": 3} if "parties" in needed else {}
-        for read in (from_texts, lambda cls, given: Form(cls).parse({name: str(text) for name, text in given.items()})):
-            with pytest.raises(ConfigurationError) as said:
-                read(options, {**needed, field.name: beyond})
-            assert str(said.value) == str(refused.value)
+        outside = [bounds.at_least - 1] if bounds.at_least is not None else []
+        outside += [bounds.at_most + 1] if bounds.at_most is not None else []
+        outside += [each for each in (bounds.above, bounds.below) if each is not None]
+        for beyond in map(str, outside):
+            with pytest.raises(ConfigurationError, match=field.name.replace("_", ".")) as refused:
+                field.check(field.kind(beyond))
+            needed = {each.name: "x" for each in declarations(options) if each.is_required}
+            needed |= {"parties": "3"} if "parties" in needed else {}
+            for read in (from_texts, lambda cls, given: Form(cls).parse(given)):
+                with pytest.raises(ConfigurationError) as said:
+                    read(options, {**needed, field.name: beyond})
+                assert str(said.value) == str(refused.value)
+
+
+def test_texts_are_read_as_by_the_command():
+    given = Form(PlanOptions).parse(
+        {
+            "rows": " 7 ",
+            "joint": "on",
+            "statistic": "y == 1\n\n ~true ",
+            "epsilon": "1/3",
+            "design": "",
+            "tolerance": "0.5",
+        }
+    )
+    assert (given.rows, given.joint, given.epsilon, given.tolerance) == (7, True, Fraction(1, 3), 0.5)
+    assert given.statistic == ("y == 1", "~true")
+    assert given.design is None
+    assert given.delta == Fraction(1, 10**6)
+
+
+def test_what_begins_with_a_dash_is_no_option():
+    given = Form(PlanOptions).parse({"design": "--joint", "statistic": "--rows=9"})
+    assert (given.design, given.joint, given.rows) == ("--joint", False, None)
+
+
+@pytest.mark.parametrize(("name", "text"), [("rows", "seven"), ("rows", "1.5"), ("tolerance", "x")])
+def test_a_wrong_text_is_the_command_s_sentence(name, text):
+    with pytest.raises(ConfigurationError, match=f"Invalid value for '--{name}'"):
+        Form(PlanOptions).parse({name: text})
 
 
 REQUESTS = {

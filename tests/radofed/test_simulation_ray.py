@@ -34,7 +34,7 @@ data = sys.argv[1]
 
 def figures(**more):
     result = radofed.simulate(
-        data, label="y", positive="1", parties=5, folds=2, seed=4, rados=30, key_bits=2048, **more
+        data, label="y", positive="1", parties=5, folds=2, seed=4, design="plain", rados=30, key_bits=2048, **more
     )
     return [[row.learner, row.test_error, row.auc] for row in result.rows]
 

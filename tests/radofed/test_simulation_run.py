@@ -221,7 +221,7 @@ def test_moments_go_to_learners_of_moments(table):
     with pytest.raises(ConfigurationError, match="cannot learn from moments"):
         simulate(table, design="moments", epsilon=100, estimators="radoboost")
     with pytest.raises(ConfigurationError, match="cannot learn from rados"):
-        simulate(table, estimators={"ridge": MomentsLearner()})
+        simulate(table, design="plain", estimators={"ridge": MomentsLearner()})
 
 
 def test_a_row_without_values_stays_in_training_and_is_never_tested(tmp_path):
@@ -234,7 +234,7 @@ def test_a_row_without_values_stays_in_training_and_is_never_tested(tmp_path):
     )
     schema = tmp_path / "schema.toml"
     schema.write_text(text)
-    result, releases = recorded(path, schema=schema)
+    result, releases = recorded(path, schema=schema, design="plain")
     assert result.unusable_rows == 1
     tested = [row.test_rows for row in result.rows if row.learner == "mine"]
     assert sum(tested) == ROWS - 1
@@ -275,7 +275,8 @@ COMMAND = ("--label", "y", "--positive", "in", "--parties", "3", "--folds", "2",
 
 def test_the_command_prints_one_object(table, tmp_path, capsys):
     rows = tmp_path / "rows.parquet"
-    arguments = ["simulate", "--data", str(table), *COMMAND, "--estimator", "radoboost,mean-variance", "--seed", "2"]
+    arguments = ["simulate", "--data", str(table), *COMMAND, "--design", "plain", "--seed", "2"]
+    arguments += ["--estimator", "radoboost,mean-variance"]
     assert run([*arguments, "--per-fold", str(rows), "--format", "json"]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)

@@ -6,19 +6,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpcore.declared import declarations, values_of
-from learner.request_fields import AskedTerms, AskOptions
 from radobase.printing import in_lines
-from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
+from wire.request_fields import AskedTerms, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.records.held_back import HeldBack
     from dpcore.records.schema import Schema
     from learner.federation import Federation
     from learner.journal import SessionSource
+    from learner.session import Session
     from learner.would_accept import WouldAccept
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def open_session(config: Path, output: Output) -> "Session":
+    """A session of the learner that a file configures.
+
+    It shows the progress of queries on standard error, and says so when the coordinator is out of reach.
+    """
+    from learner.config import LearnerConfig
+    from learner.progress import command_display
+    from learner.session import Session
+
+    return Session(LearnerConfig.load(config), note=output.note, progress=command_display())
 
 
 @contextmanager

@@ -8,13 +8,13 @@ import typer
 
 from dpcore.declared import Option, first_changed
 from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
-from learner.request_fields import CONFIDENCE, AskOptions
 from radobase.options import named_edges
 from radobase.printing import columns as table
 from radobase.printing import in_lines
 from radofed.cli.framework import command
 from radofed.cli.learner.asking import ASKING, asked_federation, question_result
 from radofed.cli.output import Output, Result
+from wire.request_fields import CONFIDENCE, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.histograms import Histograms, Range
@@ -34,9 +34,7 @@ class HistogramOptions(AskOptions):
 
     columns: Annotated[tuple[str, ...], Option("Real features of the schema.", argument=True)] = ()
     schema: Annotated[Path | None, Option("The schema that the parties share.")] = None
-    cells: Annotated[
-        int | None, Option("Cells of each column without --edges, of one length.", default="32", at_least=1)
-    ] = None
+    cells: Annotated[int | None, Option("Cells of each column without --edges, of one length.", default="32")] = None
     edges: Annotated[
         tuple[str, ...],
         Option(
@@ -147,7 +145,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
     if options.schema is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")
     shared, confidence, names = load_schema(options.schema), options.confidence, options.columns
-    cells, edges = options.cells or USUAL_CELLS, _edges(options.edges)
+    cells, edges = USUAL_CELLS if options.cells is None else options.cells, _edges(options.edges)
     # Check before connecting.
     predicates = histogram_predicates(shared, names, cells=cells, edges=edges)
     with asked_federation(output, options, shared) as federation:

@@ -7,7 +7,7 @@ import typer
 from radobase.logs import quiet_grpc
 from radobase.printing import in_lines
 from radofed.cli.framework import ConfigOption, command
-from radofed.cli.learner.sessions import open_session
+from radofed.cli.learner.asking import open_session
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
 

@@ -10,12 +10,12 @@ import typer
 from dpcore.declared import Option, first_changed
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.decimals import upper
-from learner.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
 from radobase.options import named_options
 from radobase.printing import amount, in_lines
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.asking import ASKING, asked_federation, asked_source, question_result
 from radofed.cli.output import Output, Result
+from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
@@ -92,7 +92,7 @@ def train(output: Output, options: TrainOptions) -> Result:
 
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
-    from learner.asked_training import AskedTraining
+    from learner.training import AskedTraining
     from radobase.files.schemas import load_schema
     from radofed.planning.whole_training import ask_whole
 

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from dpcore.declared import number_text
-from learner.request_fields import USUAL_DELTA
 from radobase.printing import in_lines
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
+from wire.request_fields import USUAL_DELTA
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from learner.request_fields import KEY_BITS, QueryOptions
 from radobase.printing import amount, columns, duration, in_lines, local_time
-from radofed.cli.arguments import LISTED, Limit, Timeout
-from radofed.cli.framework import ConfigOption, command, group
-from radofed.cli.learner.asking import question_result
-from radofed.cli.learner.sessions import open_session
+from radofed.cli.framework import LISTED, ConfigOption, Limit, command, group
+from radofed.cli.learner.asking import open_session, question_result
 from radofed.cli.output import Output, Result
+from wire.request_fields import KEY_BITS, QueryOptions
 
 if TYPE_CHECKING:
     from learner.keys import LearnerKey
@@ -30,7 +28,9 @@ app = group("Send queries, fetch releases, train models and use them.")
 
 _QueryId = Annotated[str, typer.Argument(help="The query's id, or its first digits.", show_default=False)]
 
-
+_Timeout = Annotated[
+    float | None, typer.Option(help="Longest wait, in seconds; the query continues. Default: no limit.")
+]
 _Bits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits, 2048 to 4096.")]
 
 
@@ -211,7 +211,7 @@ def retry(
     query_id: _QueryId,
     config: ConfigOption,
     wait: Annotated[bool, typer.Option(help="Follow the query and fetch its release.")] = True,
-    timeout_s: Timeout = None,
+    timeout_s: _Timeout = None,
 ) -> Result:
     """Start another attempt of a query whose last attempt was lost.
 
@@ -240,7 +240,7 @@ def fetch(
     query_id: _QueryId,
     config: ConfigOption,
     wait: Annotated[bool, typer.Option(help="Follow the query until it is complete.")] = True,
-    timeout_s: Timeout = None,
+    timeout_s: _Timeout = None,
 ) -> Result:
     """Fetch a query's total and save its release.
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from learner.design_options import OPTIONS, taken_options
 from learner.estimators import BY_QUERIES
-from learner.request_fields import DESIGNS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions
 from radofed.console.forms import Field, Form
 from radofed.planning.fields import PlanOptions
+from wire.request_fields import DESIGNS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions
 
 PLAN, QUERY, BUDGET, TRAIN = Form(PlanOptions), Form(QueryOptions), Form(AskOptions), Form(TrainOptions)
 
@@ -22,7 +22,7 @@ USUAL = USUAL_DESIGN
 _ROWS = ("rows", "parties", "party_rows")
 _OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
-_NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries"}
+_NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "ask_again", "would_accept"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",

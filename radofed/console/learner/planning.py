@@ -23,7 +23,6 @@ from learner.federation import Federation
 from learner.history import LearnerHistory
 from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
-from learner.request_fields import AskedTerms, QueryOptions
 from learner.requests import Request, query_request
 from learner.session import Session
 from radobase.files.schemas import load_schema
@@ -34,6 +33,7 @@ from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.options import Planned, cost_of, request_of, worth_curve
 from radofed.planning.picture import worth_plot
 from wire.query_summary import QuerySummary
+from wire.request_fields import AskedTerms, QueryOptions
 from wire.roster import Member
 from wire.signed_fields import signed_parts
 

@@ -10,7 +10,7 @@ from dpcore.errors import ConfigurationError
 from radobase.files.reading import FileKind, parse_json, read_text, with_remedy
 
 FORMAT = "radofed-training"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _REMEDY = "train again, or by the command"
 _FILE = FileKind(with_remedy(_REMEDY), limit_bytes=1 << 20)
 

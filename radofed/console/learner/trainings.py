@@ -17,7 +17,6 @@ from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.asked_before import AskedBeforeError
-from learner.asked_training import AskedTraining
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
 from learner.federation import RoundEndedError, RoundLostError
@@ -25,9 +24,9 @@ from learner.journal import SessionSource, query_ids_of
 from learner.planning import Plan
 from learner.progress import advice, party_words, progress_sentence
 from learner.release import Release
-from learner.request_fields import USUAL_DELTA, TrainOptions
 from learner.requests import Request
 from learner.session import Session
+from learner.training import AskedTraining
 from radobase.failure import Failure
 from radobase.files.schemas import load_schema
 from radobase.files.writing import create_durably, write_durably
@@ -36,6 +35,7 @@ from radofed.console.learner.following import Following
 from radofed.console.learner.training_file import TrainingFile
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.whole_training import ask_whole
+from wire.request_fields import USUAL_DELTA, TrainOptions
 from wire.roster import Member
 from wire.status import QueryStatus
 

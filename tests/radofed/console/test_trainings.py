@@ -10,9 +10,9 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
-from learner.asked_training import AskedTraining
 from learner.config import LearnerConfig
 from learner.federation import RoundEndedError, RoundLostError
+from learner.training import AskedTraining
 from radofed.console.learner.following import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Visit
@@ -106,7 +106,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(trainings):
             started(trainings, **given)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "radofed-training", "format_version": 2}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "radofed-training", "format_version": 1}'])
 def test_a_damaged_file_is_a_sentence(trainings, member, content):
     directory = member.directory / "models"
     directory.mkdir(exist_ok=True)
