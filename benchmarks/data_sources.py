@@ -26,7 +26,7 @@ from benchmarks.data_path import FILES, NAMES, REALS, REPEATS, ROWS, SCHEMA, pea
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, Target, draw_seconds, ratio, require
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs.plain import PlainDesign
+from dpcore.rados.designs.base import PlainDesign
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records

@@ -13,8 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 from benchmarks.datasets import DataSet
 from dpcore.accounting.composition import DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
 from dpcore.accounting.dp_feat import epsilon_for, largest_rados, theorem_epsilon
-from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
-from dpcore.accounting.sensitivity import joint_squared
+from dpcore.accounting.noise_shares import IntegerNoise, joint_squared, smallest_share
 from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost

@@ -32,9 +32,8 @@ from benchmarks.measuring import (
 )
 from dpcore.numbers.fixed_point import Encoding, plan_encoding
 from dpcore.numbers.processors import processors
-from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.obfuscation import Obfuscator, ObfuscatorPool
 from dpcore.paillier.packing import open_total, pack
-from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.public import Ciphertext, PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import RandomSource, SystemRandom

@@ -19,8 +19,7 @@ from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import QueryLimits
-from dpcore.queries.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
+from dpcore.queries.kind import MOST_FRACTION_BITS, FractionBits, QueryLimits, fewest_ciphertexts, least_fraction_bits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from learner.requests import GROWTH

@@ -26,7 +26,7 @@ from benchmarks.datasets import SHARED, DataSet, data_set
 from benchmarks.measuring import Measure, Report, Table
 from benchmarks.private_erm import schema_of
 from dpcore.accounting.gaussian import gaussian_mu
-from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
+from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.errors_of_weights import PRIOR_DEVIATION
 from dpcore.estimators.oracle import GradientEstimate
@@ -34,14 +34,13 @@ from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.queries.norms import edge_multiplier, usual_norm
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.rados.distribution import Moments
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from dpcore.statistics.estimates import Estimates
-from dpcore.statistics.moments import Moments
+from dpcore.statistics.accuracy import Estimates
 from learner.covariance import half_widths, measurable
 from learner.model import Model
 from learner.report.coefficients import effects

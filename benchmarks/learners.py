@@ -28,7 +28,7 @@ from dpcore.estimators.base import MOST_RADOS_FROM_ROWS, RadoSample, draw_plain_
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import RadoBoostL1, RadoBoostL2, RadoBoostLinf, RadoBoostSlope
-from dpcore.statistics.moments import Moments
+from dpcore.rados.distribution import Moments
 
 FOLDS, ROUNDS = 10, 1000
 # Points that count as close to logistic regression.

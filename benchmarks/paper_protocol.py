@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.datasets import RULES, SHARED, DataSet, Rule, read
-from dpcore.estimators.adaboost import AdaBoost, error_of
 from dpcore.estimators.base import MOST_RADOS_FROM_ROWS, RadoSample, draw_plain_rados
-from dpcore.estimators.radoboost import RadoBoost
+from dpcore.estimators.radoboost import AdaBoost, RadoBoost, error_of
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, draw_seconds, ratio, require, take_turns
 from dpcore.numbers.fixed_point import ONE
-from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
-from dpcore.predicates.evaluation import sums
+from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.predicates.frontend import x, y
 from dpcore.records.features import Label, RealFeature

@@ -23,17 +23,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.measuring import Measure, Report, Table, require
+from dpcore.accounting.dp_feat import truncation
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smallest_scale
 from dpcore.accounting.protection import Setting
-from dpcore.accounting.truncation import truncation
 from dpcore.numbers.count_distributions import binomial_distribution
 from dpcore.numbers.fixed_point import ONE, plan_encoding
 from dpcore.paillier.packing import from_total, to_residues
 from dpcore.predicates.frontend import x
 from dpcore.progress import Progress
-from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.kind import QueryKind
+from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier
 from dpcore.queries.rados import RadosQuery
@@ -47,13 +46,12 @@ from dpcore.rados.designs import (
     PlainDesign,
     SensitiveFeature,
 )
-from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA
+from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
-from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.computation import Computation, PartySecret, RowPart
 from dpcore.records.features import Label, RealFeature
 from dpcore.records.records import Records
-from dpcore.records.row_sums import RowPart
 from dpcore.records.schema import Schema
 
 Integers = NDArray[np.int64]
@@ -211,7 +209,7 @@ def no_record() -> Records:
 
 
 def in_this_thread(part: RowPart, records: Records, progress: Progress | None = None) -> Integers:  # noqa: ARG001
-    """The sums of a few rows (dpcore.records.row_sums.RowSums) without starting threads for each of many releases."""
+    """The sums of a few rows (dpcore.records.computation.RowSums) without starting threads for each of many releases."""
     total = np.zeros(part.shape, dtype=np.int64)
     part.add(total, records, 0)
     return total

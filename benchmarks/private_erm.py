@@ -44,9 +44,13 @@ from benchmarks.record_level import (
     without_privacy,
 )
 from dpcore.accounting.gaussian import ShiftDistribution, composed_shift, gaussian_mu
-from dpcore.accounting.integer_noise import ROUNDING_VARIANCE, IntegerNoise
-from dpcore.accounting.noise_shares import GaussianShares
-from dpcore.accounting.sensitivity import gradient_squared, moments_squared
+from dpcore.accounting.noise_shares import (
+    ROUNDING_VARIANCE,
+    GaussianShares,
+    IntegerNoise,
+    gradient_squared,
+    moments_squared,
+)
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.predicates.disjoint import batch_sensitivity
@@ -55,17 +59,16 @@ from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, usual_norm
 from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.distribution import Moments
 from dpcore.randomness.sources import RandomSource, SeededRandom
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
-from dpcore.statistics.estimates import Estimates
-from dpcore.statistics.moments import Moments
+from dpcore.statistics.accuracy import Estimates
 
 EPSILONS, STATED_EPSILON = (0.3, 1.0, 3.0), 1.0
 SETS, QUICK_SETS = ("abalone", "wine_white", "eeg_eye_state", "magic", "adult"), ("abalone", "wine_white")

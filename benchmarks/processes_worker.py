@@ -21,7 +21,7 @@ from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.predicates.frontend import x, y
 from dpcore.randomness.sources import SeededRandom, SystemRandom
-from dpcore.records.basis import Basis
+from dpcore.records.clipping import Basis
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.features import BooleanFeature
 from dpcore.records.records import BLOCK_ROWS, Records

@@ -27,10 +27,10 @@ from benchmarks.measuring import (
     require,
     take_turns,
 )
-from dpcore.rados.kernel import add_rado_sums, rado_sums
-from dpcore.rados.packed import packed_width
+from dpcore.rados.sums import add_rado_sums, rado_sums
+from dpcore.rados.support import packed_width
+from dpcore.records.computation import on_threads, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records
-from dpcore.records.row_sums import on_threads, sum_on_threads
 
 ROWS, COORDINATES, RADOS = 200_000, 18, 1_000
 FRACTION_BITS = 16

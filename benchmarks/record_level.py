@@ -33,12 +33,11 @@ from benchmarks.private_peers import (
     diffprivlib_python,
     noisy_descent,
 )
-from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
-from dpcore.accounting.sensitivity import moments_squared
+from dpcore.accounting.noise_shares import IntegerNoise, moments_squared, smallest_share
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, norm_bound_of
-from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA, discrete_gaussian
+from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.encoding import store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statement import PrivacyStatement
 from learner.release import Release

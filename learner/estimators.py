@@ -25,11 +25,11 @@ FROM_RELEASES: dict[str, tuple[str, str]] = {
 
 BY_QUERIES: dict[str, tuple[str, str]] = {
     "conjunction": ("dpcore.estimators.conjunction", "MonotoneConjunction"),
-    "decision-stump": ("dpcore.estimators.decision_stump", "DecisionStump"),
-    "decision-list": ("dpcore.estimators.decision_list", "DecisionList"),
+    "decision-stump": ("dpcore.estimators.decision_rules", "DecisionStump"),
+    "decision-list": ("dpcore.estimators.decision_rules", "DecisionList"),
     "naive-bayes": ("dpcore.estimators.naive_bayes", "NaiveBayes"),
-    "point": ("dpcore.estimators.point", "PrivatePoint"),
-    "threshold": ("dpcore.estimators.threshold", "PrivateThreshold"),
+    "point": ("dpcore.estimators.counted_concepts", "PrivatePoint"),
+    "threshold": ("dpcore.estimators.counted_concepts", "PrivateThreshold"),
     "linear-regression": ("dpcore.estimators.summation_regression", "SummationLinear"),
     "logistic-regression": ("dpcore.estimators.summation_regression", "SummationLogistic"),
     "logistic-gd": ("dpcore.estimators.federated_descent", "LogisticDescent"),

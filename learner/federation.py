@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
@@ -28,16 +28,14 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.several_releases import CountedRelease
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.basis import Basis
+from dpcore.rados.distribution import Moments
+from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
-from dpcore.statistics.estimates import Estimates
+from dpcore.statistics.accuracy import PLAIN, Batch, Estimates, HalfWidths, SharedNoise
 from dpcore.statistics.label_noise import Correction, corrected_batch
-from dpcore.statistics.moments import Moments
-from dpcore.statistics.noise import SharedNoise
-from dpcore.statistics.sample_size import PLAIN, Batch, HalfWidths
 from learner.asked_before import AskedBeforeError, NotAskedBeforeError
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.planning import Plan

@@ -11,12 +11,10 @@ from functools import cached_property
 
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.base import MAX_VALUES, QueryLimits
-from dpcore.queries.fraction_bits import fewest_ciphertexts
-from dpcore.queries.kind import QueryKind
+from dpcore.queries.kind import MAX_VALUES, QueryKind, QueryLimits, fewest_ciphertexts
 from dpcore.queries.statement import cost_of_attempts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request

@@ -26,14 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
-from dpcore.numbers.frozen import frozen
-from dpcore.queries.base import MAX_VALUES
+from dpcore.numbers.fixed_point import frozen
+from dpcore.queries.kind import MAX_VALUES
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.rados.distribution import RadoDistribution
+from dpcore.rados.distribution import Moments, RadoDistribution
 from dpcore.records.schema import Schema
-from dpcore.statistics.moments import Moments
 from learner.opening import check_cohort
 from radobase.files.reading import FileKind, read_array, read_json, with_remedy
 from radobase.files.writing import new_file, publish_directory

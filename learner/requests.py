@@ -16,10 +16,8 @@ from dpcore.accounting.protection import Setting
 from dpcore.declared import Option, values_of
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
-from dpcore.queries.base import MAX_VALUES
-from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
-from dpcore.queries.kind import QueryKind
+from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, usual_norm
 from dpcore.queries.rados import RadosQuery
@@ -27,9 +25,8 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.rados.support import check_support
-from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.margin_weights import LossName

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from dpcore.paillier.public import PublicKey
 from dpcore.progress import Progress
 from dpcore.queries.statement import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.synthetic_rados import synthetic_rados as draw_synthetic
+from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synthetic
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema

@@ -17,7 +17,7 @@ from typing import Any, Self
 from dpcore.errors import RadofedError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
-from dpcore.records.row_sums import RowSums, sum_on_threads
+from dpcore.records.computation import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.toml_text import parse_toml
+from dpcore.records.texts import parse_toml
 from radobase.files.reading import FileKind, read_toml, with_remedy
 
 # A policy that accepts a thousand members has 90 KB. The parser of TOML takes a second for a megabyte.

@@ -38,8 +38,7 @@ from benchmarks.measuring import Report, Target, WrongResultError, targets_table
 from benchmarks.node_processes import Event
 from benchmarks.private_peers import DescentSetting, Paired
 from benchmarks.scaling import Curve
-from dpcore.accounting.integer_noise import IntegerNoise
-from dpcore.accounting.sensitivity import joint_squared
+from dpcore.accounting.noise_shares import IntegerNoise, joint_squared
 
 pytestmark = pytest.mark.more
 

@@ -18,13 +18,11 @@ import typer
 from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
 from dpcore.estimators.conjunction import rows_needed
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.predicates import parser
-from dpcore.predicates.notation import parse, to_text
-from dpcore.predicates.parser import PredicateSyntaxError
-from dpcore.research.pac.finite_class import finite_class_guarantee
+from dpcore.predicates import notation
+from dpcore.predicates.notation import PredicateSyntaxError, parse, to_text
+from dpcore.research.pac.classes import finite_class_guarantee
 from dpcore.research.pac.parity import parity_guarantee
-from dpcore.statistics.noise import LaplaceNoise, planned_noise
-from dpcore.statistics.sample_size import Batch, separate_rows
+from dpcore.statistics.accuracy import Batch, LaplaceNoise, planned_noise, separate_rows
 from learner.estimators import BY_QUERIES, make_estimator
 from parties.ledger.charges import RECORD, charge_for
 from radofed.cli.commands import app
@@ -95,7 +93,7 @@ def test_every_predicate_that_is_shown_can_be_written():
 
 def test_the_grammar_is_what_the_parser_reads():
     (grammar,) = re.findall(r"^    any  = .*?(?=\n\n)", asking(), re.MULTILINE | re.DOTALL)
-    assert f"{grammar}\n\n" in (parser.__doc__ or "")
+    assert f"{grammar}\n\n" in (notation.__doc__ or "")
     for text in ('3*z["age"]+5', '-z["age"]/2', '(3*z["age"]+5)/16', "+4/2/16", "4/2"):
         parse(f"clip({text})")
     for text in ('z["age"]/2+1', '1+z["age"]/2', '(z["age"])+1', '-(z["age"])'):

@@ -6,7 +6,7 @@ where it is first needed. Reading refuses a table that writing would not produce
 
 from collections.abc import Callable, Sequence
 
-from dpcore.predicates.checking import MOST_DEPTH, MOST_NODES
+from dpcore.predicates.evaluation import MOST_DEPTH, MOST_NODES
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -16,13 +16,13 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    FormCoordinates,
     LabelIs,
     NonNegative,
     Not,
     Or,
     Predicate,
 )
-from dpcore.predicates.forms import FormCoordinates
 from dpcore.records.features import Bound
 from rado.v1 import query_pb2
 from wire.codec import rational_from_proto, rational_to_proto

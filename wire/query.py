@@ -10,7 +10,7 @@ from dpcore.errors import PlanError, RadofedError, SlotOverflowError
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.base import MAX_PARTIES, MAX_VALUES, QueryLimits
+from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records

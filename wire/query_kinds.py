@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
-from dpcore.predicates.forms import FormCoordinates
+from dpcore.predicates.expressions import FormCoordinates
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -18,8 +18,7 @@ from dpcore.rados.designs import (
     PlainDesign,
 )
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dpcore.predicates.expressions import Above, AtLeast, Clipped, Equals, Flag, NonNegative, Predicate
-from dpcore.predicates.forms import FormCoordinates
+from dpcore.predicates.expressions import Above, AtLeast, Clipped, Equals, Flag, FormCoordinates, NonNegative, Predicate
 from dpcore.predicates.notation import described
 from dpcore.predicates.ranges import readable
 from dpcore.queries.statistic import StatisticQuery

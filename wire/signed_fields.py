@@ -18,11 +18,10 @@ from typing import Any, cast
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from dpcore.predicates.expressions import And, Not, Or, Predicate
-from dpcore.predicates.forms import FormCoordinates
+from dpcore.predicates.expressions import And, FormCoordinates, Not, Or, Predicate
 from dpcore.predicates.notation import described
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
-from dpcore.records.basis import BASIS_BITS
+from dpcore.records.clipping import BASIS_BITS
 from dpcore.records.features import plain
 from dpcore.records.margin_weights import WEIGHT_BITS
 from dpcore.records.schema import Schema

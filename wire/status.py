@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
-from dpcore.queries.base import MAX_PARTIES
+from dpcore.queries.kind import MAX_PARTIES
 from rado.v1 import party_service_pb2, release_pb2
 from radobase.printing import printable
 from wire.codec import Travels, Wire, refuse_unknown_fields

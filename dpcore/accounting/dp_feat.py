@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import gmpy2
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.accounting.composition import (
     LARGEST_EPSILON,
@@ -26,17 +28,173 @@ from dpcore.accounting.composition import (
     delta_bracket,
     epsilon_bracket,
 )
-from dpcore.accounting.dp_feat_exact_split import known_rest_distribution
-from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import (
     MOST_ROWS,
+    ROUND_OFF,
+    TRIMMED,
     CountDistribution,
     binomial_distribution,
     binomial_mass,
     hardly_truncated,
     pooled_distribution,
 )
+
+# What DP-FEAT's sensitive coordinate reveals to colluding parties, where split = exact.
+#
+# Signatures are uniform over Algorithm 2's set for the pool of M rows. The coordinator divides the pool's k among the
+# parties and so knows every k_q: the figures hold only if it does so honestly and tells no one.
+#
+# The learner and all parties but p see no more than (s, k_p + c), s the sum of the others' counts and c of p's data,
+# with
+#
+#     P(s, j) proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low, B(m, k) the mass of Binomial(m,
+# 1/2).
+#
+# The smallest party has the largest epsilon. Proof: docs/explanation/proofs.md, "DP-FEAT with an exact split".
+
+
+def known_rest_distribution(rows: int, others: int, low: int) -> CountDistribution:
+    """The loss of one rado against an adversary who knows the counts of all `others` rows, in the form for composition.
+
+    rows: m_p. others: M - m_p. low: the pool's, so that low <= s + j <= rows + others - low.
+
+    masses[0]: the probability of an infinite loss. masses[1:] and losses: those of the finite ones, one entry for each
+    j. The result is not the distribution of a count: it is not symmetric. Its `low` is the first such j less one.
+
+    Requires rows and others in 1..2^60 and a non-empty range. Both binomials are cut to their windows; given the range,
+    whose probability is at least 1/(M + 1), each cut tail weighs at most TRIMMED, and so does what underflows.
+    """
+    high = rows + others - low
+    assert low <= high
+    own, rest = binomial_distribution(rows), binomial_distribution(others)
+    j = own.low + np.arange(len(own.masses), dtype=np.int64)
+    # With s = low - j the neighbour's (s, j - 1) is out of the window; from there to high - j both are in it.
+    edge = own.masses * sliding_sums(rest.masses, 1, low - j - rest.low)
+    inside = own.masses * sliding_sums(rest.masses, high - low, low - j + 1 - rest.low)
+    infinite = float(edge.sum() + inside[0])
+    finite = inside[1:]
+    kept = np.flatnonzero(finite)
+    # The entries with mass are consecutive: both factors are positive on intervals.
+    places = slice(int(kept[0]), int(kept[-1]) + 1) if kept.size else slice(0)
+    masses = np.concatenate([[infinite], finite[places]])
+    return CountDistribution(
+        low=own.low + (places.start or 0),
+        masses=masses / masses.sum(),
+        losses=own.losses[places],
+        trimmed=3 * TRIMMED,
+        relative_error=own.relative_error
+        + rest.relative_error
+        + 2 * ROUND_OFF * (len(own.masses) + len(rest.masses) + 4),
+        loss_error=own.loss_error,
+    )
+
+
+def sliding_sums(values: NDArray[np.float64], length: int, starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The sum of values[start : start + length] for each start, with values zero beyond its ends.
+
+    It adds and never subtracts, so non-negative values keep their relative precision: an interval is the end of one
+    block of `length` values and the beginning of the next (van Herk, 1992). At most length + 1 additions each.
+    """
+    width = len(values)
+    if length <= 0:
+        return np.zeros(len(starts))
+    if length > width:
+        # Cut to the length of the values: intervals that begin inside end beyond, the others keep their end.
+        starts = np.where(starts > 0, starts, np.minimum(starts + length, width) - width)
+        length = width
+    blocks = -(-width // length) + 3
+    padded = np.zeros(blocks * length)
+    padded[length : length + width] = values
+    grid = padded.reshape(blocks, length)
+    before = np.zeros_like(grid)
+    before[:, 1:] = np.cumsum(grid, axis=1)[:, :-1]
+    onwards = np.cumsum(grid[:, ::-1], axis=1)[:, ::-1]
+    block, place = np.divmod(np.clip(starts, -length, width) + length, length)
+    return np.asarray(onwards[block, place] + before[block + 1, place])
+
+
+# The counts k that DP-FEAT admits (Nock, Patrini, Friedman, ICML 2015, Algorithm 2), as exact integers.
+#
+# k = #(selected, e = +1) + #(not selected, e = -1) on the sensitive coordinate. Algorithm 2 admits beta (m + 1) <= k
+# <= m - beta (m + 1), beta = 1 / (1 + e^(epsilon/2)).
+
+
+class EmptyTruncationError(PlanError):
+    """A truncation that admits no k."""
+
+    def __init__(self, *, rows: int, epsilon_per_rado: Fraction, smallest_epsilon: float) -> None:
+        self.rows, self.epsilon_per_rado, self.smallest_epsilon = rows, epsilon_per_rado, smallest_epsilon
+        ways = [] if math.isinf(smallest_epsilon) else [f"raise epsilon per rado to at least {smallest_epsilon:.4g}"]
+        ways.append("draw without truncation")
+        super().__init__(
+            f"no signature of {rows} rows is admissible at {float(epsilon_per_rado):.4g} per rado: {', or '.join(ways)}"
+        )
+
+
+def admissible_range(rows: int, epsilon_per_rado: Fraction) -> tuple[int, int]:
+    """Algorithm 2's [low, high] for m = rows, exactly; empty where low > high.
+
+    low = ceil(beta (m+1)) and, as m is an integer, high = floor(m - beta (m+1)) = m - low.
+
+    Directed rounding encloses beta (m+1). For a rational epsilon != 0, e^(epsilon/2) is transcendental (Lindemann), so
+    beta (m+1) is never an integer, and at some precision both ends have the same ceiling, which is then exact. Every
+    party, on every machine, gets the same integers.
+
+    Raises PlanError if rows < 1 or epsilon_per_rado <= 0.
+    """
+    if rows < 1 or epsilon_per_rado <= 0:
+        raise PlanError(f"{rows} rows at {epsilon_per_rado} per rado: give at least one row and a positive epsilon")
+    precision = 128
+    while True:
+        lower, upper = (_beta_times(rows + 1, epsilon_per_rado, precision, outward) for outward in (False, True))
+        low = int(gmpy2.ceil(lower))
+        # beta > 0, so low >= 1 even if an enormous epsilon has rounded the lower end down to zero.
+        if max(low, 1) == max(int(gmpy2.ceil(upper)), 1):
+            return max(low, 1), rows - max(low, 1)
+        precision *= 2
+
+
+def _beta_times(factor: int, epsilon: Fraction, precision: int, upward: bool) -> gmpy2.mpfr:
+    """The quotient factor / (1 + e^(epsilon/2)) rounded up or down; every step rounds accordingly."""
+    toward, against = (gmpy2.RoundUp, gmpy2.RoundDown) if upward else (gmpy2.RoundDown, gmpy2.RoundUp)
+    # A larger e^(epsilon/2) makes a smaller quotient, so the denominator is rounded the other way. emax is the
+    # library's limit, so that e^(epsilon/2) of a very large epsilon does not become infinite.
+    limits = {"precision": precision, "emax": gmpy2.get_emax_max(), "emin": gmpy2.get_emin_min()}
+    with gmpy2.context(round=against, **limits):
+        half = gmpy2.mpfr(gmpy2.mpq(epsilon.numerator, 2 * epsilon.denominator))
+        denominator = 1 + gmpy2.exp(half)
+    with gmpy2.context(round=toward, **limits):
+        return gmpy2.mpfr(factor) / denominator
+
+
+def smallest_epsilon_per_rado(rows: int) -> float:
+    """The smallest epsilon per rado that admits some k of m = rows, rounded up by a part in 10^9; inf for one row.
+
+    low <= high means low <= floor(m/2), so e^(epsilon/2) >= (m + 1 - floor(m/2)) / floor(m/2).
+    """
+    half = rows // 2
+    if half == 0:
+        return math.inf
+    return 2 * math.log((rows + 1 - half) / half) * (1 + 1e-9)
+
+
+def truncation(rows: int, epsilon_per_rado: Fraction | None) -> tuple[int, int]:
+    """The [low, high] that a party of m = rows admits for its k; [0, m] without truncation.
+
+    Raises EmptyTruncationError if Algorithm 2 admits nothing, PlanError if an argument is out of range.
+    """
+    if epsilon_per_rado is None:
+        if rows < 1:
+            raise PlanError(f"{rows} rows: give at least one")
+        return 0, rows
+    low, high = admissible_range(rows, epsilon_per_rado)
+    if low > high:
+        raise EmptyTruncationError(
+            rows=rows, epsilon_per_rado=epsilon_per_rado, smallest_epsilon=smallest_epsilon_per_rado(rows)
+        )
+    return low, high
+
 
 MOST_RADOS = 10_000_000
 
@@ -95,7 +253,7 @@ def account_of_exact_split(
     """The exact cost if one truncation of the pool is divided among the parties (split = exact, simulation only).
 
     epsilon: from the pool's truncated distribution. epsilon_if_others_collude: the smallest party's against the learner
-    and all other parties, but not the coordinator, which knows every count (dpcore.accounting.dp_feat_exact_split).
+    and all other parties, but not the coordinator, which knows every count (dpcore.accounting.dp_feat).
     Raises PlanError as `account`.
     """
     if epsilon_per_rado is None or len(party_rows) == 1:

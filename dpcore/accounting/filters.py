@@ -24,8 +24,19 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Self
 
-from dpcore.accounting.concentrated import Concentrated, concentrated_epsilon, conversion, of_epsilon, rho_and_step
-from dpcore.accounting.renyi import STEPS, Curve, added, at_order, largest_pure, pure_curve
+from dpcore.accounting.concentrated import (
+    STEPS,
+    Concentrated,
+    Curve,
+    added,
+    at_order,
+    concentrated_epsilon,
+    conversion,
+    largest_pure,
+    of_epsilon,
+    pure_curve,
+    rho_and_step,
+)
 from dpcore.errors import PlanError
 
 BASIC_SHARE = Fraction(1, 2)

@@ -70,7 +70,7 @@ class ShiftDistribution:
     relative_error: float = 0.0
     """One on that of each mass."""
     slack: float = 0.0
-    """Lambda of `dpcore.accounting.integer_noise`: true outputs are within a factor e^lambda of Gaussians' outputs. 0
+    """Lambda of `dpcore.accounting.noise_shares`: true outputs are within a factor e^lambda of Gaussians' outputs. 0
     for continuous noise."""
 
     def delta(self, epsilon: float) -> Bracket:

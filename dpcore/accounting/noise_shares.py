@@ -1,8 +1,8 @@
 """The noise shares that parties add to every value of a total; their sum has a known distribution.
 
-- Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.integer_noise.
+- Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.noise_shares.
 - Laplace: shares whose sum over h parties is discrete Laplace noise of scale t, P(x) proportional to exp(-|x|/t)
-  (dpcore.randomness.polya).
+  (dpcore.randomness.noise).
 
 Independent discrete Laplace noise on every integer coordinate makes a release of L1 sensitivity Delta (Delta/t,
 0)-differentially private: the masses at x and at x' differ by a factor of at most exp(|x - x'|_1 / t). More than h
@@ -19,12 +19,219 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.integer_noise import log_ratio
+from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, shift_distribution, subsampled_mu
 from dpcore.errors import PlanError
 from dpcore.numbers.normal import quantile
-from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
-from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, check_scale, laplace_share
+from dpcore.randomness.noise import (
+    LARGEST_SCALE,
+    LARGEST_SIGMA,
+    SMALLEST_SCALE,
+    SMALLEST_SHARE_SIGMA,
+    check_scale,
+    check_share,
+    discrete_gaussian,
+    laplace_share,
+    tail_bound,
+)
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.clipping import Clip
+from dpcore.records.margin_weights import clip_squared
+
+# L2 sensitivities of sums under replacing one record, in the integer units that are sent.
+#
+# Every bound is for clipped integer vectors (dpcore.records.clipping), so it holds for the integers sent and not only
+# for the real numbers that they encode. Squared sensitivities are exact rationals; a root is rounded up.
+
+
+SQUARE_WEIGHT, PRODUCT_WEIGHT = 5, 7
+"""Integer weights of x_j^2 and of x_j x_k, j < k, in a `moments` contribution: 7/5 is just below sqrt(2)."""
+
+
+def edge_squared(clip: Clip, fraction_bits: int) -> int:
+    """Max |e - e'|^2 = 4 S over vectors with |e|^2, |e'|^2 <= S, by the triangle inequality; reached at e' = -e."""
+    return 4 * clip.squared_units(fraction_bits)
+
+
+def joint_squared(squared_range: int, fraction_bits: int) -> int:
+    """Max |e - e'|^2 where only the coordinates of one source column differ, codings at most squared_range apart.
+
+    The label is the same, so |y x - y x'| = |x - x'|; the codings 0, 1 and -1 are exact at any fraction_bits, and
+    truncation toward zero keeps a real feature within [-2^f, 2^f].
+    """
+    return squared_range << 2 * fraction_bits
+
+
+def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fraction:
+    """An upper bound of max |v - v'|^2 for a record's `moments` vector v.
+
+    v holds k e (k = edge_multiplier), 5 x_j^2, and 7 x_j x_k for j < k. Let F = e e^T.
+
+    As 7^2 <= 2 * 5^2, the products' part of the distance is at most 25 |F - F'|^2 in the Frobenius norm, which has
+    every off-diagonal entry twice. v leaves out the square of the bias, which can only lower the distance.
+
+    With |e|^2, |e'|^2 <= S and c = e . e', |F - F'|^2 = |e|^4 + |e'|^4 - 2 c^2, so
+
+        |v - v'|^2 <= k^2 (2 S - 2 c) + 25 (2 S^2 - 2 c^2),   -S <= c <= S.
+
+    The right side is concave in c, with its maximum at c = -k^2 / 50, or at c = -S if -k^2 / 50 < -S.
+    """
+    longest = clip.squared_units(fraction_bits)
+    square = edge_multiplier**2
+    c = max(Fraction(-square, 50), Fraction(-longest))
+    return square * (2 * longest - 2 * c) + SQUARE_WEIGHT**2 * (2 * longest**2 - 2 * c * c)
+
+
+def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
+    """Max |v - v'|^2 = 4 S over integer gradients with |v|^2, |v'|^2 <= S, by the triangle inequality.
+
+    A `gradient` contribution v = -w e has an integer weight w with which w^2 |e|^2 <= S = floor(C^2 4^(f + 12)),
+    verified in exact arithmetic on the integers that are sent (dpcore.queries.gradient). Theta is the same for both
+    records, so only v differs.
+    """
+    return 4 * clip_squared(clip, fraction_bits)
+
+
+def root_up(value: Fraction | int) -> float:
+    """The root of an exact positive number, rounded up."""
+    squared = Fraction(value)
+    # Scale by an even power of two, so that the root has all the bits of a double at any size.
+    shift = 2 * max(0, 64 + (squared.denominator.bit_length() - squared.numerator.bit_length()) // 2)
+    root = math.isqrt(math.ceil(squared * (1 << shift))) + 1
+    return math.nextafter(math.ldexp(float(root), -shift // 2), math.inf)
+
+
+# Integer noise counted as Gaussian noise, with a proved bound on the difference.
+#
+# The noise on each coordinate is the sum of N shares, each an independent discrete Gaussian N_Z(0, s^2) of integer
+# standard deviation s >= 3. With tau_r = 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2), r_j^2 = s^2 j / (j + 1), rho = 2 and
+#
+#     lambda = -sum_{j < N} log(1 - tau_{r_j}) - log(1 - tau_rho) + N log(1 + tau_s),
+#
+# the mass on each coordinate is within a factor e^(+-lambda) of that of post-processed noise N(0, sigma^2 - rho^2),
+# sigma = s sqrt(N). So if that mechanism is (epsilon, delta)-private, the integer one over D coordinates is (epsilon +
+# 2 D lambda, delta e^(D lambda))-private. D lambda is below 1e-20 for every query that fits a message.
+#
+# Kairouz, Liu and Steinke (ICML 2021, arXiv 2102.06387) bound the same ratio. Proof: docs/explanation/proofs.md,
+# "Integer noise".
+
+
+ROUNDING_VARIANCE = 4
+"""rho^2, in squared integer units."""
+
+
+@dataclass(frozen=True)
+class IntegerNoise:
+    """The noise on each coordinate of a total: the sum of `shares` independent N_Z(0, share_sigma^2).
+
+    Raises PlanError if a field is out of range.
+    """
+
+    share_sigma: int
+    """s, integer units."""
+    shares: int
+    """N, of the parties that add one and keep it secret."""
+    coordinates: int
+    """D, the number of a record's values that get noise, over all rados."""
+
+    def __post_init__(self) -> None:
+        if not SMALLEST_SHARE_SIGMA <= self.share_sigma <= LARGEST_SIGMA:
+            raise PlanError(
+                f"a share's standard deviation is {self.share_sigma} units: it must be from {SMALLEST_SHARE_SIGMA} "
+                "to 2^48; raise or lower fraction_bits"
+            )
+        if self.shares < 1:
+            raise PlanError(f"{self.shares} shares of noise: give at least one")
+        if self.coordinates < 1:
+            raise PlanError(f"{self.coordinates} noised coordinates: give at least one")
+
+    @property
+    def variance(self) -> int:
+        """N s^2, close to the noise's variance: that of a discrete Gaussian is below s^2, by far less than 1."""
+        return self.shares * self.share_sigma**2
+
+    @property
+    def sigma(self) -> float:
+        """Its root: the noise's standard deviation, in integer units."""
+        return math.sqrt(self.variance)
+
+    @property
+    def slack(self) -> float:
+        """D lambda, rounded up."""
+        return self.coordinates * log_ratio(self.share_sigma, self.shares, ROUNDING_VARIANCE)
+
+    def mu(self, squared_sensitivity: Fraction | int) -> float:
+        """Delta / sigma of the continuous noise that this noise is counted as, rounded up; Delta^2 in squared units."""
+        if squared_sensitivity <= 0:
+            raise PlanError("the squared sensitivity is not positive: leave out the noise where a record moves nothing")
+        return root_up(Fraction(squared_sensitivity) / (self.variance - ROUNDING_VARIANCE))
+
+    def distribution(
+        self, squared_sensitivity: Fraction | int, n: int = 1, p: Fraction | float = 1
+    ) -> ShiftDistribution:
+        """The squared shift of n rados with this noise, which a record enters each by a coin of probability p.
+
+        squared_sensitivity: Delta^2 of one rado; `coordinates` counts the values of all n. Raises PlanError.
+        """
+        return shift_distribution(self.mu(squared_sensitivity), n, p, self.slack)
+
+
+def log_ratio(share_sigma: float, shares: int, rounding_variance: float) -> float:
+    """The lambda of the module's docstring, for one coordinate, rounded up; inf if there is no proved bound.
+
+    Only the sum over j is long, and tau_r falls with j: j > 64 is counted at j = 64.
+    """
+    square = share_sigma * share_sigma
+    direct = min(shares - 1, 64)
+    terms = [_tau(square * j / (j + 1)) for j in range(1, direct + 1)]
+    rest = shares - 1 - direct
+    falls = [*terms, _tau(rounding_variance)]
+    if max(falls) >= 1:
+        return math.inf
+    total = math.fsum(-math.log1p(-tau) for tau in falls) + shares * math.log1p(_tau(square))
+    if rest:
+        total -= rest * math.log1p(-terms[-1])
+    return total * (1 + 1e-9)
+
+
+def smallest_share(
+    squared_sensitivity: Fraction | int,
+    shares: int,
+    coordinates: int,
+    epsilon: Fraction | float,
+    delta: Fraction | float,
+    n: int = 1,
+    p: Fraction | float = 1,
+) -> int:
+    """The least share s at which the noise of `shares` parties keeps n rados within (epsilon, delta); an integer.
+
+    It is the least up to the error of epsilon, about a relative 1e-12 or 1e-14. Arguments as for
+    `IntegerNoise.distribution`. Raises PlanError if an argument is out of range or s would be beyond 2^48.
+    """
+    mu = subsampled_mu(n, p, epsilon, delta)
+    variance = Fraction(squared_sensitivity) / Fraction(mu) ** 2 + ROUNDING_VARIANCE
+    share = max(SMALLEST_SHARE_SIGMA, math.isqrt(math.ceil(variance / shares)))
+    # The root was rounded down without the slack, so a few steps up suffice; each is checked as it will be stated.
+    # Steps grow, because an epsilon close to 0 has a larger relative error.
+    step = max(1, share >> 44)
+    while not _within(IntegerNoise(share, shares, coordinates).distribution(squared_sensitivity, n, p), epsilon, delta):
+        share, step = share + step, 2 * step
+    return share
+
+
+def _within(distribution: ShiftDistribution, epsilon: Fraction | float, delta: Fraction | float) -> bool:
+    try:
+        return distribution.epsilon(delta).upper <= epsilon
+    except WeakNoiseError:
+        return False
+
+
+def _tau(square: float) -> float:
+    """2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2) for r^2 = square, to rounding: terms fall faster than a geometric series."""
+    first = math.exp(-2 * math.pi**2 * square)
+    if first >= 1:
+        return math.inf
+    return 2 * math.fsum(first ** (j * j) for j in range(1, 40))
+
 
 _LOG_TAIL = 64 * math.log(2)
 # The rounding error of a few dozen operations on logarithms is far below this share of a bound.
@@ -69,11 +276,11 @@ class GaussianShares:
         """A magnitude that none of `values` totals exceeds, with probability at least 1 - failure.
 
         The total of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), F at most e^lambda
-        (dpcore.accounting.integer_noise). phi falls, so P(|Z| > b) <= 2 e^lambda P(N(0, sigma^2) > b) for b >= 0. A
+        (dpcore.accounting.noise_shares). phi falls, so P(|Z| > b) <= 2 e^lambda P(N(0, sigma^2) > b) for b >= 0. A
         union bound covers the values.
 
         If that probability is too small for a double, the tail exp(-b^2 / (2 sigma^2)) of sub-Gaussian sums replaces it
-        (dpcore.randomness.discrete_gaussian).
+        (dpcore.randomness.noise).
         """
         _check_counts(parties, values)
         log_chance = _log_failure(failure) - math.log(2 * values)

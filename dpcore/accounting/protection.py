@@ -14,16 +14,12 @@ from functools import lru_cache
 from typing import Literal
 
 from dpcore.accounting.composition import Bracket, DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
-from dpcore.accounting.concentrated import of_count, of_shift
-from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for, own_epsilon
+from dpcore.accounting.concentrated import laplace_curve, of_count, of_shift, pure_curve, up
+from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for, own_epsilon, truncation
 from dpcore.accounting.filters import Loss
 from dpcore.accounting.gaussian import ShiftDistribution
-from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
-from dpcore.accounting.mixed import CountRelease
-from dpcore.accounting.noise_shares import LaplaceShares
-from dpcore.accounting.pure import PureLoss
-from dpcore.accounting.renyi import laplace_curve, pure_curve, up
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.mixed import CountRelease, PureLoss
+from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares, smallest_share
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
 

@@ -10,11 +10,11 @@ rules, because its bends share one variance that is estimated from the answers. 
 included, add up to one.
 
 Noise on the weights grows with the number of directions that a gradient is about. So after each answer the directions
-that do not pay for their noise are left out of the next queries (dpcore.estimators.kept_directions).
+that do not pay for their noise are left out of the next queries (dpcore.estimators.additive_rounds).
 
 If the budget and the rows are too small, which is known before anything is asked, the model has no pairs, or is
 straight from the start: then `PrivateNewton` asks, with the whole budget. The score can be held to rise or fall with
-columns (dpcore.estimators.monotone).
+columns (dpcore.estimators.additive_terms).
 """
 
 from collections.abc import Callable, Mapping
@@ -32,16 +32,24 @@ from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.additive_pairs import (
     LEAST_INFORMATION,
     MOST_TERMS,
+    Pairs,
     PlannedPairs,
     Sizes,
+    choose,
     count,
     usual_knots,
 )
 from dpcore.estimators.additive_rounds import GradientRounds
-from dpcore.estimators.additive_terms import AdditiveTerms, additive_terms
+from dpcore.estimators.additive_terms import (
+    AdditiveTerms,
+    Directions,
+    additive_terms,
+    conditions,
+    directions_of,
+    nearest,
+    ordered_features,
+)
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
-from dpcore.estimators.chosen_pairs import Pairs, choose
-from dpcore.estimators.monotone import Directions, conditions, directions_of, nearest, ordered_features
 from dpcore.estimators.oracle import Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton, Whitening
@@ -89,7 +97,7 @@ class PrivateAdditive(LinearClassifier):
 
     - True: all pairs of real features, if they fit into `MOST_TERMS` terms, perhaps with fewer knots. Otherwise one of
       the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs of F features. The pairs are
-      chosen whose scores are above the noise, as many as fit (dpcore.estimators.chosen_pairs).
+      chosen whose scores are above the noise, as many as fit (dpcore.estimators.additive_pairs).
     - None: all, if they fit beside all knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots;
       but only if the budget and the rows are enough. Otherwise nothing is asked or spent for them.
     - Text, such as "age*dose, age*smoker", or a list such as [("age", "dose, mg")]: these, of real features and flags.

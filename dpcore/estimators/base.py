@@ -21,7 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
-from dpcore.numbers.frozen import frozen
+from dpcore.numbers.fixed_point import frozen
 from dpcore.progress import Progress
 from dpcore.rados.distribution import PLAIN_DISTRIBUTION, RadoDistribution
 

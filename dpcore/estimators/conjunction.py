@@ -26,9 +26,8 @@ from dpcore.estimators.query_learner import Literal, QueryClassifier, add_litera
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import LabelIs, Not
 from dpcore.records.schema import Schema
+from dpcore.statistics.accuracy import SumNoise, least_rows, planned_noise
 from dpcore.statistics.label_noise import check_noise_rate, corrected_batch
-from dpcore.statistics.noise import SumNoise, planned_noise
-from dpcore.statistics.sample_size import least_rows
 
 
 class SampleTooSmallError(PlanError):

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
+from dpcore.rados.distribution import Moments
 from dpcore.records.feature_map import Column, FeatureMap
 from dpcore.records.schema import Schema
-from dpcore.statistics.moments import Moments
 
 PRIOR_DEVIATION = 5.0
 """Of a weight, in units of the score: wide, as five units change odds by a factor of 150."""

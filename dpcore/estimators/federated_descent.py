@@ -23,12 +23,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpcore.accounting.sensitivity import root_up
+from dpcore.accounting.noise_shares import root_up
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
 from dpcore.estimators.base import LinearClassifier, Vector
-from dpcore.estimators.convex_set import Ball
-from dpcore.estimators.oracle import GradientOracle, check_left
-from dpcore.estimators.row_oracle import RowOracle
+from dpcore.estimators.erm import Ball
+from dpcore.estimators.oracle import GradientOracle, RowOracle, check_left
 from dpcore.queries.norms import usual_norm
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema

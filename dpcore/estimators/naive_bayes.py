@@ -1,8 +1,8 @@
 """Naive Bayes by statistical queries: every feature's counts by class, in one release.
 
 Chu et al., Map-reduce for machine learning on multicore (NIPS 2006): naive Bayes needs only sums. One batch
-(dpcore.estimators.contingency) gives the class counts, each boolean and category by class, and a histogram of each real
-feature by class. Its sensitivity is 2 for each feature and 2 for the classes, for any number of cells.
+(dpcore.estimators.query_learner) gives the class counts, each boolean and category by class, and a histogram of each
+real feature by class. Its sensitivity is 2 for each feature and 2 for the classes, for any number of cells.
 
 The log odds of a class, given features that are independent within it, are linear in the encoded coordinates:
 
@@ -31,9 +31,8 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Vector
-from dpcore.estimators.contingency import Contingency, cuts, encoded
 from dpcore.estimators.oracle import StatisticOracle
-from dpcore.estimators.query_learner import QueryClassifier
+from dpcore.estimators.query_learner import Contingency, QueryClassifier, cuts, encoded
 from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
 

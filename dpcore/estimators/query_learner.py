@@ -2,21 +2,25 @@
 
 `fit_queries(oracle)` asks for counts only. Afterwards `theta_` (d,) is over the schema's coordinates, the bias last;
 `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1, 1]. A row that is not usable is encoded as zero and
-predicted -1. `fit(X, y)` queries rows like a federation without noise (dpcore.estimators.row_oracle).
+predicted -1. `fit(X, y)` queries rows like a federation without noise (dpcore.estimators.oracle).
 """
 
+import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from fractions import Fraction
+from typing import Self, assert_never
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from dpcore.errors import SchemaError
-from dpcore.estimators.base import LinearClassifier, Vector
-from dpcore.estimators.oracle import StatisticOracle
-from dpcore.estimators.row_oracle import RowOracle
-from dpcore.predicates.expressions import And, Equals, Flag, LabelIs, Not, Predicate
+from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.oracle import RowOracle, StatisticOracle
+from dpcore.predicates.expressions import And, AtLeast, Equals, Flag, LabelIs, Not, Predicate
+from dpcore.records.features import BooleanFeature, CategoryFeature, Group, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
 
 CLASSES = (LabelIs(positive=True), LabelIs(positive=False))
@@ -96,3 +100,84 @@ def all_of(parts: Sequence[Predicate]) -> Predicate:
     """The conjunction of one or more predicates, flattened, so that mutually exclusive atoms are recognised."""
     flat = [atom for part in parts for atom in (part.parts if isinstance(part, And) else (part,))]
     return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+# Counts of every feature against the label, in a region: one batch of mutually exclusive predicates per feature.
+#
+# A boolean or threshold feature has two cells, a category one for each listed value, a real feature `bins` of equal
+# width. Each cell is counted among positive and among negative labels. A record is in one cell of a feature, so a
+# feature adds 2 to the batch's sensitivity, as does the pair of class counts.
+
+
+_GRID_BITS = 24
+"""A cut is rounded to this many bits of its feature's range, so that its fraction is short."""
+
+
+@dataclass(frozen=True)
+class Contingency:
+    """The batch for `features` among rows of `region` (predicates that must all hold; () for every usable row)."""
+
+    features: tuple[Group, ...]
+    """At least one."""
+    region: tuple[Predicate, ...] = ()
+    bins: int = 16
+    """Of a real feature, at least 2."""
+
+    def predicates(self) -> tuple[Predicate, ...]:
+        """The region's positive and negative rows, then those in each cell of each feature."""
+        batch = [all_of((*self.region, label)) for label in CLASSES]
+        for feature in self.features:
+            for cell in cells(feature, self.bins):
+                batch += [all_of((*self.region, cell, label)) for label in CLASSES]
+        return tuple(batch)
+
+    def split(self, values: NDArray[np.float64]) -> tuple[Vector, tuple[Matrix, ...]]:
+        """The answers as class totals (2,) and a table (cells, 2) for each feature; positive labels first.
+
+        If a feature's cells cover all rows, they sum to totals too: k cells give a class total with k times the noise's
+        variance. The totals returned are the means of all these, weighted by the inverse variances.
+        """
+        pairs = values.reshape(-1, 2)
+        totals, weight, start, tables = pairs[0].copy(), 1.0, 1, []
+        for feature in self.features:
+            count = len(cells(feature, self.bins))
+            table = pairs[start : start + count]
+            start += count
+            tables.append(table)
+            # A value that is not listed is in no cell of a category.
+            if not feature.is_one_hot:
+                totals += table.sum(axis=0) / count
+                weight += 1.0 / count
+        return totals / weight, tuple(tables)
+
+
+def cells(feature: Group, bins: int) -> tuple[Predicate, ...]:
+    """A feature's cells, mutually exclusive; a real feature's from low to high."""
+    match feature:
+        case CategoryFeature():
+            return tuple(Equals(feature.name, value) for value in feature.values)
+        case BooleanFeature() | ThresholdFeature():
+            return Flag(feature.name), Not(Flag(feature.name))
+        case RealFeature():
+            return _bins(feature, bins)
+        case _:
+            assert_never(feature)
+
+
+def _bins(feature: RealFeature, bins: int) -> tuple[Predicate, ...]:
+    edges = [AtLeast(feature.name, feature.bound(at)) for at in cuts(feature, bins - 1)]
+    inner = [all_of((low, Not(high))) for low, high in itertools.pairwise(edges)]
+    return Not(edges[0]), *inner, edges[-1]
+
+
+def cuts(feature: RealFeature, count: int) -> tuple[Fraction, ...]:
+    """`count` bounds that divide a real feature's declared range almost evenly: each is a short dyadic fraction."""
+    lower, upper = Fraction(feature.lower), Fraction(feature.upper)
+    unit = Fraction(2) ** (math.frexp(feature.upper - feature.lower)[1] - _GRID_BITS)
+    return tuple(round((lower + (upper - lower) * k / (count + 1)) / unit) * unit for k in range(1, count + 1))
+
+
+def encoded(feature: RealFeature, bound: Fraction) -> float:
+    """The encoded coordinate, in [-1, 1], of a bound in the feature's units."""
+    lower, upper = Fraction(feature.lower), Fraction(feature.upper)
+    return float(2 * (bound - lower) / (upper - lower) - 1)

@@ -22,12 +22,11 @@ from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
-from dpcore.estimators.convex_set import Ball
+from dpcore.estimators.erm import Ball
 from dpcore.estimators.federated_descent import LARGEST_RADIUS, GradientLearner, RecordLengths
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
-from dpcore.estimators.oracle import MomentsAndGradients, MomentsOracle, check_left
-from dpcore.estimators.row_oracle import RowOracle
-from dpcore.statistics.moments import Moments
+from dpcore.estimators.oracle import MomentsAndGradients, MomentsOracle, RowOracle, check_left
+from dpcore.rados.distribution import Moments
 
 
 class SummationLinear(LinearClassifier):

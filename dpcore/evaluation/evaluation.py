@@ -1,6 +1,6 @@
 """Evaluation of a model on the parties' rows: errors, rates, calibration and ROC from releases of counts.
 
-A first release finds where the scores are, with a part of the budget (dpcore.evaluation.score_edges). The second is the
+A first release finds where the scores are, with a part of the budget (dpcore.evaluation.scores). The second is the
 histogram of scores of each label, in bins between these edges and 0: mutually exclusive predicates, of sensitivity 2 in
 L1 and L2^2.
 
@@ -31,13 +31,11 @@ from scipy import special
 
 from dpcore.errors import ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, check_left
-from dpcore.evaluation.intervals import CellNoise, Count, Interval
-from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.evaluation.intervals import CellNoise, Count, Interval, Judge, Proportion, count_of
 from dpcore.evaluation.options import EvaluationOptions
-from dpcore.evaluation.proportions import Judge, Proportion, count_of
 from dpcore.evaluation.roc import Curve, RocPoint
-from dpcore.evaluation.score_edges import CELLS, Edges, even_steps, find_edges, narrow_cells
-from dpcore.numbers.decimals import lower_percent, upper_percent
+from dpcore.evaluation.scores import CELLS, Edges, even_steps, find_edges, linear_scores, narrow_cells
+from dpcore.numbers.rationals import lower_percent, upper_percent
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part

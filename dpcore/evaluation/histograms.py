@@ -29,15 +29,21 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle
 from dpcore.estimators.private_histograms import Cells
-from dpcore.evaluation.intervals import CellNoise, Count, Interval, interval_on_distribution, interval_on_rows
-from dpcore.evaluation.proportions import Proportion
+from dpcore.evaluation.intervals import (
+    CellNoise,
+    Count,
+    Interval,
+    Proportion,
+    interval_on_distribution,
+    interval_on_rows,
+)
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import Affine, And, NonNegative, Not, Predicate
 from dpcore.records.feature_map import in_units_of, stored
 from dpcore.records.features import Group, Limit, RealFeature, nearest
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
-from dpcore.statistics.estimates import Estimates
+from dpcore.statistics.accuracy import Estimates
 
 USUAL_CELLS = 32
 MOST_CELLS = 1024

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from dpcore.evaluation.intervals import ANYTHING, CellNoise, Count, Interval
-from dpcore.evaluation.proportions import Judge, Proportion, count_of, share_of
+from dpcore.evaluation.intervals import ANYTHING, CellNoise, Count, Interval, Judge, Proportion, count_of, share_of
 
 _AREAS = np.linspace(0.0, 1.0, 1001)
 """Areas that an interval is made of."""

@@ -11,6 +11,10 @@ residues.
 """
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpcore.errors import PlanError, SlotOverflowError
 
@@ -122,3 +126,48 @@ def _sum_overflow(needed: int, available: int, fraction_bits: int) -> SlotOverfl
     lower = f"lower fraction_bits by {excess} or " if excess <= fraction_bits else ""
     remedy = f"{lower}ask for fewer max_rows (by a factor of {1 << excess})"
     return SlotOverflowError(needed_bits=needed, available_bits=available, remedy=remedy)
+
+
+# Checks that integer sums stay within int64.
+
+
+EXACT_INT64 = 1 << 63
+
+
+def largest(values: NDArray[np.int64]) -> int:
+    """The largest magnitude as a Python integer (NumPy's abs of int64's minimum overflows). 0 for no values."""
+    return max(int(values.max()), -int(values.min())) if values.size else 0
+
+
+def check_room(largest_sum: int) -> None:
+    """Raise SlotOverflowError if a sum of this magnitude might exceed int64."""
+    if largest_sum >= EXACT_INT64:
+        raise SlotOverflowError(
+            needed_bits=largest_sum.bit_length() + 1, available_bits=64, remedy="lower fraction_bits or use fewer rows"
+        )
+
+
+# Read-only arrays for frozen values. An array is copied only if it could still be written to.
+
+
+def frozen(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
+    """The values as a read-only array in row order; any shape.
+
+    An array of that type is not copied if it and the arrays that it is a view of are read-only; anything else is. To
+    avoid a copy of a large array, set `flags.writeable = False` before passing it.
+    """
+    if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_read_only(values):
+        return values
+    copy = np.array(values, dtype=dtype, order="C")
+    copy.setflags(write=False)
+    return copy
+
+
+def _is_read_only(array: NDArray[Any]) -> bool:
+    """Whether the array and everything that it is a view of is read-only. Of the buffers, only bytes always are."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    return owner is None or isinstance(owner, bytes)

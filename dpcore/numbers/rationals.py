@@ -1,6 +1,8 @@
 """Exact parameters: rationals that fit in a pair of 64-bit integers."""
 
+import math
 import re
+from decimal import Decimal
 from fractions import Fraction
 
 from dpcore.errors import PlanError
@@ -44,3 +46,108 @@ def check_rational(name: str, value: Fraction) -> None:
         raise PlanError(f"{name} is {value}: make it positive, or leave it out")
     if max(value.numerator, value.denominator) > LARGEST_INTEGER:
         raise PlanError(f"{name} has a numerator or denominator of more than 63 bits: give fewer digits")
+
+
+# Decimals of bounds, for people, rounded outwards: an upper bound up, a lower bound down, whatever their size.
+#
+# A double stands for a bound that it was rounded outwards from. So a decimal between an upper bound and the double
+# before it, or a lower bound and the double after it, is the bound itself: 0.1 becomes 0.100, and 0.30000000000000004
+# becomes 0.300. Texts are made from integers, so they are right for numbers of any size.
+
+
+_FEWEST, _MOST = -5, 15
+"""Powers of ten of a number that is written without an exponent."""
+_THOUSANDTH = 1e-3
+
+
+def least_decimal(figure: float, exponent: int) -> Fraction:
+    """The least multiple of 10^exponent that is not below the bound for which `figure` stands. figure: finite."""
+    unit, before = Fraction(10) ** exponent, math.nextafter(figure, -math.inf)
+    least = math.ceil(Fraction(figure) / unit)
+    is_decimal = unit > math.ulp(figure) and (least - 1) * unit > before
+    return (least - is_decimal) * unit
+
+
+def greatest_decimal(figure: float, exponent: int) -> Fraction:
+    """The greatest multiple of 10^exponent that is not above the bound for which `figure` stands. figure: finite."""
+    return -least_decimal(-figure, exponent)
+
+
+def upper(figure: float, places: int) -> str:
+    """An upper bound with so many digits after the point."""
+    return _text(least_decimal(figure, -places), places)
+
+
+def lower(figure: float, places: int) -> str:
+    """A lower bound with so many digits after the point."""
+    return _text(greatest_decimal(figure, -places), places)
+
+
+def upper_percent(share: float, places: int) -> str:
+    """An upper bound on a share, in percent, without the sign."""
+    return _text(100 * least_decimal(share, -places - 2), places)
+
+
+def lower_percent(share: float, places: int) -> str:
+    """A lower bound on a share, in percent, without the sign."""
+    return _text(100 * greatest_decimal(share, -places - 2), places)
+
+
+def upper_digits(figure: float, digits: int) -> str:
+    """An upper bound with so many significant digits; zeros at the end are left out. "inf" if it is infinite."""
+    if figure == 0 or math.isinf(figure):
+        return f"{figure:g}"
+    return _short(least_decimal(figure, _power(figure) + 1 - digits))
+
+
+def lower_digits(figure: float, digits: int) -> str:
+    """A lower bound with so many significant digits; zeros at the end are left out. "-inf" if it is infinite."""
+    if figure == 0 or math.isinf(figure):
+        return f"{figure:g}"
+    return _short(greatest_decimal(figure, _power(figure) + 1 - digits))
+
+
+def rounded_up(figure: float) -> str:
+    """A privacy parameter, as statements print it: four significant digits or more, rounded up. figure: at least 0."""
+    if figure == 0:
+        return "0"
+    return upper(figure, max(3 - _power(figure), 0))
+
+
+def up(epsilon: float) -> str:
+    """A privacy parameter, as plans print it: rounded up to a thousandth, a smaller one to two digits."""
+    if 0 < epsilon < _THOUSANDTH:
+        return upper_digits(epsilon, 2)
+    return upper(epsilon, 3)
+
+
+def _power(figure: float) -> int:
+    """That of ten of the first digit."""
+    return Decimal(figure).adjusted()
+
+
+def _short(value: Fraction) -> str:
+    """All digits of a decimal, with an exponent if it is very small or very large."""
+    power, shifted = 0, value
+    while abs(shifted) >= 10:
+        power, shifted = power + 1, shifted / 10
+    while 0 < abs(shifted) < 1:
+        power, shifted = power - 1, shifted * 10
+    if _FEWEST <= power < _MOST:
+        return _text(value, max(0, _places(value)))
+    return f"{_text(shifted, _places(shifted))}e{power:+03d}"
+
+
+def _places(value: Fraction) -> int:
+    """How many digits a decimal has after the point."""
+    places = 0
+    while value.denominator != 1:
+        value, places = value * 10, places + 1
+    return places
+
+
+def _text(value: Fraction, places: int) -> str:
+    """A multiple of 10^-places."""
+    digits = f"{abs(int(value * 10**places)):0{places + 1}d}"
+    point = f".{digits[-places:]}" if places else ""
+    return f"{'-' * (value < 0)}{digits[: len(digits) - places]}{point}"

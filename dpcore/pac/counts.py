@@ -3,7 +3,7 @@
 The parties release noisy totals of counts, from which anyone can choose a concept (post-processing).
 
 A bad concept wins a comparison with probability at most E exp(s (noise in favour - excess of errors)), for every s > 0:
-inequality (1) of dpcore.pac.sample_size, with K_h(s) the moment generating function of the noise on all counts that the
+inequality (1) of dpcore.pac.guarantee, with K_h(s) the moment generating function of the noise on all counts that the
 comparison adds or subtracts.
 """
 
@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcore.accounting.noise_shares import GaussianShares, NoiseShares
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.pac.guarantee import PacGuarantee
-from dpcore.pac.sample_size import least_rows
+from dpcore.pac.guarantee import PacGuarantee, least_rows
 
 MOST_COUNT_BITS = 15
 """Domains up to {0, ..., 2^15 - 1}: two counts for each value are the 2^16 statistics that one query may ask for."""
@@ -53,7 +52,7 @@ class GaussianCounts:
     """Noise on each total of standard deviation at most `sigma` rows, normal or a sum of discrete Gaussians.
 
     A discrete Gaussian's moment generating function is at most exp(sigma^2 s^2 / 2)
-    (dpcore.randomness.discrete_gaussian, `tail_bound`), and variances of independent shares add. Raises
+    (dpcore.randomness.noise, `tail_bound`), and variances of independent shares add. Raises
     ConfigurationError if sigma is negative.
     """
 
@@ -130,7 +129,7 @@ def counts_guarantee(
 ) -> PacGuarantee:
     """The guarantee of choosing the concept of fewest noisy errors.
 
-    log_competitors: log K(s) of dpcore.pac.sample_size as a function of the log of one count's moment generating
+    log_competitors: log K(s) of dpcore.pac.guarantee as a function of the log of one count's moment generating
     function at s. epsilon, delta: the privacy cost of releasing the counts, by its own accounting. Raises as
     `least_rows`.
     """
@@ -155,3 +154,183 @@ def check_counts(counts: ArrayLike) -> tuple[NDArray[np.float64] | NDArray[np.in
     if not np.isfinite(real).all():
         raise ConfigurationError("a count is not a finite number: check the release")
     return real, bits
+
+
+# Labelled examples for the PAC learners: validated once, labels as Booleans.
+
+
+MOST_BITS = 62
+"""Domains up to {0, ..., 2^62 - 1}, so that a bound of an interval fits 64 bits."""
+
+
+def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
+    """Labels as Booleans (n,). Both conventions are accepted: {0, 1} or {-1, +1}, 1 the positive one in either.
+
+    Raises ShapeError if they are not one-dimensional, ConfigurationError for other values or a mixture of both.
+    """
+    values = np.asarray(labels)
+    if values.ndim != 1:
+        raise ShapeError(f"labels have shape {values.shape}: give one label a row, (n,)")
+    if values.dtype.kind not in "buif":
+        raise ConfigurationError(f"labels have type {values.dtype}: write them as 0 and 1, or as -1 and +1")
+    positive: NDArray[np.bool_] = values == 1
+    if not ((positive | (values == 0)).all() or (positive | (values == -1)).all()):
+        raise ConfigurationError("labels are neither all in {0, 1} nor all in {-1, +1}: use one of the two")
+    return positive
+
+
+def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Points (n,) of {0, ..., 2^bits - 1} as int64, and their labels as Booleans (n,).
+
+    Raises ShapeError if the numbers of points and labels differ, ConfigurationError if a point is not an integer of the
+    domain, if bits is out of range, or as `labels_of` does.
+    """
+    check_bits(bits, MOST_BITS)
+    positive, values = labels_of(labels), np.asarray(points)
+    if values.shape != positive.shape:
+        raise ShapeError(f"points have shape {values.shape} and labels {positive.shape}: give both as (n,)")
+    if len(values) == 0:
+        return np.empty(0, dtype=np.int64), positive
+    if values.dtype.kind not in "ui":
+        raise ConfigurationError(f"points have type {values.dtype}: give integers from 0 to 2^bits - 1")
+    if int(values.min()) < 0 or int(values.max()) >= 1 << bits:
+        raise ConfigurationError(f"a point is outside 0 to 2^{bits} - 1: raise bits or check the points")
+    return values.astype(np.int64), positive
+
+
+def bit_rows_of(points: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Points (n, d), d >= 1, of zeros and ones as Booleans, and their labels as Booleans (n,).
+
+    Raises ShapeError if shapes do not fit, ConfigurationError for other values, or as `labels_of` does.
+    """
+    positive, values = labels_of(labels), np.asarray(points)
+    if values.ndim != 2 or len(values) != len(positive) or values.shape[1] < 1:
+        raise ShapeError(f"points have shape {values.shape} and labels {positive.shape}: give (n, d), d >= 1, and (n,)")
+    if values.dtype == np.bool_:
+        return values, positive
+    ones: NDArray[np.bool_] = values == 1
+    if not (ones | (values == 0)).all():
+        raise ConfigurationError("a point has a coordinate other than 0 or 1: give bits")
+    return ones, positive
+
+
+def check_bits(bits: int, most: int) -> None:
+    """Raise ConfigurationError if bits is not an integer from 1 to `most`."""
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= most:
+        raise ConfigurationError(f"a domain of {bits} bits: give an integer from 1 to {most}")
+
+
+# Point functions from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
+#
+# With N_y(x) rows of label y at x, concept j errs on e(j) = sum_x N_1(x) - N_1(j) + N_0(j) rows, so the fewest errors
+# are where N_1(j) - N_0(j) is largest.
+#
+# A comparison of two concepts by noisy counts involves four of them, so K(s) of dpcore.pac.guarantee is (2^d - 1)
+# M(s)^4, with M the moment generating function of the noise on one count.
+
+
+def point_counts(bits: int) -> IntervalCounts:
+    """The counts that `point_from_counts` needs: every value by label, 2^(bits + 1) in all, one level.
+
+    Raises ConfigurationError if bits is not from 1 to 15.
+    """
+    check_bits(bits, MOST_COUNT_BITS)
+    return IntervalCounts(tuple((value, value + 1) for value in range(1 << bits)), levels=1)
+
+
+def point_from_counts(counts: ArrayLike) -> int:
+    """The j whose concept has the fewest errors by the counts; the least such j.
+
+    counts: (2, 2^bits) noisy numbers of rows in the order of `point_counts`, in any common unit. Post-processing: it
+    costs no privacy. Raises ShapeError or ConfigurationError if counts are not such numbers.
+    """
+    (negatives, positives), _ = check_counts(counts)
+    return int(np.argmax(positives - negatives))
+
+
+def point_counts_guarantee(
+    bits: int,
+    alpha: float,
+    beta: float,
+    noise: CountNoise,
+    epsilon: Fraction,
+    delta: Fraction,
+    *,
+    agnostic: bool = False,
+) -> PacGuarantee:
+    """The guarantee of `point_from_counts` with this noise on each count; the module's docstring has K(s).
+
+    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
+    """
+    check_bits(bits, MOST_COUNT_BITS)
+    log_others = math.log((1 << bits) - 1)
+    return counts_guarantee(
+        lambda log_mgf: log_others + 4 * log_mgf, noise, alpha, beta, epsilon, delta, agnostic=agnostic
+    )
+
+
+# Thresholds from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
+#
+# With N_y[lo, hi) rows of label y in an interval, e(j) - e(0) = N_0[0, j) - N_1[0, j).
+#
+# Interval v, for v from 1 to 2^d, is [v - b, v) with b the lowest set bit of v (Fenwick's tree, Software: Practice and
+# Experience 24(3), 1994), so [0, j) is the disjoint union of one interval for each set bit of j. There are d + 1
+# lengths: one level for each.
+#
+#     K(s) <= sum_{t < d} M2^(t + 1) (1 + M2)^t + M2^(d + 1);   K(s) = M2 (1 + M2)^d where j = 2^d,
+#
+# M2 the squared moment generating function of one count's noise. Proof: docs/explanation/proofs.md, "Rows for a
+# threshold".
+
+
+def threshold_counts(bits: int) -> IntervalCounts:
+    """The counts that `threshold_from_counts` needs: 2^bits intervals by label, in bits + 1 levels of disjoint ones.
+
+    Raises ConfigurationError if bits is not from 1 to 15.
+    """
+    check_bits(bits, MOST_COUNT_BITS)
+    return IntervalCounts(tuple((end - (end & -end), end) for end in range(1, (1 << bits) + 1)), levels=bits + 1)
+
+
+def threshold_from_counts(counts: ArrayLike) -> int:
+    """The j whose concept has the fewest errors by the counts; the least such j.
+
+    counts: (2, 2^bits) noisy numbers of rows in the order of `threshold_counts`, in any common unit. Post-processing:
+    it costs no privacy. Raises ShapeError or ConfigurationError if counts are not such numbers.
+    """
+    (negatives, positives), bits = check_counts(counts)
+    errors = np.concatenate([[0], negatives - positives])
+    # From the longest interval down: errors[v] becomes that of [0, v) once [0, v - b), of longer ones, is known.
+    for level in range(bits, -1, -1):
+        ends = np.arange(1 << level, len(errors), 2 << level)
+        errors[ends] += errors[ends - (1 << level)]
+    return int(np.argmin(errors))
+
+
+def threshold_counts_guarantee(
+    bits: int,
+    alpha: float,
+    beta: float,
+    noise: CountNoise,
+    epsilon: Fraction,
+    delta: Fraction,
+    *,
+    agnostic: bool = False,
+) -> PacGuarantee:
+    """The guarantee of `threshold_from_counts` with this noise on each count; the module's docstring has K(s).
+
+    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
+    """
+    check_bits(bits, MOST_COUNT_BITS)
+    return counts_guarantee(
+        lambda log_mgf: log_competitors(bits, log_mgf), noise, alpha, beta, epsilon, delta, agnostic=agnostic
+    )
+
+
+def log_competitors(bits: int, log_mgf: float) -> float:
+    """The larger log K(s) of the module's docstring; log_mgf: that of the noise on one count, at s."""
+    pair = 2 * log_mgf
+    either = float(np.logaddexp(0.0, pair))
+    terms = [(level + 1) * pair + level * either for level in range(bits)]
+    below = float(np.logaddexp.reduce([*terms, (bits + 1) * pair]))
+    return max(below, pair + bits * either)

@@ -21,8 +21,7 @@ from gmpy2 import mpz
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import processors
-from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey
-from dpcore.paillier.threads import lock_released, over_ranges
+from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey, lock_released, over_ranges
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, require_system
 

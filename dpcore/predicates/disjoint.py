@@ -10,19 +10,244 @@ new one.
 At most two sums change, each by at most 1 in magnitude; a group of one has one sum. The square of such a change is at
 most its magnitude. Predicates that are 0 for every record are in no group.
 
-Facts (dpcore.predicates.facts) prove that the predicates of a group exclude one another, also if a feature map maps
+Facts (dpcore.predicates.disjoint) prove that the predicates of a group exclude one another, also if a feature map maps
 records first: no fact is about the values that a coordinate can have. Without proof predicates count as overlapping, so
 M predicates have at most M and M.
 """
 
 import heapq
+import math
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
 
-from dpcore.predicates.expressions import Predicate
-from dpcore.predicates.facts import NOWHERE, Fact, Facts, Finder, ValueInterval, exclude
+from dpcore.predicates.expressions import (
+    Above,
+    Affine,
+    And,
+    AtLeast,
+    Clipped,
+    Constant,
+    Equals,
+    Flag,
+    LabelIs,
+    NonNegative,
+    Not,
+    Or,
+    Predicate,
+)
+from dpcore.records.features import Bound, Day
+
+# Facts: what a non-zero value of a predicate proves about a record. Contradicting facts prove that predicates exclude.
+#
+# Each fact is on one axis: the label, a flag, a category, whether a category has one value, a real feature, or a
+# direction of coordinates.
+#
+# On the first four a fact is a value, and two different values exclude. On the others it is an interval, and two
+# disjoint intervals exclude. Facts come from conjunctions: min(a, b) is non-zero only if a and b are.
+#
+# A real feature is compared as it is stored, where different bounds may coincide (dpcore.predicates.program). Let k(c)
+# be the stored bound, which never decreases in c. If c <= c', `< c` excludes `>= c'` and `> c'`, and `<= c` excludes
+# `> c'`. But `<= c` never provably excludes `>= c'`, not even if c < c'.
+#
+# So a real feature has two axes, on which ends compare as their bounds do: intervals [c, c'), where `> c` counts as
+# `>= c` and `<= c'` gives no fact, and intervals (c, c'], where `< c'` counts as `<= c'` and `>= c` gives no fact. A
+# form is evaluated exactly and needs one axis only.
+
+
+Axis = tuple[object, ...]
+"""The kind of the axis, then what identifies it within its kind."""
+
+MOST_LOOKED_AT = 256
+"""The most parts of one conjunction that are examined."""
+
+MOST_FACTS = 512
+"""The most facts of one predicate that are kept."""
+
+MOST_FOUND = 1_000_000
+"""The most facts that are combined in one batch. A part that several predicates share counts once."""
+
+NOWHERE, EVERYWHERE = -(1 << 256), 1 << 256
+"""Ends before and after all other ends."""
+
+
+def _end(bound: Bound, *, after: bool) -> int:
+    """An end just before or just after a bound, as an integer. Ends are exactly in the order of their bounds.
+
+    Fractions beside days count them as days do (dpcore.records.features.described.Bound).
+    A bound's numerator and denominator have at most 63 bits, so two different bounds differ by more than 2^-126.
+    """
+    if isinstance(bound, Day):
+        bound = Fraction(bound.number)
+    return ((bound.numerator << 128) // bound.denominator << 1) + after
+
+
+class ValueInterval(NamedTuple):
+    """Values from one end up to another. An interval is below another if its upper end is <= the other's lower end."""
+
+    lower: int = NOWHERE
+    upper: int = EVERYWHERE
+
+    def met(self, other: "ValueInterval") -> "ValueInterval | None":
+        """The intersection, None if it is empty."""
+        lower = max(self.lower, other.lower)
+        upper = min(self.upper, other.upper)
+        return ValueInterval(lower, upper) if lower < upper else None
+
+
+Fact = ValueInterval | bool | str
+Facts = Mapping[int, Fact]
+"""Facts by the number of their axis, which one Finder assigns."""
+
+
+class Finder:
+    """Finds the facts of the predicates of one batch. A part that several predicates share is examined once.
+
+    The facts depend only on the structure and order of the predicates, not on which equal parts are the same object.
+    Fewer facts of a conjunction are still true: once the work reaches its bound, the rest is left out.
+    """
+
+    def __init__(self) -> None:
+        self._axes: dict[Axis, int] = {}
+        self._found: list[Facts | None] = []
+        self._by_form: dict[Hashable, int] = {}
+        self._by_node: dict[tuple[int, bool], int] = {}
+        # Nodes are known by identity, which is unique only while they are kept.
+        self._kept: list[Predicate] = []
+        self._left = MOST_FOUND
+
+    def facts(self, predicate: Predicate) -> Facts | None:
+        """Facts that hold for every usable record for which the predicate is not 0; not necessarily all of them.
+
+        None if they contradict one another: the predicate is 0 for every record. Time: proportional to the parts, at
+        most MOST_LOOKED_AT of each conjunction, and to MOST_FOUND for a whole batch.
+        """
+        self._kept.append(predicate)
+        return self._found[self._place(predicate, negated=False)]
+
+    def _place(self, node: Predicate, *, negated: bool) -> int:
+        """The index in `_found` of the facts of a node, or of its complement if `negated`."""
+        key = id(node), negated
+        if key not in self._by_node:
+            self._by_node[key] = self._new_place(node, negated=negated)
+        return self._by_node[key]
+
+    def _new_place(self, node: Predicate, *, negated: bool) -> int:
+        if isinstance(node, Not):
+            return self._place(node.part, negated=not negated)
+        parts = _conjunction(node, negated=negated)
+        # By place: equal parts have the same place, so their facts count once.
+        places = tuple(dict.fromkeys(self._place(part, negated=negated) for part in islice(parts, MOST_LOOKED_AT)))
+        if len(places) == 1:
+            return places[0]
+        # A node that is neither a conjunction nor an atom gives no facts, and has the place of no parts.
+        form: Hashable = places if node.children() else (node, negated)
+        if form not in self._by_form:
+            self._by_form[form] = len(self._found)
+            self._found.append(self._joined(places) if node.children() else self._of_atom(node, negated=negated))
+        return self._by_form[form]
+
+    def _of_atom(self, atom: Predicate, *, negated: bool) -> Facts | None:
+        facts = _atom_facts(atom, negated=negated)
+        return self._gathered((self._axes.setdefault(axis, len(self._axes)), fact) for axis, fact in facts)
+
+    def _joined(self, places: Sequence[int]) -> Facts | None:
+        parts = [self._found[place] for place in places]
+        if None in parts:
+            return None
+        return self._gathered(item for part in parts if part for item in part.items())
+
+    def _gathered(self, facts: Iterable[tuple[int, Fact]]) -> Facts | None:
+        """Facts that all hold, combined by axis; None if two exclude each other."""
+        found: dict[int, Fact] = {}
+        for axis, fact in islice(facts, max(self._left, 0)):
+            self._left -= 1
+            known = found.get(axis)
+            if known is None:
+                if len(found) < MOST_FACTS:
+                    found[axis] = fact
+            elif known != fact:
+                both = _both(known, fact)
+                if both is None:
+                    return None
+                found[axis] = both
+        return found
+
+
+def exclude(first: Facts, second: Facts) -> bool:
+    """Whether no record can satisfy both. One Finder must have found them."""
+    few, many = (first, second) if len(first) <= len(second) else (second, first)
+    for axis, fact in few.items():
+        other = many.get(axis, fact)
+        if other != fact and _both(other, fact) is None:
+            return True
+    return False
+
+
+def _both(first: Fact, second: Fact) -> Fact | None:
+    """The conjunction of two different facts on one axis, None if they exclude each other."""
+    return first.met(second) if isinstance(first, ValueInterval) and isinstance(second, ValueInterval) else None
+
+
+def _conjunction(predicate: Predicate, *, negated: bool) -> Sequence[Predicate]:
+    """Predicates whose minimum this one is; if `negated`, those whose complements have its complement as minimum."""
+    # 1 - max(a, b) = min(1 - a, 1 - b).
+    if isinstance(predicate, Or if negated else And):
+        return predicate.children()
+    return ()
+
+
+def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]]:
+    match atom:
+        case Constant(value):
+            yield ("constant",), True
+            yield ("constant",), value != negated
+        case LabelIs(positive):
+            yield ("label",), positive != negated
+        case Flag(feature):
+            yield ("flag", feature), not negated
+        case Equals(feature, value):
+            yield ("is", feature, value), not negated
+            if not negated:
+                yield ("category", feature), value
+        case AtLeast(feature, bound) | Above(feature, bound):
+            yield from _real_facts(feature, bound, at_least=isinstance(atom, AtLeast), negated=negated)
+        case NonNegative(form):
+            yield from _form_facts(form, Fraction(0), above=not negated, included=not negated)
+        case Clipped(form, scale):
+            # Non-zero if and only if form > 0; not 1 if and only if form < scale.
+            yield from _form_facts(form, Fraction(scale if negated else 0), above=not negated, included=False)
+        case _:
+            pass
+
+
+def _real_facts(feature: str, bound: Bound, *, at_least: bool, negated: bool) -> Iterator[tuple[Axis, Fact]]:
+    """Facts of v >= bound or v > bound, or of their complements, on the axes of intervals [c, c') and (c, c']."""
+    if at_least or not negated:
+        yield ("[)", feature), _half_line(_end(bound, after=False), above=not negated)
+    if negated or not at_least:
+        yield ("(]", feature), _half_line(_end(bound, after=True), above=not negated)
+
+
+def _half_line(end: int, *, above: bool) -> ValueInterval:
+    return ValueInterval(lower=end) if above else ValueInterval(upper=end)
+
+
+def _form_facts(form: Affine, bound: Fraction, *, above: bool, included: bool) -> Iterator[tuple[Axis, Fact]]:
+    """The fact that the form is >=, >, < or <= bound, on the direction that it shares with all its multiples."""
+    if not form.weights:
+        return
+    divisor = math.gcd(*(weight for _, weight in form.weights))
+    if form.weights[0][1] < 0:
+        divisor, above = -divisor, not above
+    end = _end((bound - form.constant) / divisor, after=included != above)
+    direction = Affine(tuple((name, weight // divisor) for name, weight in form.weights))
+    yield ("direction", direction), _half_line(end, above=above)
+
 
 MOST_SORTED = 1_500_000
 """The most facts that are looked up, sorted or hashed to divide one batch."""

@@ -14,7 +14,9 @@ from typing import Any, SupportsIndex
 
 from dpcore.errors import SchemaError
 from dpcore.numbers.rationals import LARGEST_INTEGER
-from dpcore.records.features import Bound, Day
+from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import Bound, Day, nearest
+from dpcore.records.schema import BIAS, Schema
 
 MOST_DEPTH = 32
 """The most levels of a predicate. An atom has one level."""
@@ -172,7 +174,7 @@ class Above(_Compared):
 class Affine(_Node):
     """sum_j w_j z_j + constant, where z_j is the coordinate of that name, in [-1, 1]. Not a predicate.
 
-    Coordinates are the schema's, or those of the query's feature map (dpcore.predicates.forms).
+    Coordinates are the schema's, or those of the query's feature map (dpcore.predicates.expressions).
 
     Raises PredicateError if sum |w_j| + |constant| is 2^32 or more, so that every value in units of 2^-30 is exact in
     int64.
@@ -335,3 +337,54 @@ def _bound(value: object) -> Bound:
     if max(abs(bound.numerator), bound.denominator) > LARGEST_INTEGER:
         raise PredicateError("a bound's numerator or denominator has more than 63 bits: give fewer digits")
     return bound
+
+
+# The coordinates that affine forms are sums of: the schema's, or with a feature map those of mapped records.
+#
+# A mapped record's have names such as "3: age~40": their place, so that no two are the same, and what they are, cut if
+# it is long. Other atoms are about features of the schema, with or without a map.
+
+
+LONGEST_NAME = 60
+"""Characters of a schema's coordinate that the names of a map's coordinates have."""
+
+
+@dataclass(frozen=True)
+class FormCoordinates:
+    """What forms name."""
+
+    schema: Schema
+    feature_map: FeatureMap | None = None
+    """Fits the schema; None for the schema's own coordinates."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of their places; the bias, if there is one, is the last and has its usual name."""
+        if self.feature_map is None:
+            return self.schema.coordinates
+        terms = self.feature_map.names(self.schema, LONGEST_NAME)[: len(self.feature_map.terms)]
+        named = tuple(f"{place}: {name}" for place, name in enumerate(terms))
+        return (*named, BIAS) if self.feature_map.bias else named
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
+
+    def place(self, name: str) -> int:
+        """The place of a coordinate. Raises PredicateError, with the most similar name, if there is none."""
+        if self.feature_map is None:
+            try:
+                return self.schema.coordinate(name)
+            except SchemaError as error:
+                raise PredicateError(str(error)) from None
+        if name not in self._places:
+            raise PredicateError(f"the feature map has no coordinate {name!r}; {nearest(name, self.names)}")
+        return self._places[name]
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """The source columns that a coordinate is a function of: none for the bias, two for a product."""
+        place = self.place(name)
+        if self.feature_map is not None:
+            return self.feature_map.columns(place, self.schema)
+        column = self.schema.sources(name)
+        return () if column is None else (column,)

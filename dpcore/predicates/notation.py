@@ -10,8 +10,16 @@ decimals, or fractions such as 1/3, which Python rounds to a double, as the comp
 """
 
 import json
+import operator
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from json.decoder import JSONDecoder
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from dpcore.predicates.expressions import (
+    MOST_DEPTH,
     Above,
     Affine,
     And,
@@ -27,8 +35,296 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
-from dpcore.predicates.parser import MOST_TEXT, PredicateSyntaxError, parse
+from dpcore.predicates.frontend import Form, LabelReference, Ratio, Reference, added, as_predicate, clip, form, x, y, z
 from dpcore.records.features import Bound, Day
+
+# Parser of predicates: recursive descent.
+#
+# The grammar:
+#
+#     any  = all {"|" all}        all = not {"&" not}        not = "~" not | atom
+#     atom = "(" any ")" | "true" | "false" | "clip" "(" ratio ")" | side [comparison side]
+#     side = x "[" text "]" | "y" | text | "true" | "false" | sum
+#     sum  = ["-" | "+"] term {("+" | "-") term}
+#     ratio = "(" sum ")" ["/" number] | ["-" | "+"] term "/" number | sum
+#     term = number ["/" number] | [number "*"] z "[" text "]" | z "[" text "]" "*" number
+#
+# where no bare comparison may follow "~", as in Python. `frontend` defines what the operators mean, as in Python.
+
+
+MOST_TEXT = 1 << 16
+"""The most bytes of a text in UTF-8."""
+
+_MOST_NESTING = 2 * MOST_DEPTH
+_LONGEST_NUMBER = 128
+_SHOWN = 30
+
+_TOKEN = re.compile(
+    r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
+    r"|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/-])"
+)
+_BLANK = re.compile(r"[ \t\r\n]*")
+_STRINGS = JSONDecoder()
+
+_COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+Linear = Form | Fraction
+Side = Reference | LabelReference | Linear | str | bool
+T = TypeVar("T")
+
+
+class PredicateSyntaxError(PredicateError):
+    """A text is not a predicate. position: the first character that does not fit, counted from 0."""
+
+    def __init__(self, sentence: str, text: str, position: int) -> None:
+        self.position = position
+        first = max(0, position - _SHOWN)
+        # One column for each character, also for a tab or a line break.
+        shown = re.sub(r"\s", " ", text[first : position + _SHOWN])
+        super().__init__(f"character {position + 1}: {sentence}\n  {shown}\n  {' ' * (position - first)}^")
+
+
+class _Token(NamedTuple):
+    kind: str
+    value: str
+    position: int
+
+
+def parse(text: str) -> Predicate:
+    """The predicate that a text stands for. Parentheses and complements may be nested 64 deep.
+
+    Raises PredicateSyntaxError, which shows the position, if the text is not a predicate; PredicateError if it is
+    longer than 64 KiB.
+    """
+    if len(text) > MOST_TEXT or len(text.encode(errors="surrogatepass")) > MOST_TEXT:
+        raise PredicateError(f"a predicate's text is longer than {MOST_TEXT} bytes: split the predicate")
+    return _Parser(text).whole()
+
+
+def _tokens(text: str) -> list[_Token]:
+    """The tokens. The last is of kind "end", and the value of a string is its content."""
+    tokens = []
+    position = _BLANK.match(text).end()  # type: ignore[union-attr]  # it also matches the empty text
+    while position < len(text):
+        if text[position] == '"':
+            try:
+                value, end = _STRINGS.raw_decode(text, position)
+            except ValueError:
+                raise PredicateSyntaxError("not a valid JSON string: correct or close it", text, position) from None
+            tokens.append(_Token("text", value, position))
+        else:
+            match = _TOKEN.match(text, position)
+            if match is None or match.end() - position > _LONGEST_NUMBER:
+                found = f"{text[position]!r} is" if match is None else "this is"
+                raise PredicateSyntaxError(f"{found} not part of the notation", text, position)
+            tokens.append(_Token(match.lastgroup or "", match.group(), position))
+            end = match.end()
+        position = _BLANK.match(text, end).end()  # type: ignore[union-attr]  # as above
+    return [*tokens, _Token("end", "", len(text))]
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text, self._tokens, self._next, self._nesting = text, _tokens(text), 0, 0
+
+    def whole(self) -> Predicate:
+        predicate = self._any()
+        if self._token.kind != "end":
+            self._fail("expected &, | or the end of the text")
+        return predicate
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _fail(self, sentence: str) -> NoReturn:
+        raise PredicateSyntaxError(sentence, self._text, self._token.position)
+
+    def _at(self, *signs: str) -> bool:
+        return self._token.kind in {"sign", "name"} and self._token.value in signs
+
+    def _took(self, *signs: str) -> str:
+        """Consume the next token if it is one of these and return it; else return an empty text."""
+        if not self._at(*signs):
+            return ""
+        self._next += 1
+        return self._tokens[self._next - 1].value
+
+    def _take(self, sign: str) -> None:
+        if not self._took(sign):
+            self._fail(f"expected {sign}")
+
+    def _made(self, position: int, make: Callable[[], T]) -> T:
+        """The result of `make`. An error that it raises is reported at `position`."""
+        try:
+            return make()
+        except PredicateSyntaxError:
+            raise
+        except PredicateError as error:
+            raise PredicateSyntaxError(str(error), self._text, position) from None
+
+    def _any(self) -> Predicate:
+        return self._chain("|", Or, self._all)
+
+    def _all(self) -> Predicate:
+        return self._chain("&", And, self._not)
+
+    def _chain(self, sign: str, kind: type[And | Or], part: Callable[[], Predicate]) -> Predicate:
+        start = self._token.position
+        parts = [part()]
+        while self._took(sign):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else self._made(start, lambda: kind(tuple(parts)))
+
+    def _nested(self, part: Callable[[], T]) -> T:
+        self._nesting += 1
+        if self._nesting > _MOST_NESTING:
+            self._fail(f"parentheses and complements are nested more than {_MOST_NESTING} deep")
+        result = part()
+        self._nesting -= 1
+        return result
+
+    def _not(self, *, complement: bool = False) -> Predicate:
+        start = self._token.position
+        if not self._took("~"):
+            return self._atom(complement=complement)
+        part = self._nested(lambda: self._not(complement=True))
+        return self._made(start, lambda: Not(part))
+
+    def _atom(self, *, complement: bool) -> Predicate:
+        start = self._token.position
+        if self._took("("):
+            predicate = self._nested(self._any)
+            self._take(")")
+            return predicate
+        if self._took("clip"):
+            self._take("(")
+            ratio = self._ratio()
+            self._take(")")
+            return self._made(start, lambda: clip(ratio))
+        left = self._side()
+        if not self._at(*_COMPARISONS):
+            return self._alone(left)
+        if complement:
+            self._fail("put the comparison that follows ~ in parentheses")
+        return self._compared(start, left)
+
+    def _alone(self, side: Side) -> Predicate:
+        if isinstance(side, bool):
+            return Constant(side)
+        if not isinstance(side, Reference):
+            self._fail("expected a comparison")
+        return Flag(side.feature)
+
+    def _compared(self, start: int, left: Side) -> Predicate:
+        compare = _COMPARISONS[self._took(*_COMPARISONS)]
+        right = self._side()
+        if self._at(*_COMPARISONS):
+            self._fail("a second comparison: join two comparisons using &")
+
+        def comparison() -> Predicate:
+            constant = isinstance(left, Fraction) and isinstance(right, Fraction)
+            try:
+                return as_predicate(compare(form(left) if constant else left, right))
+            except TypeError:
+                raise PredicateError("the two sides cannot be compared with this operator") from None
+
+        return self._made(start, comparison)
+
+    def _side(self) -> Side:
+        if self._took("x"):
+            return x[self._bracketed()]
+        if self._took("y"):
+            return y
+        if truth := self._took("true", "false"):
+            return truth == "true"
+        if self._token.kind == "text":
+            return self._string()
+        return self._sum()
+
+    def _bracketed(self) -> str:
+        self._take("[")
+        name = self._string()
+        self._take("]")
+        return name
+
+    def _string(self) -> str:
+        token = self._token
+        if token.kind != "text":
+            self._fail("expected a name or value in double quotation marks")
+        # An empty or invalid one is refused here, so that the error shows its position.
+        self._made(token.position, lambda: Flag(token.value))
+        self._next += 1
+        return token.value
+
+    def _ratio(self) -> Form | Ratio:
+        start = self._token.position
+        bracket = self._took("(")
+        linear = self._nested(self._sum) if bracket else self._signed_term()
+        if bracket:
+            self._take(")")
+        if self._took("/"):
+            scale = self._number()
+            return self._made(start, lambda: form(linear) / scale)
+        if not bracket:
+            linear = self._sum(linear)
+        return self._made(start, lambda: form(linear))
+
+    def _sum(self, first: Linear | None = None) -> Linear:
+        start = self._token.position
+        terms = [self._signed_term() if first is None else first]
+        while self._at("+", "-"):
+            terms.append(self._signed_term())
+        numbers = [term for term in terms if isinstance(term, Fraction)]
+        if len(numbers) == len(terms):
+            return sum(numbers, Fraction(0))
+        return self._made(start, lambda: added(map(form, terms)))
+
+    def _signed_term(self) -> Linear:
+        negative = self._took("-", "+") == "-"
+        term = self._term()
+        return -term if negative else term
+
+    def _term(self) -> Linear:
+        start = self._token.position
+        if self._took("z"):
+            coordinate = self._coordinate()
+            factor = self._number() if self._took("*") else Fraction(1)
+            return self._made(start, lambda: coordinate * factor)
+        number = self._number()
+        if self._took("*"):
+            self._take("z")
+            coordinate = self._coordinate()
+            return self._made(start, lambda: coordinate * number)
+        if not self._took("/"):
+            return number
+        start = self._token.position
+        return self._made(start, partial(_divided, number, self._number()))
+
+    def _coordinate(self) -> Form:
+        return z[self._bracketed()]
+
+    def _number(self) -> Fraction:
+        token = self._token
+        if token.kind != "number":
+            self._fail('expected a number, a text, true, false, x["name"], z["name"], y, clip or (')
+        self._next += 1
+        return Fraction(token.value)
+
+
+def _divided(number: Fraction, divisor: Fraction) -> Fraction:
+    if not divisor:
+        raise PredicateError("division by 0")
+    return number / divisor
+
 
 __all__ = ["MOST_TEXT", "PredicateSyntaxError", "parse", "to_text"]
 

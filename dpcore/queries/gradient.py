@@ -9,15 +9,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.noise_shares import gradient_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
-from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
 from dpcore.progress import Progress
-from dpcore.queries.base import QueryLimits
-from dpcore.queries.kind import QueryKind
-from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
-from dpcore.records.basis import Basis
+from dpcore.queries.kind import QueryKind, QueryLimits
+from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
+from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.margin_weights import STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.records import BLOCK_ROWS, Records, edges
@@ -41,7 +40,7 @@ class GradientQuery(QueryKind):
     integer weight of its margin theta . z (dpcore.records.margin_weights), lowered to the largest integer at which w
     |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
-    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.sensitivity.gradient_squared.
+    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared.
 
     Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is
     unknown.

@@ -9,19 +9,17 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
-from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.progress import Progress
-from dpcore.queries.base import QueryLimits
-from dpcore.queries.kind import QueryKind
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
+from dpcore.queries.kind import QueryKind, QueryLimits
+from dpcore.rados.distribution import Moments
+from dpcore.randomness.noise import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Clip
-from dpcore.records.computation import Computation
+from dpcore.records.computation import Computation, RowSums, sum_on_threads
 from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records, edges
-from dpcore.records.row_sums import RowSums, sum_on_threads
-from dpcore.statistics.moments import Moments
 
 MOST_FRACTION_BITS = 20
 """A block's sums of products are at most BLOCK_ROWS 4^20, so they are exact in double precision."""
@@ -35,7 +33,7 @@ class MomentsQuery(QueryKind):
     x_j x_k 4^f. No product is rounded. The square of the bias is omitted, because its sum is the public row count.
 
     Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
-    dpcore.accounting.sensitivity.moments_squared.
+    dpcore.accounting.noise_shares.moments_squared.
 
     Raises PlanError if a field is out of range.
     """
@@ -198,7 +196,7 @@ class MomentsQuery(QueryKind):
 
 @dataclass(frozen=True)
 class MomentsPart:
-    """What a run of rows adds (dpcore.records.row_sums.RowPart): sums of clipped edges, then of their products."""
+    """What a run of rows adds (dpcore.records.computation.RowPart): sums of clipped edges, then of their products."""
 
     d: int
     fraction_bits: int

@@ -8,7 +8,7 @@ and 3, which varies little near the choice.
 import math
 from fractions import Fraction
 
-from dpcore.accounting.sensitivity import SQUARE_WEIGHT
+from dpcore.accounting.noise_shares import SQUARE_WEIGHT
 from dpcore.errors import PlanError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product

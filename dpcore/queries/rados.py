@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
-from dpcore.queries.base import QueryLimits
-from dpcore.queries.fraction_bits import FractionBits
-from dpcore.queries.kind import QueryKind
+from dpcore.queries.kind import FractionBits, QueryKind, QueryLimits
 from dpcore.rados.designs import Design
 from dpcore.rados.distribution import RadoDistribution
-from dpcore.rados.prepared_records import NoisedTable, PreparedRecords
+from dpcore.rados.sums import NoisedTable, PreparedRecords
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import Records

@@ -20,9 +20,8 @@ from fractions import Fraction
 
 from dpcore.accounting.composition import Bracket
 from dpcore.accounting.gaussian import ShiftDistribution
-from dpcore.accounting.mixed import CountRelease, mixed_epsilon
+from dpcore.accounting.mixed import CountRelease, PureLoss, mixed_epsilon
 from dpcore.accounting.protection import CountProtection, ReleaseCost, Scope, Setting
-from dpcore.accounting.pure import PureLoss
 from dpcore.errors import PlanError
 from dpcore.queries.kind import QueryKind
 from dpcore.records.schema import Schema

@@ -11,7 +11,7 @@ from typing import Any, Self, get_args
 
 from dpcore.accounting.protection import Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.records.schema import Schema

@@ -175,7 +175,7 @@ def add_sums(
     tables: Cells,
     few: bool,
 ) -> None:
-    """Add to each rado the edge vectors that it selects, in place; dpcore.rados.kernel checks the arguments.
+    """Add to each rado the edge vectors that it selects, in place; dpcore.rados.sums checks the arguments.
 
     total: (n, d). edges: (rows, d). bits: ceil(rows/8) times n, bits beyond the last row zero. tiles, sums, tables:
     scratch of `scratch_sizes`, int32 if every sum of these rows fits it, otherwise int64. few: whether to use tables of

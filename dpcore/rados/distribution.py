@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, DataError, ShapeError
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class CentralCount:
-    """The effect of a truncation of k (`dpcore.accounting.truncation`) on the rados' covariance.
+    """The effect of a truncation of k (`dpcore.accounting.dp_feat`) on the rados' covariance.
 
     Raises ConfigurationError if a field is out of range.
     """
@@ -67,3 +67,60 @@ class RadoDistribution:
 
 PLAIN_DISTRIBUTION = RadoDistribution()
 """Uniform signatures, no noise."""
+
+
+# The first two moments of the population of all 2^m rados, as a release gives them: noisy, with the noise's size.
+#
+# E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T over signatures drawn from all of {-1, +1}^m, so the two
+# sums are all the information in any number of plain rados, in the limit.
+
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Noisy sums over m records, in the units of the encoded features; valid from construction, arrays read-only.
+
+    Raises ShapeError, DataError if a value is not finite, ConfigurationError if a figure is out of range.
+    """
+
+    edge_sum: Vector
+    """(d,), sum_i e_i = sum_i y_i x_i."""
+    product_sum: Matrix
+    """(d, d), sum_i x_i x_i^T, symmetric; with noise it need not be positive semi-definite."""
+    rows: int
+    """m, public."""
+    bias: bool
+    """The last coordinate is the constant feature 1; its square, m, is public, not released, and is in product_sum
+    without noise; of a part of the rows, m is what it has on average, and the noise of the square is its deviation
+    (dpcore.records.held_back)."""
+    norm_bound: float
+    """The clipping norm R; no record's (d,) vector is longer, the bias included."""
+    edge_noise: float
+    """The standard deviation of the noise on each coordinate of edge_sum."""
+    product_noise: Matrix
+    """(d, d), that of each entry of product_sum; entries (j, k) and (k, j) are one number."""
+
+    def __post_init__(self) -> None:
+        d = np.shape(self.edge_sum)[0] if np.ndim(self.edge_sum) == 1 else 0
+        shapes = {"edge_sum": (d,), "product_sum": (d, d), "product_noise": (d, d)}
+        for name, shape in shapes.items():
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if d == 0 or array.shape != shape:
+                raise ShapeError(f"{name} has shape {array.shape}: give d edges and two d by d matrices")
+            if not np.isfinite(array).all():
+                raise DataError(f"{name} is not finite: decode the release again, or run its query again")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if not np.array_equal(self.product_sum, self.product_sum.T):
+            raise DataError("product_sum is not symmetric: entries (j, k) and (k, j) are one number")
+        if self.rows < 1:
+            raise ConfigurationError(f"moments over {self.rows} rows: give the row count of the cohort, at least 1")
+        if not (self.norm_bound > 0 and self.edge_noise >= 0 and bool((self.product_noise >= 0).all())):
+            raise ConfigurationError("norm_bound must be positive and the noise not negative: pass the planned values")
+
+    @property
+    def d(self) -> int:
+        """Coordinates, the bias included."""
+        return len(self.edge_sum)

@@ -2,7 +2,7 @@
 
 A rado depends on a signature sigma only through the records it selects: s_i = [sigma_i = y_i]. For fixed labels s is
 uniform over {0, 1}^m if and only if sigma is uniform over {-1, +1}^m: the bits are drawn without the labels. Packing:
-dpcore.rados.packed.
+dpcore.rados.support.
 
 `signatures_of` returns a description, a key and small tables, from which any thread or machine can draw any block of
 rows, in any order. Block b has the key's stream b (dpcore.randomness.sources.KeyedRandom).
@@ -22,16 +22,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.dp_feat import truncation
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.count_distributions import binomial_mass
 from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs.base import RadoDesign
-from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
-from dpcore.rados.support import check_support, subsets
+from dpcore.rados.support import check_support, last_byte, ones_per_rado, packed_width, rows_of_block, subsets
 from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
+from dpcore.records.computation import SumOverRows, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
-from dpcore.records.row_sums import SumOverRows, sum_on_threads
 
 # Most bytes of packed selection bits in a block of candidates, if more are drawn than kept.
 CANDIDATE_BYTES = 1 << 24
@@ -159,7 +158,7 @@ def sensitive_counts(selection: NDArray[np.uint8], positive: NDArray[np.uint8], 
 
 @dataclass(frozen=True)
 class AgreeingRows:
-    """The part (dpcore.records.row_sums.RowPart) that counts k: (n,), the rows with [selected] = [e = +1]."""
+    """The part (dpcore.records.computation.RowPart) that counts k: (n,), the rows with [selected] = [e = +1]."""
 
     signatures: Signatures
     coordinate: int

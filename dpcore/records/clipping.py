@@ -1,12 +1,13 @@
 """Clipping: limits the norm of each record's vector to R, which bounds the sensitivity of a sum."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import PlanError
+from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
 
 MOST_FRACTION_BITS = 24
@@ -73,3 +74,77 @@ class Clip:
             left = np.square(shortened).sum(axis=1) > most
             long, factors = long[left], factors[left] * (1 - 2.0**-40)
         return clipped
+
+
+# A basis in which records are expressed before clipping: z = P e, in integers.
+#
+# If P is the inverse root of the records' second moments, z has the same spread in every direction, so that one
+# clipping norm suits all records and one noise scale suits all directions. P is computed from earlier releases, so it
+# is public.
+
+
+BASIS_BITS = 12
+LARGEST_ENTRY = 1 << 31
+MOST_COORDINATES = 4096
+
+
+@dataclass(frozen=True)
+class Basis:
+    """P as d rows of d integers in units of 2^-BASIS_BITS; hashable.
+
+    Raises PlanError if it is not square, or an entry or a row is too large.
+    """
+
+    entries: tuple[tuple[int, ...], ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        d = len(self.entries)
+        if not 1 <= d <= MOST_COORDINATES or any(len(row) != d for row in self.entries):
+            raise PlanError(f"a basis is a square matrix of 1 to {MOST_COORDINATES} rows: give d rows of d entries")
+        if max(max(row) for row in self.entries) > LARGEST_ENTRY or min(map(min, self.entries)) < -LARGEST_ENTRY:
+            raise PlanError(f"an entry of the basis is beyond {LARGEST_ENTRY >> BASIS_BITS}: scale it down")
+
+    @classmethod
+    def of(cls, matrix: NDArray[np.float64]) -> "Basis":
+        """The basis nearest to a real (d, d) matrix. Raises ShapeError if it is not square, PlanError as above."""
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+            raise ShapeError(f"a basis has shape {matrix.shape}: give a finite square matrix")
+        scaled = np.rint(np.ldexp(matrix, BASIS_BITS))
+        if float(np.abs(scaled).max(initial=0.0)) > LARGEST_ENTRY:
+            raise PlanError(f"an entry of the basis is beyond {LARGEST_ENTRY >> BASIS_BITS}: scale it down")
+        return cls(tuple(map(tuple, scaled.astype(np.int64).tolist())))
+
+    @property
+    def d(self) -> int:
+        """Number of coordinates."""
+        return len(self.entries)
+
+    @cached_property
+    def matrix(self) -> NDArray[np.float64]:
+        """(d, d) float64 in real units, exactly as applied; read-only."""
+        matrix = np.ldexp(np.array(self.entries, dtype=np.float64), -BASIS_BITS)
+        matrix.setflags(write=False)
+        return matrix
+
+    @cached_property
+    def largest(self) -> int:
+        """A bound on the coordinates of z, for records in [-1, 1]: the largest L1 norm of a row, rounded up."""
+        longest = max(sum(map(abs, row)) for row in self.entries)
+        return -(-longest >> BASIS_BITS) + 1
+
+    def check_room(self, fraction_bits: int) -> None:
+        """Raise PlanError if a product with records of this many fraction bits might not be exact."""
+        if self.largest << BASIS_BITS + fraction_bits >= 1 << 53:
+            raise PlanError("the basis is too large for exact products: scale it down, or lower fraction_bits")
+
+    def products(self, vectors: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P times each row, in the rows' own units, with BASIS_BITS more bits: float64 (rows, d).
+
+        vectors: (rows, d) int64 in units of 2^-f, within [-2^f, 2^f], with an f that `check_room` accepts. Exact in
+        any order of summation: all partial sums are integers of double precision, times 2^-BASIS_BITS.
+        """
+        return vectors.astype(np.float64) @ self.matrix.T
+
+    def apply(self, vectors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The products, truncated toward zero: int64 (rows, d)."""
+        return np.trunc(self.products(vectors)).astype(np.int64)

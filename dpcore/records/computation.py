@@ -1,17 +1,123 @@
 """What a party's computation over its records uses: randomness, its secret, row sums and progress."""
 
 import hmac
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.fixed_point import check_room, largest
+from dpcore.numbers.processors import one_blas_thread, processors
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.held_back import RowNumbers
-from dpcore.records.records import Records
-from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
+from dpcore.records.records import BLOCK_ROWS, Records
+
+# Sums over a party's rows, run by run, on threads. A party's cluster may provide another implementation.
+#
+# The sums are integers, so the total does not depend on the partition of the rows: any runs of whole blocks, in any
+# order, on any machine, give the same total bit for bit.
+
+
+RUN_BLOCKS = 16
+"""The most blocks of BLOCK_ROWS rows per step, which is the unit of progress and of work for threads."""
+
+# Steps per thread, so that no thread waits long for the last one.
+_STEPS_EACH = 8
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class RowPart(Protocol):
+    """What a run of rows adds to the total. Instances can be pickled, so that another process can compute them.
+
+    shape: the shape of the total.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the total."""
+        ...
+
+    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
+        """Add the sum of these rows to `total` in place. Thread-safe if each thread has its own total.
+
+        records: consecutive rows of the party, starting at its row `first_row`, a multiple of BLOCK_ROWS. They are
+        whole blocks of BLOCK_ROWS rows, except for the party's last block.
+        """
+        ...
+
+
+class RowSums(Protocol):
+    """Sums a part over all rows."""
+
+    def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
+        """The total over all rows: int64, `part.shape`. Raises what the part or `progress` raises."""
+        ...
+
+
+SumOverRows: TypeAlias = Callable[[RowPart, Records], NDArray[np.int64]]
+"""A `RowSums` without progress, or a Computation's `total`."""
+
+
+def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    """The results of `function` for each item, in order, computed on one thread per processor; on none for one item.
+
+    Closing the generator, or an error, stops the work: items that have not started are skipped, and no thread is left
+    running. BLAS uses one thread meanwhile, also on one processor, because other processes may share it.
+    """
+    threads = min(processors(), len(items))
+    with one_blas_thread():
+        if threads <= 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            # `map` cancels items that have not started when it is closed or fails. Leaving the pool waits for the rest.
+            yield from pool.map(one_blas_thread()(function), items)
+
+
+def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
+    """The total over all rows, computed in runs of blocks on one thread per processor."""
+    blocks = -(-records.rows // BLOCK_ROWS)
+    run_rows = BLOCK_ROWS * min(RUN_BLOCKS, -(-blocks // (_STEPS_EACH * processors())))
+    # A thread takes a free total and puts it back: there are as many as threads, and no two threads share one.
+    free: list[NDArray[np.int64]] = []
+
+    def run(first_row: int) -> int:
+        try:
+            total = free.pop()
+        except IndexError:
+            total = np.zeros(part.shape, dtype=np.int64)
+        part.add(total, records.between(first_row, first_row + run_rows), first_row)
+        free.append(total)
+        return min(run_rows, records.rows - first_row)
+
+    done = 0
+    with closing(on_threads(run, range(0, records.rows, run_rows))) as runs:
+        for rows in runs:
+            done += rows
+            if progress is not None:
+                progress(done, records.rows)
+    whole = free.pop()
+    for total in free:
+        add_exactly(whole, total)
+    return whole
+
+
+def add_exactly(total: NDArray[np.int64], added: NDArray[np.int64]) -> None:
+    """Add the sum of some rows to a total, in place. Both are int64 of the same shape.
+
+    Raises SlotOverflowError if the sum might not fit int64; the total is then unchanged.
+    """
+    check_room(largest(total) + largest(added))
+    total += added
+
 
 SECRET_BYTES = 32
 _DATA = b"rado.v1/data-digest\0"

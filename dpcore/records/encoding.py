@@ -16,7 +16,7 @@ from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.features import Feature
 from dpcore.records.features.cells import CellError, Cells, Changed, Floats, Mask, Numbers, Tally, Texts, alike, look_up
 from dpcore.records.schema import Schema
-from dpcore.records.text_forms import Form, form_of
+from dpcore.records.texts import Form, form_of
 
 __all__ = [
     "CellError",
@@ -168,7 +168,7 @@ def _put(values: Floats | Mask, place: NDArray[Any]) -> None:
 
 
 def in_form(cells: Texts, form: Form) -> Texts:
-    """The cells with their texts in a form (dpcore.records.text_forms); a cell whose text is then empty is missing."""
+    """The cells with their texts in a form (dpcore.records.texts); a cell whose text is then empty is missing."""
     texts = tuple(map(form, cells.texts))
     if texts == cells.texts:
         return cells

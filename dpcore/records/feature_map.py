@@ -13,7 +13,7 @@ section 6). The bias, if the schema has one, stays the last coordinate.
 
 **Sensitivity.** A map changes nothing in it. Each value is in [-1, 1] (`Term`), a record's vector is clipped after the
 map, and a bound on the sums follows from the clipping norm alone: it holds for any two vectors within that norm, and so
-for the images of any two records (dpcore.accounting.sensitivity).
+for the images of any two records (dpcore.accounting.noise_shares).
 """
 
 from dataclasses import dataclass

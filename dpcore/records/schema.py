@@ -43,8 +43,7 @@ from dpcore.records.features import (
     require_name,
 )
 from dpcore.records.features.described import FIRST_VERSION, SCHEMA_VERSION
-from dpcore.records.text_forms import DRAFTED_TEXTS, TEXT_STEPS
-from dpcore.records.toml_text import parse_toml
+from dpcore.records.texts import DRAFTED_TEXTS, TEXT_STEPS, parse_toml
 
 if TYPE_CHECKING:
     from dpcore.records.encoding import EncodedRows
@@ -74,7 +73,7 @@ class Schema:
     """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1.
 
     bias: whether the last coordinate is the bias, 1 in every usable row. texts: the steps after which cells and texts
-    of the schema are compared (dpcore.records.text_forms); none if only ASCII blanks are trimmed. Raises
+    of the schema are compared (dpcore.records.texts); none if only ASCII blanks are trimmed. Raises
     SchemaFieldError if the parts contradict one another.
     """
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.predicates.expressions import Predicate, depends_on_label, swap_label
-from dpcore.statistics.noise import SumNoise
-from dpcore.statistics.sample_size import PLAIN, Amplification, Batch
+from dpcore.statistics.accuracy import PLAIN, Amplification, Batch, SumNoise
 
 
 @dataclass(frozen=True)

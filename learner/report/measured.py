@@ -15,9 +15,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.estimators.oracle import WHOLE
 from dpcore.evaluation.evaluation import CalibrationBin, Evaluation, evaluate
-from dpcore.evaluation.intervals import Interval
+from dpcore.evaluation.intervals import Interval, Proportion
 from dpcore.evaluation.options import MOST_BINS, EvaluationOptions
-from dpcore.evaluation.proportions import Proportion
 from dpcore.evaluation.roc import RocPoint
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
@@ -27,7 +26,7 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from dpcore.statistics.estimates import Estimates
+from dpcore.statistics.accuracy import Estimates
 from learner.model import Model, warn_of
 from radobase.files.reading import FileKind, read_json, with_remedy
 from radobase.tables.tables import as_source, open_table, stored_blocks

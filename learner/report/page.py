@@ -6,7 +6,7 @@ import shlex
 
 from dpcore.accounting.odds import EXCEPTIONS
 from dpcore.evaluation.evaluation import Evaluation
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from learner.estimators import FROM_RELEASES
 from learner.report import sentences
 from learner.report.curves import Curve, Point

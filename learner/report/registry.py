@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from learner.report.gathering import Report
 from learner.report.sentences import assumptions, not_protected
 from radobase.presentation.registry import TRUST, entry, parameters, texts, unit

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from dpcore.records.computation import PartySecret
+from dpcore.records.computation import PartySecret, RowSums, sum_on_threads
 from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import Records
-from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query

@@ -1,12 +1,12 @@
 """Obfuscators prepared before a contribution is encrypted: while its rados are summed, and while the party is idle.
 
-They are kept in memory only, for the last two Paillier keys in use. dpcore.paillier.pool states their cost and why no
-obfuscator is used twice.
+They are kept in memory only, for the last two Paillier keys in use. dpcore.paillier.obfuscation states their cost and
+why no obfuscator is used twice.
 """
 
 import threading
 
-from dpcore.paillier.pool import ObfuscatorPool
+from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.public import ObfuscatorSource, PublicKey
 from dpcore.randomness.sources import RandomSource
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
-from dpcore.queries.base import MAX_VALUES
+from dpcore.queries.kind import MAX_VALUES
 from radobase.files.reading import FileKind, read_bytes, read_json
 from radobase.files.writing import overwrite_durably, publish_directory, reserve_durably, sync_directory
 from wire.envelopes import sha256

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from parties.history.costs import ScopeCost, costs
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, LedgerLimits

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from dpcore.predicates.notation import described, parse
 from parties.approval.decisions import Decisions, Verdict
 from parties.ledger.charges import Charge

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dpcore.accounting.dp_feat import dp_feat_range
 from dpcore.errors import PlanError
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from dpcore.records.schema import differences
 from parties.approval.decisions import is_user
 from parties.approval.files import DecisionFiles

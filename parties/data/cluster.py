@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, SlotOverflowError
 from dpcore.progress import Progress
+from dpcore.records.computation import RowPart, add_exactly, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records
-from dpcore.records.row_sums import RowPart, add_exactly, sum_on_threads
 from parties.config import PartyCluster
 from radobase.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radobase.logs import Log
@@ -23,7 +23,7 @@ _ROW_BYTES_BESIDE_FEATURES = 2
 
 
 class ClusterRowSums:
-    """A dpcore.records.row_sums.RowSums. Raises ConfigurationError if Ray is not installed."""
+    """A dpcore.records.computation.RowSums. Raises ConfigurationError if Ray is not installed."""
 
     def __init__(self, settings: PartyCluster, log: Log) -> None:
         self._settings, self._log = settings, log

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpcore.records.encoding import CellError, Texts, in_form
 from dpcore.records.features import day_of
-from dpcore.records.text_forms import DRAFTED_TEXTS, form_of
+from dpcore.records.texts import DRAFTED_TEXTS, form_of
 from parties.data.draft_texts import OF_NUMBERS, OF_TEXTS, Form, has_form, is_number, may_mark_no_value
 from radobase.tables.parquet_table import is_text
 from radobase.tables.tables import numbers, texts

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Feature
 from dpcore.records.schema import Schema
-from dpcore.records.text_forms import DRAFTED_TEXTS
+from dpcore.records.texts import DRAFTED_TEXTS
 from parties.data.draft_columns import Seen
 from parties.data.draft_features import draft_feature
 from parties.data.draft_label import draft_label

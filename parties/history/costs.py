@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpcore.accounting.filters import total_loss
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.state import LedgerState
 

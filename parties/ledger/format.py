@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from dpcore.accounting.concentrated import pure_curve
 from dpcore.accounting.filters import Loss
-from dpcore.accounting.renyi import pure_curve
 from dpcore.errors import PlanError, RadofedError
 from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
 from parties.ledger.charges import Charge, Scope, ScopeKind, marginal

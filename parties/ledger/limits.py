@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
-from dpcore.numbers.decimals import lower_digits
+from dpcore.numbers.rationals import lower_digits
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind, joint, marginal
 from radobase.printing import amount
 from wire.errors import Code, WireError

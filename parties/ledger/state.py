@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.accounting.filters import Left, PrivacyLimit
-from dpcore.numbers.decimals import lower_digits, upper_digits
+from dpcore.numbers.rationals import lower_digits, upper_digits
 from parties.ledger.charges import RECORD, Scope
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, counted
 from radobase.printing import amount

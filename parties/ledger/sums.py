@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from dpcore.accounting.concentrated import STEPS
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
-from dpcore.accounting.renyi import STEPS
 from dpcore.errors import PlanError
 from parties.ledger.chain import TRAIL_BYTES
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from dpcore.accounting.odds import EXCEPTIONS
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from parties.report.budgets import Period, ScopeBudget
 from parties.report.gathering import MOST_LISTED, Report
 from parties.report.registry import registry_entry

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
-from dpcore.records.toml_text import parse_toml
+from dpcore.records.texts import parse_toml
 from radobase.files.permissions import KEY, Exposed, check_private_mode, check_unwritable_mode
 
 T = TypeVar("T")

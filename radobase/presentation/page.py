@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpcore.numbers.decimals import lower_digits, lower_percent, rounded_up, upper, upper_digits, upper_percent
+from dpcore.numbers.rationals import lower_digits, lower_percent, rounded_up, upper, upper_digits, upper_percent
 from radobase.presentation.svg import colours
 from radobase.presentation.words import counted, day, figure, number, seldom
 from radobase.printing import duration, local_time, printable

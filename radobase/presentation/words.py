@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dpcore.accounting.odds import chance_after
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from radobase.printing import amount
 
 _BEFORE = (0.01, 0.1, 0.5)

@@ -36,7 +36,7 @@ from dpcore.records.encoding import (
 )
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
-from dpcore.records.text_forms import BLANKS
+from dpcore.records.texts import BLANKS
 from radobase.files.faults import may_pass
 from radobase.files.reading import FileKind, open_file
 from radobase.tables.arrow_table import ArrowTable, same_headers

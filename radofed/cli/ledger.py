@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpcore.errors import ConfigurationError, RadofedError
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
 from radobase.files.writing import create_durably
 from radobase.logs import quiet_grpc

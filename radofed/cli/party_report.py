@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from radobase.printing import amount, moment
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result

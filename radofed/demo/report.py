@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from radofed.demo.rados import RadosResult
 from radofed.demo.run import DemoResult
 from radofed.demo.whole_records import ESTIMATOR, WholeRecordsResult

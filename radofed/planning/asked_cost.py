@@ -5,9 +5,9 @@ from fractions import Fraction
 from typing import Any
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.decimals import lower_digits, rounded_up, up, upper, upper_digits
+from dpcore.numbers.rationals import lower_digits, rounded_up, up, upper, upper_digits
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.statistics.estimates import Estimates
+from dpcore.statistics.accuracy import Estimates
 from learner.estimators import make_estimator
 from learner.federation import BudgetedOracle, Federation
 from radofed.planning.ask_remedies import what_can_be_asked

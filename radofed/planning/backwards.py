@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Protocol, TypeVar
 
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from dpcore.queries.statement import LARGE_EPSILON
 from radofed.planning.signal import Signal
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpcore.accounting.protection import Scope
-from dpcore.numbers.decimals import up, upper_digits
+from dpcore.numbers.rationals import up, upper_digits
 from radofed.planning.request import PlanRequest
 from radofed.planning.signal import Noise, Signal
 from radofed.planning.sizes import Sizes

@@ -17,23 +17,27 @@ from dpcore.accounting.composition import (
     InfiniteEpsilonError,
     VoidEpsilonError,
 )
-from dpcore.accounting.dp_feat import delta_per_rado, epsilon_for, last_that_fits, theorem_epsilon
+from dpcore.accounting.dp_feat import (
+    EmptyTruncationError,
+    admissible_range,
+    delta_per_rado,
+    epsilon_for,
+    last_that_fits,
+    theorem_epsilon,
+)
 from dpcore.accounting.gaussian import WeakNoiseError, subsampled_rados
-from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.accounting.noise_shares import IntegerNoise
 from dpcore.accounting.protection import ReleaseCost, Scope, Setting
-from dpcore.accounting.truncation import EmptyTruncationError, admissible_range
 from dpcore.errors import ConfigurationError, PlanError, SlotOverflowError
 from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.numbers.decimals import up, upper_digits
-from dpcore.numbers.rationals import LARGEST_INTEGER
-from dpcore.queries.base import MAX_VALUES
-from dpcore.queries.kind import QueryKind
+from dpcore.numbers.rationals import LARGEST_INTEGER, up, upper_digits
+from dpcore.queries.kind import MAX_VALUES, QueryKind
 from dpcore.queries.norms import norm_bound_of
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import assumptions_of
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.rados.support import SupportError
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
+from dpcore.randomness.noise import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema
 from learner.planning import Plan
 from learner.requests import MomentsRequest, RadosRequest, clip_of, most_rados

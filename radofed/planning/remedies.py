@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.accounting.dp_feat import last_that_fits
-from dpcore.numbers.decimals import up
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
+from dpcore.numbers.rationals import up
+from dpcore.randomness.noise import LARGEST_SIGMA
 from radofed.planning.changes import fewer_coordinates, first_in, larger_delta
 from radofed.planning.cost import Cost, many_rados
 from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest

@@ -9,7 +9,7 @@ from dpcore.accounting.dp_feat import MOST_RADOS
 from dpcore.declared import plain_number
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import LARGEST_INTEGER
-from dpcore.queries.base import MAX_PARTIES
+from dpcore.queries.kind import MAX_PARTIES
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.design_options import check_options, given_options

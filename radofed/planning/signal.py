@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT
 from dpcore.accounting.protection import GaussianProtection
-from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
-from dpcore.numbers.decimals import least_decimal, lower_digits, upper_digits
+from dpcore.numbers.rationals import least_decimal, lower_digits, upper_digits
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery

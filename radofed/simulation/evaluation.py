@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
-from dpcore.evaluation.proportions import Proportion
+from dpcore.evaluation.intervals import Proportion
+from dpcore.rados.distribution import Moments
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import nearest
-from dpcore.statistics.moments import Moments
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError
 from radofed.simulation.held_back import Evaluations
@@ -29,7 +29,7 @@ from wire.errors import exit_code_of
 Floats = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
-FROM_ROWS: dict[str, tuple[str, str]] = {"adaboost": ("dpcore.estimators.adaboost", "AdaBoost")}
+FROM_ROWS: dict[str, tuple[str, str]] = {"adaboost": ("dpcore.estimators.radoboost", "AdaBoost")}
 """Estimators that need rows: a simulation gives them the pooled rows, for comparison."""
 
 LOGISTIC, MAJORITY = "logistic", "majority"

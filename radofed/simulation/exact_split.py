@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.dp_feat import truncation
 from dpcore.errors import PlanError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws

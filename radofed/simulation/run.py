@@ -23,10 +23,10 @@ from dpcore.progress import Progress
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
+from dpcore.rados.distribution import Moments
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from dpcore.statistics.moments import Moments
 from radobase.files.feature_maps import load_feature_map
 from radobase.files.schemas import load_schema
 from radobase.options import from_texts

@@ -13,7 +13,7 @@ from dpcore.records.encoding import Texts, WantedColumn
 from dpcore.records.features import value_text
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema
-from dpcore.records.text_forms import stored_form
+from dpcore.records.texts import stored_form
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radobase.tables.tables import TableSource, open_table, read_blocks

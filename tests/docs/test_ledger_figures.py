@@ -7,7 +7,7 @@ from pathlib import Path
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.accounting.gaussian import gaussian_mu, shift_distribution
 from dpcore.accounting.protection import loss_of
-from dpcore.numbers.decimals import up
+from dpcore.numbers.rationals import up
 
 OPERATING = " ".join((Path(__file__).parents[2] / "docs" / "operating.md").read_text().split())
 DELTA = Fraction(1, 10**5)

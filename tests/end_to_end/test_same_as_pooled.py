@@ -21,13 +21,12 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from dpcore.rados.prepared_records import NoisedTable, rounded
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.rados.signatures import signatures_of, whole
-from dpcore.randomness.discrete_gaussian import discrete_gaussian
+from dpcore.rados.sums import NoisedTable, rounded
+from dpcore.randomness.noise import discrete_gaussian
 from dpcore.randomness.sources import SeededRandom, SystemRandom
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from tests.dpcore.records.test_feature_map import by_definition
 from tests.federation import material

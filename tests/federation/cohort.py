@@ -12,7 +12,7 @@ from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import multiply
 from dpcore.paillier.secret import SecretKey
-from dpcore.queries.base import QueryLimits
+from dpcore.queries.kind import QueryLimits
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.encoding import store

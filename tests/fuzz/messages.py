@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError, Message
 from coordinator.admissions import Admissions
 from dpcore.errors import RadofedError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.predicates.checking import check
-from dpcore.predicates.forms import FormCoordinates
+from dpcore.predicates.evaluation import check
+from dpcore.predicates.expressions import FormCoordinates
 from dpcore.records.compiled_map import mapped
 from learner.opening import open_total
 from rado.v1 import (

@@ -16,7 +16,7 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import Day, day_of
 from dpcore.records.features.date import written_form
 from dpcore.records.schema import Schema, differences
-from dpcore.records.text_forms import TEXT_STEPS
+from dpcore.records.texts import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from parties.data.draft_bounds import parsed
 from radobase.addresses import split_target
@@ -183,7 +183,7 @@ def targets() -> list[Target]:
     return [
         Target("predicate", read_predicate,
                texts_near(PREDICATES, ['x["age"]', 'z["age"]', "y", "clip", ">=", "==", "~", "(", "1/3"]), 1 << 17,
-               ("dpcore.predicates.parser.parse",)),
+               ("dpcore.predicates.notation.parse",)),
         Target("schema-toml", read_schema,
                texts_near(tomls, words), 1 << 20,
                ("dpcore.records.schema.Schema.from_toml", "radobase.files.schemas._SCHEMA"),

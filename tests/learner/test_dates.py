@@ -10,11 +10,11 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.additive_terms import additive_terms
-from dpcore.estimators.contingency import cuts
-from dpcore.estimators.decision_stump import DecisionStump
+from dpcore.estimators.counted_concepts import PrivateThreshold
+from dpcore.estimators.decision_rules import DecisionStump
 from dpcore.estimators.naive_bayes import NaiveBayes
 from dpcore.estimators.private_histograms import histograms
-from dpcore.estimators.threshold import PrivateThreshold
+from dpcore.estimators.query_learner import cuts
 from dpcore.evaluation.histograms import column_histograms
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.norms import norm_bound_of, usual_norm

@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from dpcore.predicates.frontend import x, y, z
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statement import PrivacyStatement

@@ -10,9 +10,9 @@ import pytest
 
 from dpcore.errors import ConfigurationError, ModelError, PlanError
 from dpcore.estimators.conjunction import MonotoneConjunction
+from dpcore.estimators.counted_concepts import PrivateThreshold
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.estimators.threshold import PrivateThreshold
 from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.frontend import x, y

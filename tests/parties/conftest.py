@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 
-from dpcore.paillier.pool import ObfuscatorPool
+from dpcore.paillier.obfuscation import ObfuscatorPool
 from tests.federation.party import Ada, World
 from tests.federation.processes import ProcessFederation
 from tests.parties.check_world import ALLOWED, PARTIES

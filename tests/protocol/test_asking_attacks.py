@@ -6,14 +6,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.mixed import PureLoss
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.accounting.protection import Setting as CostSetting
 from dpcore.accounting.protection import loss_of
-from dpcore.accounting.pure import PureLoss
 from dpcore.predicates import disjoint
-from dpcore.predicates.disjoint import batch_sensitivity
+from dpcore.predicates.disjoint import MOST_LOOKED_AT, batch_sensitivity
 from dpcore.predicates.expressions import And, AtLeast, Constant, Flag, Not, PredicateError
-from dpcore.predicates.facts import MOST_LOOKED_AT
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from learner.journal import JournalError, SessionSource

@@ -14,15 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.paillier.tag import PRIME, check_tag, coefficient, pad, polynomial, tag_mask
 from dpcore.predicates.evaluation import sums
-from dpcore.predicates.forms import FormCoordinates
+from dpcore.predicates.expressions import FormCoordinates
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from dpcore.records.text_forms import form_of
+from dpcore.records.texts import form_of
 from rado.v1 import query_pb2
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import (

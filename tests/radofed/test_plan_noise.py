@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.gaussian import gaussian_epsilon, subsampled_epsilon
-from dpcore.accounting.sensitivity import moments_squared
+from dpcore.accounting.noise_shares import moments_squared
 from dpcore.records.clipping import Clip
 from radofed.cli.entry_point import run
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.accounting.truncation import EmptyTruncationError, truncation
+from dpcore.accounting.dp_feat import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, PlainDesign, SensitiveFeature

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks.datasets import SHARED
-from dpcore.accounting.dp_feat import delta_per_rado, epsilon_for, theorem_epsilon
-from dpcore.accounting.truncation import admissible_range
+from dpcore.accounting.dp_feat import admissible_range, delta_per_rado, epsilon_for, theorem_epsilon
 from dpcore.errors import PlanError
-from dpcore.estimators.rado_losses import logistic_loss, logistic_rado_loss
+from dpcore.estimators.boosting import logistic_loss, logistic_rado_loss
 from tests.dpcore.estimators.test_rado_losses import all_rados
 from tests.dpcore.estimators.test_radoboost import boost, iterates
 from tests.radofed.test_plan_command import data

@@ -16,18 +16,17 @@ from scipy.stats import norm, qmc
 from sklearn.base import clone
 
 from dpcore.accounting.gaussian import gaussian_mu
-from dpcore.accounting.sensitivity import moments_squared
+from dpcore.accounting.noise_shares import moments_squared
 from dpcore.estimators import additive_rounds, private_newton
 from dpcore.estimators.additive import PrivateAdditive
-from dpcore.estimators.oracle import GradientEstimate
+from dpcore.estimators.oracle import GradientEstimate, RowOracle
 from dpcore.estimators.private_newton import PrivateNewton, Whitening
-from dpcore.estimators.row_oracle import RowOracle
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.queries.norms import edge_multiplier
+from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Product
-from dpcore.statistics.estimates import Estimates
-from dpcore.statistics.moments import Moments
+from dpcore.statistics.accuracy import Estimates
 
 COLUMNS, BITS, DELTA = 5, 16, Fraction(1, 10**6)
 # Evenly spread over the cube; they stand for the population.

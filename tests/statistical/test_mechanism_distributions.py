@@ -11,12 +11,10 @@ import pytest
 from scipy import stats
 
 from dpcore.accounting.noise_shares import LaplaceShares
-from dpcore.randomness.polya import LARGEST_SCALE, negative_binomial
+from dpcore.randomness.noise import LARGEST_SCALE, negative_binomial
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.exponential import ExponentialMechanism
-from dpcore.research.mechanisms.gaussian import GaussianMechanism
-from dpcore.research.mechanisms.laplace import LaplaceMechanism
-from dpcore.research.mechanisms.randomized_response import RandomizedResponse
+from dpcore.research.mechanisms.choosing import ExponentialMechanism, RandomizedResponse
+from dpcore.research.mechanisms.noise import GaussianMechanism, LaplaceMechanism
 
 ACCEPT, REJECT = 1e-3, 1e-9
 

@@ -16,10 +16,8 @@ import pytest
 from scipy import stats
 
 from dpcore.randomness.sources import RandomSource, SeededRandom
-from dpcore.research.pac.finite_class import learn_finite_class
+from dpcore.research.pac.classes import learn_finite_class, learn_point, learn_threshold
 from dpcore.research.pac.parity import ParityCoins, learn_parity, parity_coins
-from dpcore.research.pac.points import learn_point
-from dpcore.research.pac.thresholds import learn_threshold
 
 # Together for both intervals; seeds are fixed, so a result never changes from run to run.
 DOUBT = 1e-4

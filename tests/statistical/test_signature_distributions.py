@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.dp_feat import truncation
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign, SensitiveFeature

@@ -16,8 +16,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema

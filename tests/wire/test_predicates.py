@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import RadofedError
-from dpcore.predicates.checking import MOST_NODES
+from dpcore.predicates.evaluation import MOST_NODES
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -18,12 +18,12 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    FormCoordinates,
     LabelIs,
     NonNegative,
     Not,
     Or,
 )
-from dpcore.predicates.forms import FormCoordinates
 from dpcore.records.features import DateFeature, Day, Label
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2

@@ -12,8 +12,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, SensitiveFeature
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
+from dpcore.records.clipping import Basis, Clip
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError

@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import Encoding
-from dpcore.queries.base import MAX_PARTIES, MAX_VALUES
+from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES
 from learner.requests import MomentsRequest
 from rado.v1 import cohort_pb2, party_service_pb2, query_pb2
 from tests.federation.learner import FEDERATION, World

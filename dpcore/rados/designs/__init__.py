@@ -1,11 +1,9 @@
 """Designs: which signatures a party may draw, over which edges, and with what noise; one file for each."""
 
-from dpcore.rados.designs.base import RadoDesign, Split, check_fraction
-from dpcore.rados.designs.dp_feat import DpFeatDesign, SensitiveFeature
+from dpcore.rados.designs.base import PlainDesign, RadoDesign, Split, check_fraction
+from dpcore.rados.designs.dp_feat import DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.rados.designs.fixed_support import FixedSupportDesign
 from dpcore.rados.designs.gaussian import GaussianDesign, RareInclusionError
-from dpcore.rados.designs.joint import JointDesign
-from dpcore.rados.designs.plain import PlainDesign
 
 Design = PlainDesign | DpFeatDesign | JointDesign | FixedSupportDesign | GaussianDesign
 

@@ -8,12 +8,12 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpcore.accounting.filters import Loss
+from dpcore.accounting.noise_shares import edge_squared
 from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting, Unprotected
-from dpcore.accounting.sensitivity import edge_squared
 from dpcore.rados.designs.base import RadoDesign, Split, check_fraction, check_split
 from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.support import check_support, pooled_inclusion
-from dpcore.randomness.discrete_gaussian import check_share, tail_bound
+from dpcore.randomness.noise import check_share, tail_bound
 from dpcore.records.clipping import Clip
 
 _OWN_NOISE = (
@@ -28,7 +28,7 @@ class FixedSupportDesign(RadoDesign):
     """Exactly m* records per rado, over edges that are clipped and get noise once (ICML 2015, section 5.2).
 
     Sensitivity: 2 R 2^fraction_bits, of the noised table. Any number of rados over it is post-processing, because the
-    draws do not depend on the data. Proof: dpcore.accounting.sensitivity.edge_squared.
+    draws do not depend on the data. Proof: dpcore.accounting.noise_shares.edge_squared.
 
     Raises PlanError if a field is out of range.
     """

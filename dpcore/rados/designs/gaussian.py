@@ -9,14 +9,14 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.noise_shares import edge_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
-from dpcore.accounting.sensitivity import edge_squared
 from dpcore.errors import PlanError
-from dpcore.numbers.decimals import lower_digits
+from dpcore.numbers.rationals import lower_digits
 from dpcore.rados.designs.base import HALF, RadoDesign, check_fraction
 from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.support import check_support, pooled_inclusion
-from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
+from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 
@@ -42,7 +42,7 @@ class GaussianDesign(RadoDesign):
 
     Sensitivity: 2 R 2^fraction_bits in each rado that the record enters, by a coin that is the same for both neighbours
     (with probability 1/2, or the share of the party's rows in a rado). Proof:
-    dpcore.accounting.sensitivity.edge_squared and, of the coin, dpcore.accounting.gaussian.
+    dpcore.accounting.noise_shares.edge_squared and, of the coin, dpcore.accounting.gaussian.
 
     Raises PlanError if a field is out of range.
     """

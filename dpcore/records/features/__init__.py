@@ -24,7 +24,7 @@ from dpcore.records.features.field_checks import (
 from dpcore.records.features.label import Label
 from dpcore.records.features.real import RealFeature
 from dpcore.records.features.threshold import ThresholdFeature
-from dpcore.records.text_forms import same_form, stored_form
+from dpcore.records.texts import same_form, stored_form
 
 #: Lists of texts that cells are compared with: no text of them may be in the other, or twice in one.
 _COMPARED = (("positive", "negative"), ("true", "false"), ("values",))
@@ -42,7 +42,7 @@ FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
 
 
 def in_form(part: P, steps: Sequence[str]) -> P:
-    """The part of a schema with its texts as a schema with these steps keeps them (dpcore.records.text_forms).
+    """The part of a schema with its texts as a schema with these steps keeps them (dpcore.records.texts).
 
     Raises SchemaFieldError if two of its texts are compared as the same text.
     """

@@ -21,7 +21,7 @@ from dpcore.records.features.described import (
     require_boolean_impute,
 )
 from dpcore.records.features.field_checks import require_choice, require_disjoint, require_texts, settle
-from dpcore.records.text_forms import Form
+from dpcore.records.texts import Form
 
 _UNLISTED = (
     "is neither in true nor in false of the schema; add it, "

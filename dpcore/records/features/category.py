@@ -27,7 +27,7 @@ from dpcore.records.features.field_checks import (
     settle,
     value_text,
 )
-from dpcore.records.text_forms import Form
+from dpcore.records.texts import Form
 
 _UNLISTED = (
     "is a category that the schema does not list in values; add it, "

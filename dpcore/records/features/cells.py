@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
-from dpcore.records.text_forms import TEXT_STEPS, form_of
+from dpcore.records.texts import TEXT_STEPS, form_of
 
 #: The form in which most texts are the same.
 _LOOSEST = form_of(TEXT_STEPS)

@@ -53,7 +53,7 @@ from dpcore.records.features.field_checks import (
     settle,
 )
 from dpcore.records.features.real import RealFeature
-from dpcore.records.text_forms import Form
+from dpcore.records.texts import Form
 
 Part = Literal["year", "month", "weekday"]
 

@@ -18,7 +18,7 @@ from dpcore.records.features.field_checks import (
     require_text,
     settle,
 )
-from dpcore.records.text_forms import Form
+from dpcore.records.texts import Form
 
 Missing = Literal["refuse", "impute", "zero-vector"]
 OutOfBounds = Literal["refuse", "clip", "zero-vector"]

@@ -47,7 +47,7 @@ from dpcore.records.features.field_checks import (
     settle,
     value_text,
 )
-from dpcore.records.text_forms import Form
+from dpcore.records.texts import Form
 
 
 @dataclass(frozen=True, kw_only=True)

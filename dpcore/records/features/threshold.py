@@ -33,7 +33,7 @@ from dpcore.records.features.described import (
     require_unreadable,
 )
 from dpcore.records.features.field_checks import require_choice, require_number, settle
-from dpcore.records.text_forms import Form
+from dpcore.records.texts import Form
 
 
 @dataclass(frozen=True, kw_only=True)

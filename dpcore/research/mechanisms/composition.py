@@ -18,8 +18,8 @@ from typing import Any
 import gmpy2
 
 from dpcore.errors import PlanError
-from dpcore.randomness.coins import rational
-from dpcore.research.mechanisms.checks import check_epsilon
+from dpcore.randomness.noise import rational
+from dpcore.research.mechanisms.noise import check_epsilon
 
 MOST_MECHANISMS = 1 << 16
 # Sums of positive terms, each a product of at most about 2^17 factors: relative errors are below 2^-200.

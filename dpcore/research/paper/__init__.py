@@ -7,6 +7,6 @@
     edge_noise       Theorem 8: the boosting rate on the rados without noise
     reconstruction   Lemma 9: edges from rados whose signatures are known
 
-Lemma 2 is in dpcore.estimators.rado_losses, Theorem 6 in dpcore.accounting.dp_feat, Lemma 4 in
+Lemma 2 is in dpcore.estimators.boosting, Theorem 6 in dpcore.accounting.dp_feat, Lemma 4 in
 dpcore.estimators.boosting. Statements that need rows must run where the rows are: nothing here protects them.
 """

@@ -40,7 +40,7 @@ class Protocol:
     """The rules."""
 
     values: int = 2
-    """Of one ciphertext, at least 2 (see `dpcore.research.who_learns_what.forging`)."""
+    """Of one ciphertext, at least 2 (see `dpcore.research.who_learns_what.learning`)."""
     has_tag: bool = True
     """Whether totals carry a tag (feature bound-totals)."""
     commits_seeds: bool = True

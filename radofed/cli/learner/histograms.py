@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dpcore.declared import Option, first_changed
-from dpcore.numbers.decimals import lower_digits, lower_percent, upper, upper_digits, upper_percent
+from dpcore.numbers.rationals import lower_digits, lower_percent, upper, upper_digits, upper_percent
 from radobase.options import named_edges
 from radobase.printing import columns as table
 from radobase.printing import in_lines
@@ -173,7 +173,7 @@ def _histograms(release: "Release", confidence: float) -> "Histograms":
 def _planned(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: float) -> Result:
     """What a query would cost, and what its noise would do to a share."""
     from dpcore.queries.statistic import StatisticQuery
-    from dpcore.statistics.noise import SharedNoise
+    from dpcore.statistics.accuracy import SharedNoise
 
     query = plan.query
     kind = cast("StatisticQuery", query.kind)

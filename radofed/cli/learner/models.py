@@ -9,7 +9,7 @@ import typer
 
 from dpcore.declared import Option, first_changed
 from dpcore.evaluation.options import EvaluationOptions
-from dpcore.numbers.decimals import upper
+from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, in_lines
 from radofed.cli.framework import check_directory, check_new, command
@@ -225,7 +225,7 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     x["name"] is a feature in its own units, y the label (1 or -1), z["name"] a coordinate scaled to [-1, 1]. Combine
     them with &, | and ~. docs/asking.md has the grammar.
     """
-    from dpcore.predicates.checking import check
+    from dpcore.predicates.evaluation import check
     from dpcore.predicates.notation import parse
     from learner.questions import QuestionAnsweredError
     from radobase.files.schemas import load_schema

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpcore.numbers.decimals import lower_percent, upper_percent
+from dpcore.numbers.rationals import lower_percent, upper_percent
 from radobase.options import named_options
 from radobase.printing import amount
 from radofed.cli.framework import command

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError, RadofedError
-from dpcore.predicates.checking import check
+from dpcore.predicates.evaluation import check
 from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
 from learner.accepted_parties import AcceptedParties

@@ -21,17 +21,12 @@ from dpcore.accounting import (
     composition,
     concentrated,
     dp_feat,
-    dp_feat_exact_split,
     filters,
     gaussian,
-    integer_noise,
     mixed,
     noise_shares,
     odds,
-    pure,
-    sensitivity,
     transforms,
-    truncation,
 )
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import ROUND_OFF, binomial_distribution, pooled_distribution
@@ -44,7 +39,7 @@ COUNTS = {
     "300, cut": (binomial_distribution(300, 130), 20),
     "3000": (binomial_distribution(3000), 7),
     "pool": (pooled_distribution([(60, 0), (90, 30)]), 8),
-    "rest": (dp_feat_exact_split.known_rest_distribution(50, 70, 45), 5),
+    "rest": (dp_feat.known_rest_distribution(50, 70, 45), 5),
 }
 
 
@@ -344,20 +339,20 @@ def of_dp_feat() -> Iterator[tuple[str, list[float]]]:
         limits = dp_feat.dp_feat_range(rows, delta=TINY, epsilon=Fraction(2), most_rados=50)
         yield f"limits {rows}", [limits.one_rado or -1, limits.largest, limits.delta_needed, limits.rows_needed]
     for name, rest in {"near": (30, 20, 22), "far": (200, 900, 500)}.items():
-        one = dp_feat_exact_split.known_rest_distribution(*rest)
+        one = dp_feat.known_rest_distribution(*rest)
         margins = [one.trimmed * 1e30, round_offs(one.relative_error), round_offs(one.loss_error)]
         yield f"rest {name}", [one.low, *sums(one.masses), *sums(beside_one(one.losses)), *margins]
-    one = dp_feat_exact_split.known_rest_distribution(3, 1, 2)
+    one = dp_feat.known_rest_distribution(3, 1, 2)
     yield "rest of one count", [one.low, *one.masses, *(1 + one.losses), len(one.losses)]
     starts = np.arange(-4, 9)
     yield (
         "sliding",
-        [s for w in (-1, 0, 1, 3, 5, 6, 9) for s in dp_feat_exact_split.sliding_sums(np.arange(1.0, 7.0), w, starts)],
+        [s for w in (-1, 0, 1, 3, 5, 6, 9) for s in dp_feat.sliding_sums(np.arange(1.0, 7.0), w, starts)],
     )
 
 
 def of_noise() -> Iterator[tuple[str, list[float]]]:
-    for noise in (integer_noise.IntegerNoise(3, 2, 5), integer_noise.IntegerNoise(4000, 70, 1000)):
+    for noise in (noise_shares.IntegerNoise(3, 2, 5), noise_shares.IntegerNoise(4000, 70, 1000)):
         yield (
             f"integer {noise.share_sigma}",
             [noise.variance, noise.sigma, noise.slack * 1e20, noise.mu(Fraction(7, 3))],
@@ -366,15 +361,15 @@ def of_noise() -> Iterator[tuple[str, list[float]]]:
     yield (
         "ratio",
         [
-            math.log(integer_noise.log_ratio(s, n, r))
+            math.log(noise_shares.log_ratio(s, n, r))
             for s, n, r in ((0.5, 2, 1.0), (1.0, 1, 0.5), (1.0, 64, 2.0), (1.0, 200, 4.0))
         ],
     )
-    yield "no ratio", [integer_noise.log_ratio(0.1, 2, 0.01), integer_noise._tau(0.0), integer_noise._tau(0.2)]
+    yield "no ratio", [noise_shares.log_ratio(0.1, 2, 0.01), noise_shares._tau(0.0), noise_shares._tau(0.2)]
     yield (
         "smallest",
         [
-            integer_noise.smallest_share(squared, shares, 10, epsilon, 1e-6, n, p)
+            noise_shares.smallest_share(squared, shares, 10, epsilon, 1e-6, n, p)
             for squared, shares, epsilon, n, p in (
                 (1, 1, 30, 1, 1),
                 (10**12, 3, 1, 1, 1),
@@ -427,7 +422,7 @@ def of_noise() -> Iterator[tuple[str, list[float]]]:
 
 def of_others() -> Iterator[tuple[str, list[float]]]:
     for bound in (Fraction(1, 1000), Fraction(1, 3), Fraction(7), Fraction(140)):
-        one = pure.PureLoss(bound)
+        one = mixed.PureLoss(bound)
         yield (
             f"pure {bound}",
             [
@@ -436,7 +431,7 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
                 float(one.concentrated.rho),
             ],
         )
-    yield "pure at the largest epsilon", ends(pure.PureLoss(Fraction(160)).delta(150.0))
+    yield "pure at the largest epsilon", ends(mixed.PureLoss(Fraction(160)).delta(150.0))
     yield "limit of 0", [float(filters.PrivacyLimit(Fraction(0), Fraction(1, 10)).largest_rho)]
     limit = filters.PrivacyLimit(Fraction(3), Fraction(1, 10**5))
     one = filters.Loss.of_epsilon(Fraction(1, 10), Fraction(1, 10**8))
@@ -453,12 +448,12 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
                 float(limit.largest_rho),
             ],
         )
-    yield "roots", [sensitivity.root_up(v) for v in (1, 2, Fraction(1, 3), 10**40, Fraction(1, 10**40))]
-    roots = ((v, Fraction(sensitivity.root_up(v))) for v in (Fraction(2), Fraction(1, 3), Fraction(1, 10**40)))
+    yield "roots", [noise_shares.root_up(v) for v in (1, 2, Fraction(1, 3), 10**40, Fraction(1, 10**40))]
+    roots = ((v, Fraction(noise_shares.root_up(v))) for v in (Fraction(2), Fraction(1, 3), Fraction(1, 10**40)))
     yield "added to roots", [round_offs(float(root * root / v - 1)) for v, root in roots]
-    yield "roots of all sizes", [sensitivity.root_up(v) for v in (1 << 1000, Fraction(1, 1 << 1000))]
-    yield "gradient", [sensitivity.gradient_squared(Fraction(3, 2), bits) for bits in (0, 5)]
-    yield "joint", [sensitivity.joint_squared(3, bits) for bits in (0, 5)]
+    yield "roots of all sizes", [noise_shares.root_up(v) for v in (1 << 1000, Fraction(1, 1 << 1000))]
+    yield "gradient", [noise_shares.gradient_squared(Fraction(3, 2), bits) for bits in (0, 5)]
+    yield "joint", [noise_shares.joint_squared(3, bits) for bits in (0, 5)]
     yield "transform error", [round_offs(transforms.transform_error(n)) for n in (1, 2, 1000, 1 << 20)]
     yield "lengths", [transforms.fast_length(n) for n in (1, 2, 7, 11, 13, 97, 1000, 1025, 4097, 62_501)]
     pieces = np.array([0.1, 0.4, 0.3, 0.2])
@@ -476,10 +471,10 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
         [
             end
             for rows, e in ((1, 1), (10, 2), (999, Fraction(1, 100)), (10**9, 3))
-            for end in truncation.admissible_range(rows, Fraction(e))
+            for end in dp_feat.admissible_range(rows, Fraction(e))
         ],
     )
-    yield "truncation", [truncation.smallest_epsilon_per_rado(rows) for rows in (1, 2, 3, 1000)]
+    yield "truncation", [dp_feat.smallest_epsilon_per_rado(rows) for rows in (1, 2, 3, 1000)]
     for before in (0.01, 0.5, 0.9):
         for e, d in ((0.0, 0.0), (1.0, 0.0), (1.0, 1e-6), (30.0, 1e-9), (3.0, 0.02)):
             chance = odds.chance_after(before, e, d)
@@ -522,9 +517,9 @@ def of_margins() -> Iterator[tuple[str, list[float]]]:
         yield "tail bounds", [noise_shares.LaplaceShares(Fraction(90), 3).tail_bound(n, 9) for n in (2, 3, 8)]
     with large(noise_shares, _LOG_ERROR=0.1):
         yield "errors of logarithms", [noise_shares.LaplaceShares(Fraction(90), 3).tail_bound(n, 9) for n in (2, 8)]
-    with large(pure, _MARGIN=1e-3):
+    with large(mixed, _MARGIN=1e-3):
         for bound in (Fraction(1, 3), Fraction(7)):
-            one = pure.PureLoss(bound)
+            one = mixed.PureLoss(bound)
             yield f"pure {float(bound)}", [*ends(one.epsilon(0.3)), *ends(one.delta(0.2))]
     with large(odds, _ROUNDING=1e-3):
         yield "odds", [odds.chance_after(0.5, 1.0, 1e-6).doubt, odds.right_guesses(1.0, 1e-6).doubt]

@@ -19,10 +19,9 @@ from dpcore.accounting.concentrated import (
     of_epsilon,
     of_shift,
 )
-from dpcore.accounting.dp_feat import own_epsilon
+from dpcore.accounting.dp_feat import own_epsilon, truncation
 from dpcore.accounting.gaussian import ShiftDistribution, gaussian_delta, shift_distribution
-from dpcore.accounting.integer_noise import IntegerNoise
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.noise_shares import IntegerNoise
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import CountDistribution, binomial_distribution
 

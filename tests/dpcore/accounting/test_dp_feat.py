@@ -14,6 +14,7 @@ from dpcore.accounting.composition import (
     epsilon_bracket,
 )
 from dpcore.accounting.dp_feat import (
+    EmptyTruncationError,
     account,
     account_of_exact_split,
     delta_for,
@@ -22,9 +23,9 @@ from dpcore.accounting.dp_feat import (
     epsilon_for,
     largest_rados,
     own_epsilon,
+    truncation,
 )
 from dpcore.accounting.protection import CountProtection
-from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.numbers import count_distributions as distributions
 from dpcore.numbers.count_distributions import binomial_distribution, binomial_mass, pooled_distribution

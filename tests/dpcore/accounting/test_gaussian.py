@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting import composition, gaussian, integer_noise
+from dpcore.accounting import composition, gaussian, noise_shares
 from dpcore.accounting.composition import DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
 from dpcore.accounting.dp_feat import epsilon_for
 from dpcore.accounting.gaussian import (
@@ -24,9 +24,8 @@ from dpcore.accounting.gaussian import (
     subsampled_mu,
     subsampled_rados,
 )
-from dpcore.accounting.integer_noise import IntegerNoise, log_ratio, smallest_share
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
-from dpcore.accounting.sensitivity import root_up
+from dpcore.accounting.noise_shares import IntegerNoise, log_ratio, root_up, smallest_share
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import TAIL_BITS, binomial_distribution
 
@@ -393,7 +392,7 @@ class TestIntegerNoise:
     def test_the_sum_of_shares_is_as_close_as_claimed(self, s, shares):
         with mp.workdps(120):
             masses = masses_of_sum(s, shares, 75)
-            bound, sigma = log_ratio(s, shares, integer_noise.ROUNDING_VARIANCE), s * mp.sqrt(shares)
+            bound, sigma = log_ratio(s, shares, noise_shares.ROUNDING_VARIANCE), s * mp.sqrt(shares)
             for z in range(-12, 13):
                 # The rounded continuous noise is within tau_rho of phi_sigma.
                 ratio = abs(mp.log(masses[z] / mp.npdf(z, 0, sigma)))
@@ -488,15 +487,15 @@ class TestIntegerNoise:
         assert few <= many < 1e-30
         assert log_ratio(1, 65, 4) < log_ratio(1, 100_000, 4) < 1.1 * 100_000 / 65 * log_ratio(1, 65, 4)
         for shares in (2, 40, 65, 66, 67, 200):
-            falls = [integer_noise._tau(j / (j + 1)) for j in range(1, shares)] + [integer_noise._tau(4)]
-            exact = math.fsum(-math.log1p(-tau) for tau in falls) + shares * math.log1p(integer_noise._tau(1))
+            falls = [noise_shares._tau(j / (j + 1)) for j in range(1, shares)] + [noise_shares._tau(4)]
+            exact = math.fsum(-math.log1p(-tau) for tau in falls) + shares * math.log1p(noise_shares._tau(1))
             # Beyond 64 a little more is counted.
             assert exact < log_ratio(1, shares, 4) < exact * (1 + (1e-8 if shares <= 65 else 0.01))
 
     def test_a_mean_within_factors_of_nothing_has_no_bound(self, monkeypatch):
-        monkeypatch.setattr(integer_noise, "_tau", lambda square: 1.0)
+        monkeypatch.setattr(noise_shares, "_tau", lambda square: 1.0)
         assert log_ratio(3, 2, 4) == math.inf
 
     def test_no_noise_before_rounding_has_no_bound(self):
-        assert integer_noise._tau(0.0) == integer_noise._tau(1e-20) == math.inf
-        assert integer_noise._tau(1e-3) < math.inf
+        assert noise_shares._tau(0.0) == noise_shares._tau(1e-20) == math.inf
+        assert noise_shares._tau(1e-3) < math.inf

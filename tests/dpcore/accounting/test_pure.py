@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.concentrated import of_epsilon
 from dpcore.accounting.gaussian import WeakNoiseError
-from dpcore.accounting.pure import PureLoss
+from dpcore.accounting.mixed import PureLoss
 from dpcore.errors import PlanError
 
 BOUNDS = st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=1000)

@@ -5,11 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from dpcore.accounting.concentrated import conversion
+from dpcore.accounting.concentrated import conversion, laplace_curve
 from dpcore.accounting.gaussian import shift_distribution
 from dpcore.accounting.noise_shares import LaplaceShares, smallest_scale
 from dpcore.accounting.protection import LaplaceProtection
-from dpcore.accounting.renyi import laplace_curve
 from dpcore.errors import PlanError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import GaussianDesign

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpcore.accounting.concentrated import STEPS, added, at_order, laplace_curve, pure_curve, up
 from dpcore.accounting.filters import Loss, PrivacyLimit
-from dpcore.accounting.pure import PureLoss
-from dpcore.accounting.renyi import STEPS, added, at_order, laplace_curve, pure_curve, up
+from dpcore.accounting.mixed import PureLoss
 from dpcore.errors import PlanError
 
 

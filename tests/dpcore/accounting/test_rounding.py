@@ -7,11 +7,11 @@ from operator import attrgetter
 import mpmath as mp
 import pytest
 
-from dpcore.accounting import concentrated, dp_feat, gaussian, pure
+from dpcore.accounting import concentrated, dp_feat, gaussian, mixed
 
 NUMBERS = [Fraction(1, 3), Fraction(2, 3), Fraction(3, 8), Fraction(1, 10**20), Fraction(10**17 - 1, 10**17)]
 DOWN = [gaussian.check_delta, gaussian.check_epsilon, dp_feat._delta, concentrated._down]
-UP = [pure._up, concentrated._rho]
+UP = [mixed._up, concentrated._rho]
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.sensitivity import (
+from dpcore.accounting.noise_shares import (
     PRODUCT_WEIGHT,
     SQUARE_WEIGHT,
     edge_squared,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.truncation import EmptyTruncationError, admissible_range, smallest_epsilon_per_rado, truncation
+from dpcore.accounting.dp_feat import EmptyTruncationError, admissible_range, smallest_epsilon_per_rado, truncation
 from dpcore.errors import PlanError
 
 

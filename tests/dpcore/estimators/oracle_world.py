@@ -8,18 +8,15 @@ import numpy as np
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smallest_scale
 from dpcore.errors import OracleRefusedError
-from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
-from dpcore.predicates.evaluation import sums
+from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import is_boolean
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
-from dpcore.statistics.estimates import Estimates
+from dpcore.statistics.accuracy import PLAIN, Estimates, SharedNoise
 from dpcore.statistics.label_noise import corrected_batch
-from dpcore.statistics.noise import SharedNoise
-from dpcore.statistics.sample_size import PLAIN
 
 BITS = 12
 

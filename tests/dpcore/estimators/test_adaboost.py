@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.adaboost import AdaBoost, error_of
 from dpcore.estimators.base import RadoSample
 from dpcore.estimators.boosting import UPDATES
-from dpcore.estimators.radoboost import RadoBoost
+from dpcore.estimators.radoboost import AdaBoost, RadoBoost, error_of
 
 
 @pytest.fixture(scope="module")

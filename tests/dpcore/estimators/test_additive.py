@@ -12,20 +12,19 @@ import pytest
 
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError
-from dpcore.estimators import chosen_pairs
+from dpcore.estimators import additive_pairs
 from dpcore.estimators.additive import PrivateAdditive
-from dpcore.estimators.additive_pairs import PAIRS_INFORMATION, PlannedPairs, Sizes, named_pairs
-from dpcore.estimators.chosen_pairs import asked
-from dpcore.estimators.monotone import FALLING, RISING, directions_of
+from dpcore.estimators.additive_pairs import PAIRS_INFORMATION, PlannedPairs, Sizes, asked, named_pairs
+from dpcore.estimators.additive_terms import FALLING, RISING, directions_of
+from dpcore.estimators.oracle import RowOracle
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.estimators.row_oracle import RowOracle
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
-from dpcore.records.basis import Basis
+from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import Hat, PointMass, Product
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
-from dpcore.statistics.estimates import Estimates
+from dpcore.statistics.accuracy import Estimates
 
 ROWS = 4000
 
@@ -412,11 +411,11 @@ def test_scores_are_those_of_the_definition():
     oracle = Noisy(RowOracle(edges(x, x[:, 0] * x[:, 1] - x[:, 2] > 0.4)))
     schema, coordinates = oracle.schema, oracle.rows_oracle._coordinates
     found = dict(enumerate(histograms(oracle.rows_oracle, schema.features, part=Fraction(1), cells=32)))
-    cuts = [chosen_pairs._cut(found[at])[0] for at in range(4)]
+    cuts = [additive_pairs._cut(found[at])[0] for at in range(4)]
     # The cut of a column whose greatest share is one value has that value on one side.
     assert cuts[1] == 1 - ONE
-    batch = chosen_pairs._predicates([(f"x{at}", cut) for at, cut in enumerate(cuts)])
-    scores, deviations = chosen_pairs._scores(oracle.rows_oracle.statistic(batch), 4)
+    batch = additive_pairs._predicates([(f"x{at}", cut) for at, cut in enumerate(cuts)])
+    scores, deviations = additive_pairs._scores(oracle.rows_oracle.statistic(batch), 4)
     signs = np.where(np.rint(coordinates[:, :4] * ONE) >= cuts, 1.0, -1.0)
     y = oracle.edges[:, -1]
     centred = signs - signs.mean(axis=0)
@@ -425,10 +424,10 @@ def test_scores_are_those_of_the_definition():
     np.testing.assert_allclose(deviations, 2000**-0.5)
     # Their errors are those that are stated: with noise on the means, of which each is twice as uncertain as a share.
     drawn = [
-        chosen_pairs._scores(replace(answer, values=answer.values + random.normal(scale=0.001, size=21)), 4)[0]
+        additive_pairs._scores(replace(answer, values=answer.values + random.normal(scale=0.001, size=21)), 4)[0]
         for answer in [oracle.rows_oracle.statistic(batch)] * 3000
     ]
-    stated = chosen_pairs._scores(replace(oracle.rows_oracle.statistic(batch), deviation=0.001), 4)[1]
+    stated = additive_pairs._scores(replace(oracle.rows_oracle.statistic(batch), deviation=0.001), 4)[1]
     np.testing.assert_allclose(np.std(drawn, axis=0), np.sqrt(stated**2 - 1 / 2000), rtol=0.08)
 
 
@@ -446,7 +445,7 @@ def test_so_many_columns_are_compared_as_a_query_may_be_about():
             values = np.full(len(predicates), 0.5)
             return Estimates(values, 1000, 0.95, 0.0, 0.0, 0.0, 0.0)
 
-    choice = chosen_pairs.choose(Counted(), {at: f"x{at}" for at in features}, found, part=Fraction(1), most=3)
+    choice = additive_pairs.choose(Counted(), {at: f"x{at}" for at in features}, found, part=Fraction(1), most=3)
     assert len(batches[0]) == asked(120) == 9901
     assert {node.form.weights[0][0] for node in batches[0][1:100]} == {f"x{at}" for at in [*range(9), *range(30, 120)]}
     assert (choice.kept, choice.above, choice.scored) == ((), 0, 99 * 98 // 2)
@@ -458,7 +457,7 @@ def test_the_best_pairs_are_kept_where_not_all_above_the_noise_fit():
     oracle = RowOracle(edges(x, label))
     found = dict(enumerate(histograms(oracle, oracle.schema.features, part=Fraction(1), cells=32)))
     names = {at: f"x{at}" for at in range(20)}
-    choice = chosen_pairs.choose(oracle, names, found, part=Fraction(1), most=2)
+    choice = additive_pairs.choose(oracle, names, found, part=Fraction(1), most=2)
     assert (choice.kept, choice.above) == (((0, 1), (2, 3)), 3)
     assert choice.left_out == "of 3 pairs with a score above the noise, the best 2 have a product"
 

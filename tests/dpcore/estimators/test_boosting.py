@@ -5,9 +5,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.boosting import LARGEST_EDGE, Boosting, BoostingRules, boost
-from dpcore.estimators.feature_oracles import (
+from dpcore.estimators.boosting import (
+    LARGEST_EDGE,
     ORACLES,
+    Boosting,
+    BoostingRules,
+    boost,
     make_oracle,
     median_oracle,
     prudential_oracle,

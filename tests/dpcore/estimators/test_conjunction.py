@@ -13,7 +13,7 @@ from sklearn.base import clone
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
 from dpcore.estimators.conjunction import MonotoneConjunction, SampleTooSmallError, rows_needed
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not
-from dpcore.statistics.noise import GaussianNoise, LaplaceNoise
+from dpcore.statistics.accuracy import GaussianNoise, LaplaceNoise
 from tests.dpcore.estimators.oracle_world import category, divided, flag, flag_rows, flags_schema, real, schema_of
 
 D, ERROR, FAILURE, TARGET = 8, 0.2, 0.05, (0, 3, 5)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, SchemaError
-from dpcore.estimators.contingency import cuts, encoded
-from dpcore.estimators.decision_stump import DecisionStump
+from dpcore.estimators.decision_rules import DecisionStump
+from dpcore.estimators.query_learner import cuts, encoded
 from tests.dpcore.estimators.oracle_world import category, divided, flag, real, schema_of
 
 SCHEMA = schema_of(flag("smoker"), category("job", "abc"), real("age", 20.0, 90.0))

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from dpcore.estimators.additive_terms import Group
-from dpcore.estimators.empirical_bayes import Prior
+from dpcore.estimators.additive_rounds import Prior
+from dpcore.estimators.additive_terms import TermGroup
 
 D, VARIANCE = 24, 0.5
 GROUPS = (
-    Group("strong", "strong", tuple(range(8)), np.eye(8)),
-    Group("none", "none", tuple(range(8, 23)), np.eye(15)),
+    TermGroup("strong", "strong", tuple(range(8)), np.eye(8)),
+    TermGroup("none", "none", tuple(range(8, 23)), np.eye(15)),
 )
 
 
@@ -72,19 +72,23 @@ def test_groups_of_a_kind_share_what_they_say():
     """Of sixty groups of one weight each without signal, some would get more than their noise if alone."""
     seen = np.sqrt(VARIANCE) * np.random.default_rng(3).normal(size=60)
     alone, together = (
-        Prior.of([Group(f"{n}", kind(n), (n,), np.eye(1)) for n in range(60)], np.eye(60)).shrunk(seen, VARIANCE)
+        Prior.of([TermGroup(f"{n}", kind(n), (n,), np.eye(1)) for n in range(60)], np.eye(60)).shrunk(seen, VARIANCE)
         for kind in (str, lambda n: "same")
     )
     assert np.square(together.mean).sum() < 0.4 * np.square(alone.mean).sum()
     # One that stands out keeps its own.
     seen[7] = 12.0
-    strong = Prior.of([Group(f"{n}", "same", (n,), np.eye(1)) for n in range(60)], np.eye(60)).shrunk(seen, VARIANCE)
+    strong = Prior.of([TermGroup(f"{n}", "same", (n,), np.eye(1)) for n in range(60)], np.eye(60)).shrunk(
+        seen, VARIANCE
+    )
     assert strong.mean[7] > 10.0
     assert np.delete(strong.sizes, 7).max() < strong.sizes[7] / 4
 
 
 def test_variances_of_a_kind_make_likelihood_times_prior_largest():
-    prior = Prior.of([Group("a", "same", tuple(range(8)), np.eye(8)), Group("b", "same", (8, 9), np.eye(2))], basis())
+    prior = Prior.of(
+        [TermGroup("a", "same", tuple(range(8)), np.eye(8)), TermGroup("b", "same", (8, 9), np.eye(2))], basis()
+    )
     seen = drawn(7)[1]
     found = prior.shrunk(seen, VARIANCE)
 
@@ -113,7 +117,7 @@ def test_a_prior_moves_with_the_coordinates():
 
 
 def test_what_bends_have_in_common_with_a_column_belongs_to_the_column():
-    column, bends = Group("x, slope", "slope", (0,), np.eye(1)), Group("x, bends", "bends", (1, 2), np.eye(2))
+    column, bends = TermGroup("x, slope", "slope", (0,), np.eye(1)), TermGroup("x, bends", "bends", (1, 2), np.eye(2))
     prior = Prior.of([column, bends], basis()[:4, :4])
     np.testing.assert_allclose(prior.columns.T @ prior.groups[1], 0.0, atol=1e-12)
     np.testing.assert_allclose(prior.columns @ (prior.columns.T @ prior.groups[0]), prior.groups[0], atol=1e-12)

@@ -6,8 +6,8 @@ import pytest
 from benchmarks.interval_coverage import Population, coefficients_of, drawn_at
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.errors_of_weights import PRIOR_DEVIATION, Answer, Released, errors_of_weights
+from dpcore.estimators.oracle import RowOracle
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.estimators.row_oracle import RowOracle
 from dpcore.records.features import CategoryFeature, Label, RealFeature
 from dpcore.records.schema import Schema
 from learner.report.coefficients import effects

@@ -6,12 +6,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
-from dpcore.estimators.adaboost import AdaBoost
 from dpcore.estimators.base import LinearClassifier, RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import MeanVariance
-from dpcore.estimators.radoboost import RadoBoost
+from dpcore.estimators.radoboost import AdaBoost, RadoBoost
 from dpcore.estimators.regularised import RadoBoostL2, RadoBoostSlope
-from dpcore.statistics.moments import Moments
+from dpcore.rados.distribution import Moments
 
 pytestmark = pytest.mark.more
 

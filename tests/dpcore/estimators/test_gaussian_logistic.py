@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dpcore.estimators.gaussian_logistic import EdgeGroup, fit_gaussian_logistic
+from dpcore.estimators.mean_variance import EdgeGroup, fit_gaussian_logistic
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dpcore.estimators.kept_directions import DROPPED, KeptDirections, Outlook, narrowed_answers, worth_keeping
+from dpcore.estimators.additive_rounds import DROPPED, KeptDirections, Outlook, narrowed_answers, worth_keeping
 from dpcore.estimators.private_newton import Seen, Whitening
-from dpcore.statistics.moments import Moments
+from dpcore.rados.distribution import Moments
 
 D = 12
 

@@ -9,8 +9,7 @@ from sklearn.model_selection import train_test_split
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import RIDGES, TARGETS, MeanVariance
-from dpcore.rados.distribution import CentralCount, RadoDistribution
-from dpcore.statistics.moments import Moments
+from dpcore.rados.distribution import CentralCount, Moments, RadoDistribution
 
 
 def make_table(m, d, seed, *, bias=True):

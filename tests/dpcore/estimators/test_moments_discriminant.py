@@ -5,7 +5,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, log_odds, raise_eigenvalues
-from dpcore.statistics.moments import Moments
+from dpcore.rados.distribution import Moments
 
 
 @pytest.mark.parametrize("estimator", [MomentsDiscriminant()], ids=str)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.additive import PrivateAdditive
-from dpcore.estimators.monotone import FALLING, RISING, conditions, directions_of, nearest
-from dpcore.estimators.row_oracle import RowOracle
+from dpcore.estimators.additive_terms import FALLING, RISING, conditions, directions_of, nearest
+from dpcore.estimators.oracle import RowOracle
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from tests.dpcore.estimators.test_additive import Little, Recorded, edges, error, uniform

@@ -8,9 +8,7 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import PlanError, SchemaError
-from dpcore.estimators.counted_concepts import stated_noise, worst_noise
-from dpcore.estimators.point import PrivatePoint
-from dpcore.estimators.threshold import PrivateThreshold
+from dpcore.estimators.counted_concepts import PrivatePoint, PrivateThreshold, stated_noise, worst_noise
 from dpcore.pac.counts import GaussianCounts
 from dpcore.pac.guarantee import TooFewRowsError
 from dpcore.predicates.disjoint import batch_sensitivity

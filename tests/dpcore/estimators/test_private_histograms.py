@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dpcore.estimators.oracle import RowOracle
 from dpcore.estimators.private_histograms import Histogram, histograms
-from dpcore.estimators.row_oracle import RowOracle
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums

@@ -26,11 +26,11 @@ from dpcore.estimators.private_newton import (
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier
+from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Clip
 from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
-from dpcore.statistics.moments import Moments
 from wire.query import MAX_QUERY_BYTES
 
 SHARE = 1000

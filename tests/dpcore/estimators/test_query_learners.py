@@ -6,8 +6,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.estimators.conjunction import MonotoneConjunction
-from dpcore.estimators.decision_list import DecisionList
-from dpcore.estimators.decision_stump import DecisionStump
+from dpcore.estimators.decision_rules import DecisionList, DecisionStump
 from dpcore.estimators.naive_bayes import NaiveBayes
 from dpcore.estimators.query_learner import all_of
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not

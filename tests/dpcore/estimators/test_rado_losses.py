@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ShapeError
-from dpcore.estimators.rado_losses import (
+from dpcore.estimators.boosting import (
     exponential_rado_loss,
     log_rado_loss,
     logistic_loss,

@@ -3,8 +3,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
-from dpcore.estimators.boosting import LARGEST_EDGE
-from dpcore.estimators.rado_losses import log_rado_loss
+from dpcore.estimators.boosting import LARGEST_EDGE, log_rado_loss
 from dpcore.estimators.radoboost import RadoBoost
 
 

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
-from dpcore.estimators.rado_losses import log_rado_loss
+from dpcore.estimators.boosting import log_rado_loss
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import (
     RadoBoostL1,

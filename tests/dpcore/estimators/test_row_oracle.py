@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.estimators.row_oracle import RowOracle
+from dpcore.estimators.oracle import RowOracle
 from dpcore.predicates.expressions import Affine, Clipped, Flag, LabelIs
-from dpcore.records.basis import Basis
+from dpcore.records.clipping import Basis
 from dpcore.records.schema import BooleanFeature, RealFeature
 
 X = np.array([[0.0, 5.0, 3.0], [1.0, 5.0, 7.0], [2.0, 5.0, 3.0], [4.0, 5.0, 7.0]])

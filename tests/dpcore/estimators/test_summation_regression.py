@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.margin_losses import LOGISTIC
+from dpcore.estimators.erm import LOGISTIC
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.summation_regression import CurvatureBound, SummationLinear, SummationLogistic
 from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table

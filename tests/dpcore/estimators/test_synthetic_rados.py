@@ -6,8 +6,8 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
-from dpcore.estimators.synthetic_rados import synthetic_rados
-from dpcore.statistics.moments import Moments
+from dpcore.estimators.moments_discriminant import synthetic_rados
+from dpcore.rados.distribution import Moments
 
 
 def make_moments(edges, *, noise=0.0, seed=0):

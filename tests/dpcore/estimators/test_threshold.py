@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
-from dpcore.estimators.counted_concepts import worst_noise
-from dpcore.estimators.threshold import PrivateThreshold
+from dpcore.estimators.counted_concepts import PrivateThreshold, worst_noise
 from dpcore.pac.counts import LaplaceCounts
 from dpcore.pac.guarantee import TooFewRowsError
 from dpcore.predicates.disjoint import batch_sensitivity

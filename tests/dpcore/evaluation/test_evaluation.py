@@ -13,8 +13,8 @@ from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.evaluation.evaluation import WIDE, Evaluation
 from dpcore.evaluation.evaluation import evaluate as evaluate_rows
-from dpcore.evaluation.linear_scores import linear_scores
 from dpcore.evaluation.options import EvaluationOptions
+from dpcore.evaluation.scores import linear_scores
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import values

@@ -22,8 +22,7 @@ from dpcore.evaluation.intervals import (
     interval_on_rows,
     noise_tail,
 )
-from dpcore.statistics.estimates import Estimates
-from dpcore.statistics.noise import SharedNoise
+from dpcore.statistics.accuracy import Estimates, SharedNoise
 
 SILENT = CellNoise(0.0)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dpcore.estimators.oracle import WHOLE
 from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import FEWEST_FOUND, EvaluationOptions
-from dpcore.evaluation.score_edges import CELLS
-from dpcore.statistics.estimates import Estimates
+from dpcore.evaluation.scores import CELLS
+from dpcore.statistics.accuracy import Estimates
 from tests.dpcore.estimators import oracle_world as world
 
 SCHEMA = world.schema_of(*(world.real(f"r{i}") for i in range(3)))

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from dpcore.errors import ConfigurationError
 from dpcore.evaluation.evaluation import evaluate, planned_batches
 from dpcore.evaluation.options import USUAL_BINS, EvaluationOptions
-from dpcore.evaluation.score_edges import find_edges, located
+from dpcore.evaluation.scores import find_edges, located
 from dpcore.predicates.disjoint import batch_sensitivity
 from tests.dpcore.estimators import oracle_world as world
 

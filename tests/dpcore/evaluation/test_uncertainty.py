@@ -9,7 +9,7 @@ from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.summation_regression import SummationLinear
 from dpcore.evaluation.uncertainty import hidden, intervals, noisy, world_of
-from dpcore.statistics.moments import Moments
+from dpcore.rados.distribution import Moments
 
 CONFIDENCE = 0.9
 # Each value of a category adds up to the bias; only differences are determined.

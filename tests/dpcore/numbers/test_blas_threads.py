@@ -32,12 +32,10 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.rados.schema_designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SeededRandom
-from dpcore.records import row_sums
-from dpcore.records.basis import Basis
-from dpcore.records.clipping import Clip
-from dpcore.records.computation import Computation, PartySecret
+from dpcore.records import computation
+from dpcore.records.clipping import Basis, Clip
+from dpcore.records.computation import Computation, PartySecret, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS
-from dpcore.records.row_sums import sum_on_threads
 from parties.answering.contribution import integer_vector
 from parties.config import PartyConfig
 from parties.node import PartyNode
@@ -79,7 +77,7 @@ def three_threads():
 class Watched:
     """A part that notes how many threads BLAS has, on each thread that adds."""
 
-    part: row_sums.RowPart
+    part: computation.RowPart
     seen: list
 
     @property
@@ -120,7 +118,7 @@ def contribution(kind, secret_key, **options):
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_over_rows_have_one(kind, threads, secret_key, monkeypatch):
     """Also where our own threads are none: another process may have the other processors."""
-    monkeypatch.setattr(row_sums, "processors", lambda: threads)
+    monkeypatch.setattr(computation, "processors", lambda: threads)
     seen = []
 
     def watched(part, records, progress=None):
@@ -141,7 +139,7 @@ def test_kinds_that_sum_by_themselves_have_one(kind, secret_key):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_mathematics_alone_has_one_and_restores_it_after_an_error(threads, monkeypatch):
-    monkeypatch.setattr(row_sums, "processors", lambda: threads)
+    monkeypatch.setattr(computation, "processors", lambda: threads)
     records, part = party.make_records(ROWS), MomentsPart(3, 10, CLIP)
     seen = []
     sum_on_threads(Watched(part, seen), records)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dpcore.numbers.cleaned_eigenvalues import cleaned_eigenvalues
+from dpcore.estimators.private_newton import cleaned_eigenvalues
 
 D = 150
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.pure import PureLoss
-from dpcore.numbers.decimals import (
+from dpcore.accounting.mixed import PureLoss
+from dpcore.numbers.rationals import (
     greatest_decimal,
     least_decimal,
     lower,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpcore.numbers.frozen import frozen
+from dpcore.numbers.fixed_point import frozen
 
 
 def test_a_read_only_array_is_not_copied():

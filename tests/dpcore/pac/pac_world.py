@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.pac.counts import CountNoise, GaussianCounts, IntervalCounts
+from dpcore.pac.counts import (
+    CountNoise,
+    GaussianCounts,
+    IntervalCounts,
+    point_counts,
+    point_counts_guarantee,
+    point_from_counts,
+    threshold_counts,
+    threshold_counts_guarantee,
+    threshold_from_counts,
+)
 from dpcore.pac.guarantee import PacGuarantee
-from dpcore.pac.point_counts import point_counts, point_counts_guarantee, point_from_counts
-from dpcore.pac.threshold_counts import threshold_counts, threshold_counts_guarantee, threshold_from_counts
 
 HARD_BITS = 6
 """Bits of the domain of the hard distributions."""

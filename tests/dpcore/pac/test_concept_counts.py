@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.pac.counts import GaussianCounts, LaplaceCounts
-from dpcore.pac.threshold_counts import (
+from dpcore.pac.counts import (
+    GaussianCounts,
+    LaplaceCounts,
     log_competitors,
     threshold_counts,
     threshold_from_counts,

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.pac.examples import MOST_BITS, bit_rows_of, check_bits, integers_of, labels_of
-from dpcore.pac.guarantee import PacGuarantee, TooFewRowsError
-from dpcore.pac.sample_size import least_rows, row_rate
+from dpcore.pac.counts import MOST_BITS, bit_rows_of, check_bits, integers_of, labels_of
+from dpcore.pac.guarantee import PacGuarantee, TooFewRowsError, least_rows, row_rate
 
 GOOD = {"alpha": 0.1, "beta": 0.05, "epsilon": Fraction(1), "delta": Fraction(0), "rows": 10, "where": "federated"}
 

@@ -13,7 +13,7 @@ import dpcore.paillier.packing
 import dpcore.paillier.public
 from dpcore import errors
 from dpcore.numbers.fixed_point import Encoding
-from dpcore.paillier.comb import Comb
+from dpcore.paillier.obfuscation import Comb
 from dpcore.paillier.packing import ciphertext_count, open_total, pack, unpack_total
 from dpcore.paillier.public import DEFAULT_BITS, MAXIMUM_BITS, MINIMUM_BITS, PublicKey
 from dpcore.paillier.secret import SecretKey

@@ -7,7 +7,7 @@ import gmpy2
 import pytest
 
 from dpcore.numbers.processors import processors
-from dpcore.paillier.threads import even_ranges, lock_released, over_ranges
+from dpcore.paillier.public import even_ranges, lock_released, over_ranges
 from tests.waiting import HANG_S
 
 

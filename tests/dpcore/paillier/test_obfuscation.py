@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
-from dpcore.paillier.comb import Comb
-from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.obfuscation import Comb, Obfuscator
 from dpcore.paillier.public import PublicKey
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SystemRandom
@@ -59,7 +58,7 @@ def test_an_invalid_comb_is_refused(teeth, tables, bits):
 
 
 def test_a_comb_may_have_the_most_teeth(monkeypatch):
-    monkeypatch.setattr("dpcore.paillier.comb.MAXIMUM_TEETH", 3)
+    monkeypatch.setattr("dpcore.paillier.obfuscation.MAXIMUM_TEETH", 3)
     assert Comb(BASE, PUBLIC.n, 8, teeth=3).power(6) == pow(BASE, 6, PUBLIC.n_squared)
     with pytest.raises(PlanError, match="choose 1 to 3"):
         Comb(BASE, PUBLIC.n, 8, teeth=4)

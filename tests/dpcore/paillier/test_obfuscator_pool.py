@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from dpcore.errors import CiphertextError, ConfigurationError, PlanError
-from dpcore.paillier import pool as pool_module
-from dpcore.paillier.pool import MOST_READY, ObfuscatorPool
+from dpcore.paillier import obfuscation as pool_module
+from dpcore.paillier.obfuscation import MOST_READY, ObfuscatorPool
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, SystemRandom
 from tests.waiting import HANG_S, wait_until
@@ -368,7 +368,7 @@ _PROCESS = """
 import os, sys
 written = []
 sys.addaudithook(lambda event, args: written.append(args) if event == "open" and args[2] and args[2] & 3 else None)
-from dpcore.paillier.pool import ObfuscatorPool
+from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.public import PublicKey
 from dpcore.randomness.sources import SystemRandom
 key = PublicKey.for_tests(int(sys.argv[1]))

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier import secret
-from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.pool import ObfuscatorPool
+from dpcore.paillier.obfuscation import Obfuscator, ObfuscatorPool
 from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError, PublicKey, times_one_plus
 from dpcore.paillier.secret import (
     SecretKey,

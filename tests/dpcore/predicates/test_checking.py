@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 
 from dpcore.errors import ConfigurationError
-from dpcore.predicates import checking, evaluation
-from dpcore.predicates.checking import MOST_DEPTH, MOST_NODES, MOST_PREDICATES, check
-from dpcore.predicates.evaluation import sums
+from dpcore.predicates import evaluation
+from dpcore.predicates.evaluation import MOST_DEPTH, MOST_NODES, MOST_PREDICATES, check, sums
 from dpcore.predicates.expressions import (
     MOST_FORM,
     Above,
@@ -94,7 +93,7 @@ def test_batches_that_are_empty_too_long_or_repeat_are_refused():
 
 
 def test_nodes_and_weights_are_counted_and_shared_ones_once(monkeypatch):
-    monkeypatch.setattr(checking, "MOST_NODES", 200)
+    monkeypatch.setattr(evaluation, "MOST_NODES", 200)
     # 100 atoms, 99 joints and a constant; the second batch shares all of the first.
     full = [Or(tuple(wide(100))), Constant(value=True)]
     check(full, SCHEMA)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dpcore.numbers.fixed_point import ONE
-from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
-from dpcore.predicates.evaluation import sums
+from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import Above, Affine, AtLeast, Equals, NonNegative, Not, PredicateError
 from dpcore.predicates.frontend import x
 from dpcore.predicates.notation import parse, to_text

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.predicates import disjoint
-from dpcore.predicates import facts as facts_module
-from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
+from dpcore.predicates import disjoint as facts_module
+from dpcore.predicates.disjoint import Finder, Sensitivity, batch_sensitivity, exclude
 from dpcore.predicates.evaluation import values
 from dpcore.predicates.expressions import (
     Above,
@@ -28,7 +28,6 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
-from dpcore.predicates.facts import Finder, exclude
 from dpcore.predicates.frontend import clip, x, y, z
 from dpcore.records.records import Records
 from tests.dpcore.predicates.predicate_cases import AGE, JOB, SCHEMA, encoded, predicates, random_records

@@ -21,12 +21,12 @@ from dpcore.predicates.expressions import (
     Clipped,
     Equals,
     Flag,
+    FormCoordinates,
     LabelIs,
     NonNegative,
     Not,
     PredicateError,
 )
-from dpcore.predicates.forms import FormCoordinates
 from dpcore.predicates.program import compiled
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import SeededRandom

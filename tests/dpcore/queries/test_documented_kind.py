@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from dpcore.accounting.gaussian import gaussian_epsilon
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.numbers.fixed_point import ONE
-from dpcore.queries.base import QueryLimits
-from dpcore.queries.kind import QueryKind
+from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.queries.statement import statement_for
-from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
+from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records

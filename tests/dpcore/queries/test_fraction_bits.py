@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from dpcore.errors import PlanError, SlotOverflowError
 from dpcore.numbers.fixed_point import check_fits, plan_encoding
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import QueryLimits
-from dpcore.queries.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
+from dpcore.queries.kind import MOST_FRACTION_BITS, FractionBits, QueryLimits, fewest_ciphertexts, least_fraction_bits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcore.accounting.sensitivity import gradient_squared
+from dpcore.accounting.noise_shares import gradient_squared
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.kind import QueryLimits
 from dpcore.randomness.sources import SeededRandom
-from dpcore.records.basis import BASIS_BITS, Basis
+from dpcore.records.clipping import BASIS_BITS, Basis
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
 from dpcore.records.margin_weights import WEIGHT_BITS, clip_squared, shortened, weights

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.queries.base import QueryLimits, SumQuery
+from dpcore.queries.kind import QueryLimits, SumQuery
 from dpcore.queries.moments import MOST_FRACTION_BITS, MomentsQuery
-from dpcore.randomness.discrete_gaussian import tail_bound
+from dpcore.randomness.noise import tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation

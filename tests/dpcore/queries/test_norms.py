@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.sensitivity import SQUARE_WEIGHT, moments_squared
+from dpcore.accounting.noise_shares import SQUARE_WEIGHT, moments_squared
 from dpcore.errors import PlanError
 from dpcore.queries.norms import edge_multiplier, norm_bound_of, usual_norm
 from dpcore.records.clipping import Clip

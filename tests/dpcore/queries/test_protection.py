@@ -7,10 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for
+from dpcore.accounting.dp_feat import EmptyTruncationError, account, account_of_exact_split, delta_for, truncation
 from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, subsampled_epsilon
-from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
-from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.accounting.noise_shares import (
+    ROUNDING_VARIANCE,
+    LaplaceShares,
+    edge_squared,
+    joint_squared,
+    moments_squared,
+    root_up,
+)
 from dpcore.accounting.protection import (
     CountProtection,
     GaussianProtection,
@@ -18,8 +24,6 @@ from dpcore.accounting.protection import (
     NoiseProtection,
     Setting,
 )
-from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
-from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
 from dpcore.queries.gradient import GradientQuery

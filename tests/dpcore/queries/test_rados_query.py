@@ -10,12 +10,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.dp_feat import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.queries.base import QueryLimits, SumQuery
+from dpcore.queries.kind import QueryLimits, SumQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados import prepared_records, signatures
+from dpcore.rados import signatures, sums
 from dpcore.rados.designs import (
     DpFeatDesign,
     FixedSupportDesign,
@@ -24,15 +24,14 @@ from dpcore.rados.designs import (
     PlainDesign,
     SensitiveFeature,
 )
-from dpcore.rados.prepared_records import NoisedTable
 from dpcore.rados.signatures import GivenSignatures, signatures_of, whole
-from dpcore.randomness.discrete_gaussian import tail_bound
+from dpcore.rados.sums import NoisedTable
+from dpcore.randomness.noise import tail_bound
 from dpcore.randomness.sources import SeededRandom
-from dpcore.records import row_sums
+from dpcore.records import computation
 from dpcore.records.clipping import Clip
-from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.computation import Computation, PartySecret, RowSums, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, edges
-from dpcore.records.row_sums import RowSums, sum_on_threads
 
 BITS = 16
 SMOKER = SensitiveFeature(1, "smoker")
@@ -234,7 +233,7 @@ def test_summing_candidates_or_counting_first_gives_the_same(epsilon, monkeypatc
     monkeypatch.setattr(signatures, "CANDIDATE_BYTES", 512 * 20)
     found = []
     for most in (0.0, 1e9):
-        monkeypatch.setattr(prepared_records, "_MOST_DRAWS_SUMMED", most)
+        monkeypatch.setattr(sums, "_MOST_DRAWS_SUMMED", most)
         found.append(RadosQuery(30, design).contribution(held, BITS, Computation(SeededRandom(5))))
     assert np.array_equal(*found)
     chosen = whole(signatures_of(design, held, 30, SeededRandom(5)))
@@ -254,7 +253,7 @@ def test_truncated_sums_count_rows_that_are_not_usable_as_plus_one():
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["plain", "dp-feat", "subsampled", "few admitted"])
 def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
-    monkeypatch.setattr(row_sums, "processors", lambda: 2)
+    monkeypatch.setattr(computation, "processors", lambda: 2)
     rows, n = 1 << 18, 2000
     features = np.full((rows, 2), ONE, dtype=np.int32)
     held = Records(features, np.ones(rows, np.int8), np.ones(rows, bool))
@@ -274,7 +273,7 @@ def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
 
 
 def test_work_that_is_stopped_stops(monkeypatch):
-    monkeypatch.setattr(row_sums, "processors", lambda: 2)
+    monkeypatch.setattr(computation, "processors", lambda: 2)
     before = threading.active_count()
     for design in (PLAIN, NARROW["most admitted"], NARROW["few admitted"], FIXED):
         reported = []

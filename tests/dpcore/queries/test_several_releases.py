@@ -5,10 +5,8 @@ import pytest
 
 from dpcore.accounting.dp_feat import account
 from dpcore.accounting.gaussian import gaussian_epsilon
-from dpcore.accounting.integer_noise import IntegerNoise
-from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
+from dpcore.accounting.noise_shares import GaussianShares, IntegerNoise, LaplaceShares, edge_squared, moments_squared
 from dpcore.accounting.protection import Setting
-from dpcore.accounting.sensitivity import edge_squared, moments_squared
 from dpcore.errors import PlanError
 from dpcore.predicates.expressions import Flag
 from dpcore.queries.gradient import GradientQuery

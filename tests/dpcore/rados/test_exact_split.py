@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from dpcore.accounting.composition import InfiniteEpsilonError, delta_bracket, epsilon_bracket, infinite_mass
-from dpcore.accounting.dp_feat import account, account_of_exact_split, epsilon_for
-from dpcore.accounting.dp_feat_exact_split import known_rest_distribution, sliding_sums
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.dp_feat import (
+    account,
+    account_of_exact_split,
+    epsilon_for,
+    known_rest_distribution,
+    sliding_sums,
+    truncation,
+)
 from dpcore.errors import PlanError
 
 HALF = Fraction(1, 2)

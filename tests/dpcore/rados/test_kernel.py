@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import ShapeError, SlotOverflowError
-from dpcore.rados import kernel
-from dpcore.rados.kernel import add_rado_sums, rado_sums
+from dpcore.rados import sums
+from dpcore.rados.sums import add_rado_sums, rado_sums
 
 
 def naive(edges: np.ndarray, chosen: np.ndarray) -> list[list[int]]:
@@ -44,9 +44,9 @@ def random_case(rows, d, rados, largest, seed):
 def test_equals_the_naive_sum(rows, d, rados, largest, seed, step_rows, least_rows, few):
     edges, chosen, packed = random_case(rows, d, rados, largest, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "STEP_ROWS", step_rows)
-        patch.setattr(kernel, "LEAST_ROWS", least_rows)
-        patch.setattr(kernel, "FEW_RADOS", few)
+        patch.setattr(sums, "STEP_ROWS", step_rows)
+        patch.setattr(sums, "LEAST_ROWS", least_rows)
+        patch.setattr(sums, "FEW_RADOS", few)
         assert rado_sums(edges, packed).tolist() == naive(edges, chosen)
         total = np.full((rados, d), 3 - largest, dtype=np.int64)
         add_rado_sums(total, edges, np.ascontiguousarray(packed.T))
@@ -57,7 +57,7 @@ def test_equals_the_naive_sum(rows, d, rados, largest, seed, step_rows, least_ro
 @pytest.mark.parametrize("few", [0, 1 << 30])
 def test_many_rows_and_rados_equal_an_integer_product(largest, few, monkeypatch):
     # More than one step of rados and of groups, and rows that end within a byte and within four groups.
-    monkeypatch.setattr(kernel, "FEW_RADOS", few)
+    monkeypatch.setattr(sums, "FEW_RADOS", few)
     edges, chosen, packed = random_case(1037, 9, 2051, largest, 3)
     assert np.array_equal(rado_sums(edges, packed), chosen.astype(np.int64) @ edges)
 
@@ -179,6 +179,6 @@ def test_totals_that_do_not_fit_are_refused(total):
 
 
 def test_numba_is_loaded_only_to_compute():
-    modules = "dpcore.rados.kernel, dpcore.records.records, dpcore.queries.rados"
+    modules = "dpcore.rados.sums, dpcore.records.records, dpcore.queries.rados"
     script = f"import sys, {modules}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

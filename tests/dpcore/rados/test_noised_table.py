@@ -9,9 +9,9 @@ import pytest
 
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados import prepared_records
+from dpcore.rados import sums
 from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.prepared_records import NoisedTable
+from dpcore.rados.sums import NoisedTable
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
@@ -99,7 +99,7 @@ def test_any_change_makes_another_epoch_with_independent_noise(other):
 def test_another_blocking_of_rows_makes_another_epoch(monkeypatch):
     """The noise of a row depends on where its block begins: without this the same epoch would have other noise."""
     before = table()
-    monkeypatch.setattr(prepared_records, "BLOCK_ROWS", BLOCK_ROWS * 2)
+    monkeypatch.setattr(sums, "BLOCK_ROWS", BLOCK_ROWS * 2)
     assert table().epoch != before.epoch
 
 

@@ -15,7 +15,7 @@ from dpcore.rados.designs import (
     SensitiveFeature,
 )
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design, squared_range
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
+from dpcore.randomness.noise import LARGEST_SIGMA
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
 

@@ -7,7 +7,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from dpcore.rados.prepared_records import rounded
+from dpcore.rados.sums import rounded
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import Records

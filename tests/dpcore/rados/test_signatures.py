@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.truncation import EmptyTruncationError, truncation
+from dpcore.accounting.dp_feat import EmptyTruncationError, truncation
 from dpcore.errors import PlanError, SchemaError, ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.rados import signatures
@@ -22,7 +22,6 @@ from dpcore.rados.designs import (
     PlainDesign,
     SensitiveFeature,
 )
-from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
 from dpcore.rados.signatures import (
     AgreeingRows,
     GivenSignatures,
@@ -35,11 +34,11 @@ from dpcore.rados.signatures import (
     signatures_of,
     whole,
 )
-from dpcore.rados.support import SupportError
+from dpcore.rados.support import SupportError, last_byte, ones_per_rado, packed_width, rows_of_block
 from dpcore.randomness.sources import KeyedRandom, SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
-from dpcore.records.row_sums import sum_on_threads
 
 
 def boolean_records(rows: int, seed: int = 5) -> Records:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpcore.errors import ShapeError
-from dpcore.rados import packed, signatures, support
+from dpcore.rados import signatures, support
 from dpcore.rados.signatures import whole
 from dpcore.rados.support import Coin, SupportError, check_support, subsets, support_size
 from dpcore.randomness.sources import KeyedRandom, SeededRandom
@@ -62,7 +62,7 @@ def test_every_subset_is_equally_likely_with_any_coin(coin, monkeypatch):
 def test_blocks_get_as_many_as_drawing_without_replacement_gives(coin, monkeypatch):
     """Blocks of 8 rows, 8 rows and 4: their counts are multivariate hypergeometric, and uniform given them."""
     monkeypatch.setattr(Coin, "near", lambda share: coin)
-    for module in (support, packed, signatures):
+    for module in (support, support, signatures):
         monkeypatch.setattr(module, "BLOCK_ROWS", 8)
     size, count = 7, 20_000
     found = drawn(20, size, count)

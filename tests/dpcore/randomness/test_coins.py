@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpcore.randomness import coins
-from dpcore.randomness.coins import (
+from dpcore.randomness import noise
+from dpcore.randomness.noise import (
     around,
     bernoulli,
     bernoulli_exp,
@@ -91,7 +91,7 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch):
         return around(chances[index], chances[index], precision)
 
     fast = bernoulli(rounded, bounds, SeededRandom(4))
-    monkeypatch.setattr(coins, "TOLERANCE", 2.0)
+    monkeypatch.setattr(noise, "TOLERANCE", 2.0)
     # Wrong probabilities do not matter if every coin is decided exactly.
     assert np.array_equal(bernoulli(np.full(998, 0.5), bounds, SeededRandom(4)), fast)
     assert not np.array_equal(bernoulli(np.full(998, 0.5), lambda i, p: bounds(997 - i, p), SeededRandom(4)), fast)
@@ -100,7 +100,7 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch):
 @pytest.mark.parametrize("gamma", [0.0, 1e-9, 0.3, 1.0, 20.0, 27.7])
 def test_a_rounded_chance_is_within_half_the_tolerance(gamma):
     low, high = exp_bounds(Fraction(gamma), 128)
-    assert abs(Fraction(math.exp(-gamma)) - Fraction(low + high, 2 << 128)) < coins.TOLERANCE / 2
+    assert abs(Fraction(math.exp(-gamma)) - Fraction(low + high, 2 << 128)) < noise.TOLERANCE / 2
 
 
 @pytest.mark.parametrize("bound", [1, 2, 6, 7, 64])

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import PlanError
-from dpcore.randomness import coins
-from dpcore.randomness import discrete_gaussian as module
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
+from dpcore.randomness import noise
+from dpcore.randomness import noise as module
+from dpcore.randomness.noise import LARGEST_SIGMA, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import SeededRandom
 
 
@@ -19,9 +19,9 @@ from dpcore.randomness.sources import SeededRandom
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
     fast = discrete_gaussian(sigma, 700, SeededRandom(sigma))
     decided = []
-    real = coins.decide
-    monkeypatch.setattr(coins, "TOLERANCE", 2.0)
-    monkeypatch.setattr(coins, "decide", lambda *arguments: decided.append(1) or real(*arguments))
+    real = noise.decide
+    monkeypatch.setattr(noise, "TOLERANCE", 2.0)
+    monkeypatch.setattr(noise, "decide", lambda *arguments: decided.append(1) or real(*arguments))
     assert np.array_equal(discrete_gaussian(sigma, 700, SeededRandom(sigma)), fast)
     # Every coin was decided exactly: at least one for the magnitude, one for its run, one for the acceptance.
     assert len(decided) > 3 * 700
@@ -34,9 +34,9 @@ def test_double_precision_stays_within_the_tolerance():
         for x in {0, 1, sigma // 2, sigma, t, 2 * sigma + 1, 5 * sigma, 9 * sigma + 7}:
             gamma = Fraction((x * t - sigma * sigma) ** 2, 2 * sigma * sigma * t * t)
             offset = np.float64(x) - sigma * sigma / t
-            low, high = coins.exp_bounds(gamma, 128)
+            low, high = noise.exp_bounds(gamma, 128)
             off = Fraction(float(np.exp(-(np.square(offset / sigma) / 2)))) - Fraction(low + high, 2 << 128)
-            assert abs(off) < coins.TOLERANCE / 8
+            assert abs(off) < noise.TOLERANCE / 8
 
 
 def test_samples_do_not_depend_on_how_many_follow_in_a_batch():

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
-from dpcore.randomness import coins, polya
-from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, laplace_share, negative_binomial
+from dpcore.randomness import noise
+from dpcore.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_share, negative_binomial
 from dpcore.randomness.sources import SeededRandom
 
 CASES = [
@@ -44,9 +44,9 @@ def masses(scale: Fraction, shares: int, count: int) -> np.ndarray:
 @pytest.mark.parametrize("shares", [1, 2, 3, 64, 1 << 16])
 def test_bounds_of_log_weights_bracket_them_closely(shares):
     for k, weight in enumerate(weights(shares, 140)):
-        low, high = polya._log_weight(k, shares, 100)
+        low, high = noise._log_weight(k, shares, 100)
         with gmpy2.context(precision=300):
-            exact = coins.rational(gmpy2.log(gmpy2.mpfr(gmpy2.mpq(weight))))
+            exact = noise.rational(gmpy2.log(gmpy2.mpfr(gmpy2.mpq(weight))))
         assert low <= exact + Fraction(1, 2**250)
         assert exact <= high + Fraction(1, 2**250)
         assert high - low <= Fraction(1, 2**100)
@@ -54,29 +54,29 @@ def test_bounds_of_log_weights_bracket_them_closely(shares):
 
 @given(st.integers(65, 1 << 47), st.integers(1, 1 << 16))
 def test_log_weights_far_out_follow_the_ratio_of_neighbours(k, shares):
-    here, there = (polya._log_weight(k + step, shares, 150) for step in (0, 1))
+    here, there = (noise._log_weight(k + step, shares, 150) for step in (0, 1))
     with gmpy2.context(precision=300):
-        exact = coins.rational(gmpy2.log(gmpy2.mpfr(gmpy2.mpq(k * shares + 1, (k + 1) * shares))))
+        exact = noise.rational(gmpy2.log(gmpy2.mpfr(gmpy2.mpq(k * shares + 1, (k + 1) * shares))))
     assert there[0] - here[1] <= exact <= there[1] - here[0]
     assert here[1] - here[0] <= Fraction(1, 2**150)
 
 
 @pytest.mark.parametrize("shares", [1, 2, 7, 1000, 1 << 16])
 def test_log_weights_in_double_precision_stay_within_the_tolerance(shares):
-    pieces = polya._Pieces(Fraction(LARGEST_SCALE), shares)
+    pieces = noise._Pieces(Fraction(LARGEST_SCALE), shares)
     k = np.array([0, 1, 5, 30, 31, 32, 33, 40, 100, 1000, 10**6, 3**25, 3**29, (1 << 47) + 1])
     for value, rounded in zip(k, pieces.log_weight(k), strict=True):
-        exact = polya._log_weight(int(value), shares, 100)[0]
+        exact = noise._log_weight(int(value), shares, 100)[0]
         assert abs(Fraction(float(rounded)) - exact) < 2.0**-45
     for i, rounded in enumerate(pieces.first_log_weights):
-        assert abs(Fraction(float(rounded)) - polya._log_weight(1 << i, shares, 100)[0]) < 2.0**-45
+        assert abs(Fraction(float(rounded)) - noise._log_weight(1 << i, shares, 100)[0]) < 2.0**-45
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scale", "shares"), CASES)
 def test_kept_candidates_have_the_negative_binomial_distribution(scale, shares):
     """Without sampling: P(candidate is k and kept) / P(candidate is 0 and kept) is w(k) q^k."""
-    pieces = polya._Pieces(scale, shares)
+    pieces = noise._Pieces(scale, shares)
     totals = [float(low) for low, _ in pieces._totals(80)]
     assert all(0 <= high - low <= high / 2**70 for low, high in pieces._totals(80))
     n, fall = 1 << pieces.depth, math.exp(-pieces.run)
@@ -89,7 +89,7 @@ def test_kept_candidates_have_the_negative_binomial_distribution(scale, shares):
         if exponent == pieces.depth:
             run = (k - n) // n
             proposed *= (1 - fall) * fall**run
-        accepted = sum(polya._acceptance(pieces, k, 1 << exponent, low, 80)) / 2**81
+        accepted = sum(noise._acceptance(pieces, k, 1 << exponent, low, 80)) / 2**81
         assert accepted <= 1 + 1e-15
         expected = float(weight) * math.exp(-k / scale)
         assert proposed * accepted == pytest.approx(expected, rel=1e-11, abs=1e-290)
@@ -97,7 +97,7 @@ def test_kept_candidates_have_the_negative_binomial_distribution(scale, shares):
 
 @pytest.mark.parametrize(("scale", "shares"), CASES)
 def test_bounds_of_the_choice_are_those_of_the_totals(scale, shares):
-    pieces = polya._Pieces(scale, shares)
+    pieces = noise._Pieces(scale, shares)
     totals = np.array([float(low) for low, _ in pieces._totals(80)])
     chances = np.cumsum(totals)[:-1] / totals.sum()
     for (low, high), chance in zip(pieces.bounds(100), chances, strict=True):
@@ -108,15 +108,15 @@ def test_bounds_of_the_choice_are_those_of_the_totals(scale, shares):
 @pytest.mark.parametrize(("scale", "shares"), [*CASES[:6], (Fraction(LARGEST_SCALE), 3), (Fraction(10**9, 7), 100)])
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, scale, shares):
     fast = negative_binomial(scale, shares, 150, SeededRandom(shares))
-    monkeypatch.setattr(coins, "TOLERANCE", math.inf)
-    monkeypatch.setattr(polya._Pieces, "log_weight", lambda self, k: np.full(len(k), -5.0))
+    monkeypatch.setattr(noise, "TOLERANCE", math.inf)
+    monkeypatch.setattr(noise._Pieces, "log_weight", lambda self, k: np.full(len(k), -5.0))
     assert np.array_equal(negative_binomial(scale, shares, 150, SeededRandom(shares)), fast)
 
 
 def test_an_undecided_choice_is_located_exactly():
     for scale, shares in CASES:
-        fast = polya._Pieces(scale, shares).choose(100, SeededRandom(5))
-        slow = polya._Pieces(scale, shares)
+        fast = noise._Pieces(scale, shares).choose(100, SeededRandom(5))
+        slow = noise._Pieces(scale, shares)
         ends = len(slow.bounds(64))
         # Thresholds that leave every choice undecided.
         slow.__dict__["thresholds"] = (np.zeros(ends, np.uint64), np.full(ends, 2**64 - 1, np.uint64))
@@ -124,7 +124,7 @@ def test_an_undecided_choice_is_located_exactly():
 
 
 def test_a_choice_on_a_threshold_draws_more_bits():
-    pieces = polya._Pieces(Fraction(7, 2), 3)
+    pieces = noise._Pieces(Fraction(7, 2), 3)
     for j, (low, _) in enumerate(pieces.bounds(128)):
         word, further = divmod(low, 1 << 64)
 
@@ -147,7 +147,7 @@ def test_a_choice_on_a_threshold_draws_more_bits():
 
 def test_the_last_threshold_may_be_one():
     """At scale 1/64 the tail has mass e^-64 / (1 - e^-64), below 2^-64: a word of ones does not decide."""
-    pieces = polya._Pieces(SMALLEST_SCALE, 1)
+    pieces = noise._Pieces(SMALLEST_SCALE, 1)
     assert int(pieces.thresholds[1][0]) == 2**64 - 1
 
     class Ones(SeededRandom):
@@ -171,7 +171,7 @@ def test_shares_sum_to_a_geometric_and_differ_by_a_discrete_laplace_distribution
     count, q = 200, math.exp(-1 / scale)
     share = masses(scale, shares, count)
     for k in (0, 1, 2, 30, 150):
-        weight = float(polya._log_weight(k, shares, 64)[0]) - k / float(scale)
+        weight = float(noise._log_weight(k, shares, 64)[0]) - k / float(scale)
         assert share[k] == pytest.approx(math.exp(weight) * (1 - q) ** (1 / shares), rel=1e-12)
     total = np.ones(1)
     for _ in range(shares):
@@ -187,9 +187,9 @@ def test_shares_sum_to_a_geometric_and_differ_by_a_discrete_laplace_distribution
 
 def test_one_share_is_geometric():
     """w(k) = 1: every candidate below the tail is kept with probability exp(-low/t)."""
-    low, high = polya._log_weight(12345, 1, 64)
+    low, high = noise._log_weight(12345, 1, 64)
     assert low <= 0 <= high
-    pieces = polya._Pieces(Fraction(100), 1)
+    pieces = noise._Pieces(Fraction(100), 1)
     assert np.abs(pieces.log_weight(np.arange(1000))).max() < 1e-16
 
 
@@ -211,10 +211,10 @@ def test_samples_are_the_same_everywhere():
 
 def test_any_number_of_samples_can_be_drawn():
     assert negative_binomial(Fraction(5), 2, 0, SeededRandom(1)).shape == (0,)
-    many = laplace_share(Fraction(5), 2, 3 * polya._BATCH, SeededRandom(1))
-    assert many.shape == (3 * polya._BATCH,)
+    many = laplace_share(Fraction(5), 2, 3 * noise._POLYA_BATCH, SeededRandom(1))
+    assert many.shape == (3 * noise._POLYA_BATCH,)
     assert many.dtype == np.int64
-    assert np.array_equal(many, laplace_share(Fraction(5), 2, 3 * polya._BATCH, SeededRandom(1)))
+    assert np.array_equal(many, laplace_share(Fraction(5), 2, 3 * noise._POLYA_BATCH, SeededRandom(1)))
 
 
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), 3, 2.5, Fraction(1, 65), Fraction((1 << 40) + 1), "3"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
-from dpcore.queries.base import QueryLimits
+from dpcore.queries.kind import QueryLimits
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.accounting.sensitivity import gradient_squared, moments_squared
+from dpcore.accounting.noise_shares import gradient_squared, moments_squared
 from dpcore.errors import PlanError, SchemaError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.gradient import GradientQuery

@@ -9,9 +9,9 @@ import pytest
 
 from dpcore.errors import SlotOverflowError
 from dpcore.numbers.processors import processors
-from dpcore.records import row_sums
+from dpcore.records import computation
+from dpcore.records.computation import RUN_BLOCKS, add_exactly, on_threads, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records
-from dpcore.records.row_sums import RUN_BLOCKS, add_exactly, on_threads, sum_on_threads
 from tests.waiting import HANG_S
 
 
@@ -36,7 +36,7 @@ class Numbers:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("rows", [1, BLOCK_ROWS, BLOCK_ROWS + 1, 50 * BLOCK_ROWS + 3])
 def test_every_row_is_added_once_in_its_place(rows, threads, monkeypatch):
-    monkeypatch.setattr(row_sums, "processors", lambda: threads)
+    monkeypatch.setattr(computation, "processors", lambda: threads)
     reported = []
     numbers, runs, added, misplaced = sum_on_threads(Numbers(), numbered(rows), lambda *at: reported.append(at))
     assert numbers == rows * (rows + 1) // 2
@@ -65,7 +65,7 @@ class Held:
 
 
 def test_there_is_a_thread_for_each_processor_and_none_for_one_run(monkeypatch):
-    monkeypatch.setattr(row_sums, "processors", lambda: 3)
+    monkeypatch.setattr(computation, "processors", lambda: 3)
     part = Held(3)
     sum_on_threads(part, numbered(6 * BLOCK_ROWS))
     assert len(part.names) == 3
@@ -85,13 +85,13 @@ def gate(monkeypatch) -> threading.Event:
             opened.set()
             super().shutdown(wait=wait, cancel_futures=cancel_futures)
 
-    monkeypatch.setattr(row_sums, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(row_sums, "processors", lambda: 4)
+    monkeypatch.setattr(computation, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(computation, "processors", lambda: 4)
     return opened
 
 
 def test_an_error_in_a_part_ends_the_work(gate, monkeypatch):
-    monkeypatch.setattr(row_sums, "RUN_BLOCKS", 1)
+    monkeypatch.setattr(computation, "RUN_BLOCKS", 1)
     before, begun = threading.active_count(), []
 
     class Broken:
@@ -126,7 +126,7 @@ def test_closing_the_results_stops_the_work(gate):
 
 
 def test_on_one_processor_closing_the_results_stops_the_work(monkeypatch):
-    monkeypatch.setattr(row_sums, "processors", lambda: 1)
+    monkeypatch.setattr(computation, "processors", lambda: 1)
     begun: list[int] = []
     results = on_threads(begun.append, range(1000))
     next(results)
@@ -150,7 +150,7 @@ class Huge:
 
 @pytest.mark.parametrize("value", [1 << 62, -(1 << 62)])
 def test_exact_sums_of_threads_whose_sum_is_not_exact_are_refused(value, monkeypatch):
-    monkeypatch.setattr(row_sums, "processors", lambda: 2)
+    monkeypatch.setattr(computation, "processors", lambda: 2)
     with pytest.raises(SlotOverflowError):
         sum_on_threads(Huge(value, threading.Barrier(2, timeout=HANG_S)), numbered(2 * BLOCK_ROWS))
     less = value - (1 if value > 0 else -1)

@@ -24,7 +24,7 @@ from dpcore.records.schema import (
     ThresholdFeature,
     differences,
 )
-from dpcore.records.text_forms import TEXT_STEPS
+from dpcore.records.texts import TEXT_STEPS
 
 ROOT = Path(__file__).resolve().parents[3]
 

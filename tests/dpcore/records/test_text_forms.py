@@ -10,7 +10,7 @@ import pytest
 from dpcore.errors import SchemaError
 from dpcore.records.encoding import Texts, WantedColumn, encode
 from dpcore.records.schema import Schema, SchemaFieldError
-from dpcore.records.text_forms import BLANKS, LONGEST, form_of, same_form
+from dpcore.records.texts import BLANKS, LONGEST, form_of, same_form
 
 TOML = """
 schema_version = 2

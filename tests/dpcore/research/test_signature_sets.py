@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.accounting.truncation import EmptyTruncationError, truncation
+from dpcore.accounting.dp_feat import EmptyTruncationError, truncation
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.estimators.rado_losses import log_rado_loss
+from dpcore.estimators.boosting import log_rado_loss
 from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs import (
     DpFeatDesign,
@@ -25,13 +25,13 @@ from dpcore.rados.support import SupportError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records
-from dpcore.research.paper.of_designs import signatures_of
 from dpcore.research.paper.signature_sets import (
     SignatureSet,
     all_signatures,
     dp_feat_signatures,
     fixed_support_signatures,
     log_count_probability,
+    signatures_of,
 )
 from tests.dpcore.rados.signature_enumeration import EVERY, POSITIVE, SETS, M, data, enumerated
 

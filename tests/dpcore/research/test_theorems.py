@@ -6,18 +6,24 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.accounting.truncation import truncation
+from dpcore.accounting.dp_feat import truncation
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
 from dpcore.estimators.base import RadoSample
-from dpcore.estimators.rado_losses import log_rado_loss, logistic_loss, logistic_rado_loss
+from dpcore.estimators.boosting import log_rado_loss, logistic_loss, logistic_rado_loss
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.rados.signatures import expected_draws
-from dpcore.research.paper.edge_noise import noise_allowance, noisy_rate
-from dpcore.research.paper.generalisation import penalties
-from dpcore.research.paper.reconstruction import UnrecoverableError, determined_rows, reconstruct_edges
-from dpcore.research.paper.rejections import draws, theorem_bound
 from dpcore.research.paper.signature_sets import (
     dp_feat_signatures,
+)
+from dpcore.research.paper.theorems import (
+    UnrecoverableError,
+    determined_rows,
+    draws,
+    noise_allowance,
+    noisy_rate,
+    penalties,
+    reconstruct_edges,
+    theorem_bound,
 )
 from tests.dpcore.rados.signature_enumeration import SETS, M, data, enumerated
 

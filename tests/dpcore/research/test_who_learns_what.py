@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from dpcore.research.who_learns_what import forms
-from dpcore.research.who_learns_what.choices import Findings, Setting, findings
-from dpcore.research.who_learns_what.faults import FAULTS
-from dpcore.research.who_learns_what.forging import Change, accepted
+from dpcore.research.who_learns_what.coalitions import FAULTS, Findings, Setting, findings
 from dpcore.research.who_learns_what.forms import PRIME, Form, Unknown, combined, outside, revealed, solutions
-from dpcore.research.who_learns_what.learning import Coalition, Excess, gain, learned
+from dpcore.research.who_learns_what.learning import Change, Coalition, Excess, accepted, gain, learned
 from dpcore.research.who_learns_what.protocol import TODAY, Protocol, Shown
 
 NUMBERS = frozenset({Change.NUMBERS})

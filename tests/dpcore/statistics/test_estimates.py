@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
-from dpcore.statistics.estimates import Estimates
+from dpcore.statistics.accuracy import Estimates
 
 GOOD = Estimates(np.array([0.2, 1.1]), 10, 0.95, 0.1, 0.02, 0.003, 0.001)
 

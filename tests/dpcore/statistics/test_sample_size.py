@@ -11,8 +11,17 @@ from scipy import stats
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.statistics.noise import GaussianNoise, LaplaceNoise, SharedNoise, planned_noise
-from dpcore.statistics.sample_size import Amplification, Batch, HalfWidths, least_rows, separate_rows
+from dpcore.statistics.accuracy import (
+    Amplification,
+    Batch,
+    GaussianNoise,
+    HalfWidths,
+    LaplaceNoise,
+    SharedNoise,
+    least_rows,
+    planned_noise,
+    separate_rows,
+)
 
 NOISES = [None, LaplaceNoise(40.0), GaussianNoise(55.0)]
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from dpcore.numbers.decimals import rounded_up
+from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.statement import PrivacyStatement
 from learner.model import Model
 from learner.release import Release

@@ -11,7 +11,7 @@ import pytest
 from dpcore.accounting.odds import chance_after
 from dpcore.evaluation.evaluation import MEASURED
 from dpcore.evaluation.intervals import ANYTHING, Interval
-from dpcore.numbers.decimals import lower_digits, lower_percent, upper_digits, upper_percent
+from dpcore.numbers.rationals import lower_digits, lower_percent, upper_digits, upper_percent
 from dpcore.queries.statement import PrivacyStatement
 from learner.report.page import MOST_DRAWN, document
 from learner.report.registry import registry_entry

@@ -13,7 +13,7 @@ from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
-from dpcore.records.text_forms import DRAFTED_TEXTS
+from dpcore.records.texts import DRAFTED_TEXTS
 from parties.answering.attempts import AttemptState
 from parties.answering.decisions import check_schema
 from parties.answering.failures import StoppedError

@@ -14,11 +14,10 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
-from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.computation import Computation, PartySecret, sum_on_threads
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS
-from dpcore.records.row_sums import sum_on_threads
 from parties.answering.failures import StoppedError
 from parties.config import PartyCluster, PartyConfig
 from parties.data.cluster import ClusterRowSums, sum_of_run

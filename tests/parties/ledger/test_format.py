@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
+from dpcore.accounting.concentrated import laplace_curve
 from dpcore.accounting.filters import Loss
-from dpcore.accounting.renyi import laplace_curve
 from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
 from parties.ledger.anchor import head_path
 from parties.ledger.chain import append_all

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from dpcore.accounting.concentrated import laplace_curve
 from dpcore.accounting.filters import NO_LOSS, Loss
-from dpcore.accounting.renyi import laplace_curve
 from parties.ledger.charges import RECORD, Charge, joint, marginal
 from parties.ledger.limits import Event
 from parties.ledger.sums import Account, Sums, SumsKey

@@ -238,7 +238,7 @@ ALLOWED = {
         "radobase/files/reading.py",
         "radobase/version.py",
         "dpcore/records/schema.py",
-        "dpcore/records/toml_text.py",
+        "dpcore/records/texts.py",
         "parties/ledger/format.py",
         "radobase/options.py",
     },

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from dpcore.numbers.decimals import lower_digits, upper_digits
+from dpcore.numbers.rationals import lower_digits, upper_digits
 from learner.config import LearnerConfig
 from learner.session import QueryEndedError, Session
 from radofed.console.party.views import party_views

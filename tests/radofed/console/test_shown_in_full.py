@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dpcore.numbers.decimals import upper_digits
+from dpcore.numbers.rationals import upper_digits
 from parties.report import gathering
 from parties.report.page import document
 from radofed.cli.entry_point import run

@@ -6,10 +6,9 @@ import numpy as np
 from scipy.special import expit
 
 from dpcore.errors import OracleRefusedError
-from dpcore.estimators.oracle import GradientEstimate
-from dpcore.estimators.row_oracle import RowOracle
+from dpcore.estimators.oracle import GradientEstimate, RowOracle
+from dpcore.rados.distribution import Moments
 from dpcore.records.schema import Label, RealFeature, Schema
-from dpcore.statistics.moments import Moments
 
 
 def real_schema(features, *, bias=True):

@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
-from dpcore.estimators.convex_set import Ball, Box
-from dpcore.estimators.margin_losses import HINGE, LOGISTIC
+from dpcore.estimators.erm import HINGE, LOGISTIC, Ball, Box
 from dpcore.randomness.sources import SeededRandom
 from dpcore.research.erm.exponential_sampling import SCORE_BITS, ExponentialSampling, GridSampling, line
 

@@ -9,12 +9,10 @@ import pytest
 from scipy.optimize import minimize
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
-from dpcore.estimators.convex_set import Ball, Box
-from dpcore.estimators.margin_losses import HINGE, LOGISTIC
+from dpcore.estimators.erm import HINGE, LOGISTIC, Ball, Box
 from dpcore.randomness.sources import SeededRandom
 from dpcore.research.erm import noisy_descent
-from dpcore.research.erm.noisy_descent import GRADIENT_BITS, MOST_ROWS, NoisyDescent
-from dpcore.research.erm.sampled_gaussian import sampled_epsilon
+from dpcore.research.erm.noisy_descent import GRADIENT_BITS, MOST_ROWS, NoisyDescent, sampled_epsilon
 
 DELTA = Fraction(1, 10**6)
 PLAN = NoisyDescent(rows=60, d=3, epsilon=Fraction(1), delta=DELTA, norm_bound=Fraction(2), convex_set=Ball(2.0))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError
-from dpcore.randomness import coins
+from dpcore.randomness import noise
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.exponential import ExponentialMechanism
+from dpcore.research.mechanisms.choosing import ExponentialMechanism
 
 RULES = ["exponential", "permute-and-flip"]
 SCORES = st.lists(st.fractions(min_value=-20, max_value=20, max_denominator=50), min_size=1, max_size=6)
@@ -69,7 +69,7 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, rule):
     scores = [Fraction(i * i, 7) for i in range(9)]
     mechanism = ExponentialMechanism(Fraction(1, 3), Fraction(2), rule)
     fast = [mechanism.release(scores, SeededRandom(seed)) for seed in range(60)]
-    monkeypatch.setattr(coins, "TOLERANCE", 2.0)
+    monkeypatch.setattr(noise, "TOLERANCE", 2.0)
     assert [mechanism.release(scores, SeededRandom(seed)) for seed in range(60)] == fast
     assert len(set(fast)) > 2
 

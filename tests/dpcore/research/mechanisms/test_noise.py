@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from dpcore.accounting.integer_noise import IntegerNoise
-from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares
 from dpcore.errors import DataError, PlanError
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.gaussian import GaussianMechanism
-from dpcore.research.mechanisms.laplace import LaplaceMechanism
+from dpcore.research.mechanisms.noise import GaussianMechanism, LaplaceMechanism
 
 EPSILONS = st.fractions(min_value=Fraction(1, 20), max_value=10, max_denominator=100)
 

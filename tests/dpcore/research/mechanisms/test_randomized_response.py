@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError
-from dpcore.randomness import coins
+from dpcore.randomness import noise
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.randomized_response import RandomizedResponse
+from dpcore.research.mechanisms.choosing import RandomizedResponse
 
 EPSILONS = st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=100)
 
@@ -55,7 +55,7 @@ def test_estimates_are_unbiased_and_vary_as_stated(truth):
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch):
     mechanism, answers = RandomizedResponse(Fraction(2, 3), 5), np.arange(300) % 5
     fast = mechanism.release(answers, SeededRandom(3))
-    monkeypatch.setattr(coins, "TOLERANCE", 2.0)
+    monkeypatch.setattr(noise, "TOLERANCE", 2.0)
     assert np.array_equal(mechanism.release(answers, SeededRandom(3)), fast)
     assert fast.dtype == np.int64
 

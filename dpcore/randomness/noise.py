@@ -1,21 +1,17 @@
-"""Exact samples of Polya variables, whose differences are shares of discrete Laplace noise.
+"""Exact samples of the discrete Gaussian N_Z(0, sigma^2): P(x) proportional to exp(-x^2 / (2 sigma^2)), x an integer.
 
-NB(r, q), the negative binomial distribution with r = 1/h and q = exp(-1/t), called Polya if r is not an integer, has
-the mass
-
-    P(k) = (1 - q)^r w(k) q^k,    w(k) = C(k + r - 1, k) = Gamma(k + r) / (Gamma(r) k!),    k = 0, 1, 2, ...
-
-If h parties each add the difference of two independent NB(1/h, q), the sum of their noise is discrete Laplace of scale
-t, P(x) proportional to exp(-|x|/t) (Goryczka and Xiong, IEEE Transactions on Dependable and Secure Computing 14(5),
-2017). Sampling is by rejection on pieces [2^i, 2^(i+1)) and a geometric tail, with exact coins
-(dpcore.randomness.coins), so nothing is rounded.
-
-Proof: docs/explanation/proofs.md, "Polya variables".
+Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), Algorithms 1 to 3, for an
+integer sigma, vectorised. Every Bernoulli(exp(-gamma)) coin is decided exactly (dpcore.randomness.noise). The same
+bytes give the same samples on every machine. Other processes on the same machine may observe the time of a sample, and
+with it the sample.
 """
 
 import functools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 
 import gmpy2
@@ -23,15 +19,214 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError
-from dpcore.randomness.coins import around, bernoulli, bernoulli_exp, exp_interval, rational, words
 from dpcore.randomness.sources import RandomSource
+
+# Coins of any computable probability, decided exactly: rounding never affects the result.
+#
+# A 64-bit word is the start of a uniform number. Double precision decides on which side of the probability it is, as
+# long as they are further apart than its error.
+#
+# Otherwise, once in about 2^39 coins, the sampler draws further bits and compares them with bounds of the probability.
+# The distribution is exact, and the same bytes give the same coins on every machine. The time that a coin takes is not
+# hidden.
+
+
+TOLERANCE = 2.0**-40
+"""The most by which a probability in double precision may be off, including the 2^-53 of a word's conversion."""
+
+
+def words(count: int, random: RandomSource) -> NDArray[np.uint64]:
+    """`count` uniform 64-bit words: uint64 (count,)."""
+    return np.frombuffer(random.bytes(8 * count), dtype="<u8").astype(np.uint64)
+
+
+def indices(bound: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """`count` independent integers, uniform on [0, bound), by rejection: int64 (count,). bound: from 1 to 2^63."""
+    mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
+    accepted = [np.empty(0, dtype=np.uint64)]
+    missing = count
+    while missing > 0:
+        drawn = words(2 * missing + 8, random) & mask
+        accepted.append(drawn[drawn < np.uint64(bound)][:missing])
+        missing -= len(accepted[-1])
+    return np.concatenate(accepted).astype(np.int64)
+
+
+def bernoulli(
+    chances: NDArray[np.float64], bounds: Callable[[int, int], tuple[int, int]], random: RandomSource
+) -> NDArray[np.bool_]:
+    """One coin for each of `chances` (n,), each within TOLERANCE / 2 of its true p: bool (n,).
+
+    bounds(i, precision): integers below and above p_i 2^precision, whose distance stays bounded as the precision grows.
+    """
+    drawn = words(len(chances), random)
+    uniform = drawn.astype(np.float64) * 2.0**-64
+    heads = uniform < chances
+    for index in np.flatnonzero(np.abs(uniform - chances) <= TOLERANCE):
+        heads[index] = decide(int(drawn[index]), partial(bounds, int(index)), random)
+    return heads
+
+
+def bernoulli_exp(
+    gammas: NDArray[np.float64], exact: Callable[[int], Fraction], random: RandomSource
+) -> NDArray[np.bool_]:
+    """One coin of probability exp(-gamma) for each of `gammas` (n,), all >= 0. exact(i): the i-th as a rational.
+
+    Assumes that each of `gammas` is within 2^-48 (1 + gamma) of the exact one, so that exp(-gamma) is within 2^-47.
+    """
+    return bernoulli(np.exp(-gammas), lambda i, precision: exp_bounds(exact(i), precision), random)
+
+
+def decide(word: int, bounds: Callable[[int], tuple[int, int]], random: RandomSource) -> bool:
+    """Whether the uniform number that starts with the 64 bits of `word` is below p. Draws more bits as needed.
+
+    bounds(precision): integers below and above p 2^precision.
+    """
+    bits, precision = word, 64
+    while True:
+        low, high = bounds(precision)
+        if bits + 1 <= low:
+            return True
+        if bits >= high:
+            return False
+        bits, precision = (bits << 64) | random.bits(64), precision + 64
+
+
+def exp_bounds(gamma: Fraction, precision: int) -> tuple[int, int]:
+    """Integers below and above exp(-gamma) 2^precision, at most 2 apart, by MPFR's directed rounding. gamma >= 0."""
+    low, high = exp_interval(-gamma, -gamma, precision + 16)
+    return around(low, high, precision)
+
+
+def exp_interval(lower: Fraction, upper: Fraction, precision: int) -> tuple[Fraction, Fraction]:
+    """Rationals below exp(lower) and above exp(upper), each within a relative 2^(2 - precision)."""
+    ends = []
+    # The argument is rounded too, and its relative error is multiplied by the argument's size in the exponential.
+    guard = max(0, int(max(abs(lower), abs(upper))).bit_length())
+    for exponent, rounding in ((lower, gmpy2.RoundDown), (upper, gmpy2.RoundUp)):
+        with gmpy2.context(precision=precision + guard, round=rounding):
+            ends.append(rational(gmpy2.exp(gmpy2.mpfr(gmpy2.mpq(exponent)))))
+    return ends[0], ends[1]
+
+
+def rational(number: object) -> Fraction:
+    """An MPFR number as an exact rational."""
+    exact = gmpy2.mpq(number)
+    return Fraction(int(exact.numerator), int(exact.denominator))
+
+
+def around(low: Fraction, high: Fraction, precision: int) -> tuple[int, int]:
+    """floor(low 2^precision) and ceil(high 2^precision)."""
+    return (
+        (low.numerator << precision) // low.denominator,
+        -((-high.numerator << precision) // high.denominator),
+    )
+
+
+LARGEST_SIGMA = 1 << 48
+"""Up to this sigma, samples stay far below 2^63, and magnitudes up to 30 sigma below 2^53."""
+
+SMALLEST_SHARE_SIGMA = 3
+"""The theorem on sums of shares (dpcore.accounting.gaussian) needs a variance of at least 9."""
+
+_GAUSSIAN_BATCH = 1 << 16
+
+
+def discrete_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """`count` independent samples of N_Z(0, sigma^2): int64 (count,).
+
+    Raises PlanError if sigma is not an integer from 1 to LARGEST_SIGMA.
+    """
+    if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= LARGEST_SIGMA:
+        raise PlanError(f"the noise's standard deviation is {sigma}: give an integer from 1 to 2^48")
+    samples = np.empty(count, dtype=np.int64)
+    filled = 0
+    while filled < count:
+        # About a third of the candidates become samples if sigma is 1, nearly half if it is large.
+        kept = _accepted_gaussian(sigma, min(_GAUSSIAN_BATCH, 2 * (count - filled) + 16), random)[: count - filled]
+        samples[filled : filled + len(kept)] = kept
+        filled += len(kept)
+    return samples
+
+
+def check_share(sigma: int) -> None:
+    """Raise PlanError if `sigma` is not a standard deviation that a noise share may have."""
+    if isinstance(sigma, bool) or not isinstance(sigma, int) or not SMALLEST_SHARE_SIGMA <= sigma <= LARGEST_SIGMA:
+        raise PlanError(
+            f"noise with a standard deviation of {sigma} units: shares are counted from {SMALLEST_SHARE_SIGMA} to "
+            f"2^48 units; raise or lower fraction_bits"
+        )
+
+
+def _accepted_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """Algorithm 3 on `count` discrete Laplace candidates: the accepted ones, in order."""
+    t = sigma + 1
+    candidates = _discrete_laplace(t, count, random)
+
+    def gamma(index: int) -> Fraction:
+        return Fraction((abs(int(candidates[index])) * t - sigma * sigma) ** 2, 2 * sigma * sigma * t * t)
+
+    offset = np.abs(candidates).astype(np.float64) - sigma * sigma / t
+    accepted: NDArray[np.int64] = candidates[bernoulli_exp(np.square(offset / sigma) / 2, gamma, random)]
+    return accepted
+
+
+def _discrete_laplace(t: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """Algorithm 2 with scale t, P(x) proportional to exp(-|x| / t), on `count` candidates: the accepted ones."""
+    low = indices(t, count, random)
+    low = low[bernoulli_exp(low / t, lambda index: Fraction(int(low[index]), t), random)]
+    magnitude = low + t * _geometric(len(low), random)
+    negative = (np.frombuffer(random.bytes(len(low)), dtype=np.uint8) & 1).astype(bool)
+    # Minus zero would count zero twice.
+    kept = ~(negative & (magnitude == 0))
+    signed: NDArray[np.int64] = np.where(negative, -magnitude, magnitude)[kept]
+    return signed
+
+
+def _geometric(count: int, random: RandomSource) -> NDArray[np.int64]:
+    """The number of Bernoulli(1/e) coins that show 1 before the first 0: int64 (count,)."""
+    runs = np.zeros(count, dtype=np.int64)
+    going = np.arange(count)
+    while len(going):
+        going = going[bernoulli_exp(np.ones(len(going)), lambda _: Fraction(1), random)]
+        runs[going] += 1
+    return runs
+
+
+def tail_bound(sigma: int, summands: int, values: int) -> int:
+    """A magnitude that `values` sums of `summands` samples exceed with a total probability of at most 2^-64.
+
+    N_Z(0, sigma^2) is sub-Gaussian with variance proxy sigma^2 (Canonne, Kamath and Steinke 2020): E[exp(s X)] is
+    exp(s^2 sigma^2 / 2) times a ratio of shifted to unshifted sums of exp(-x^2 / (2 sigma^2)), which by Poisson
+    summation is at most 1.
+
+    Proxies of independent summands add, so P(|sum| > t) <= 2 exp(-t^2 / (2 summands sigma^2)), and a union bound covers
+    the values.
+    """
+    return math.ceil(sigma * math.sqrt(2 * summands * (math.log(2 * values) + 64 * math.log(2)))) + 1
+
+
+# Exact samples of Polya variables, whose differences are shares of discrete Laplace noise.
+#
+# NB(r, q), the negative binomial distribution with r = 1/h and q = exp(-1/t), called Polya if r is not an integer, has
+# the mass
+#
+#     P(k) = (1 - q)^r w(k) q^k,    w(k) = C(k + r - 1, k) = Gamma(k + r) / (Gamma(r) k!),    k = 0, 1, 2, ...
+#
+# If h parties each add the difference of two independent NB(1/h, q), the sum of their noise is discrete Laplace of
+# scale t, P(x) proportional to exp(-|x|/t) (Goryczka and Xiong, IEEE Transactions on Dependable and Secure Computing
+# 14(5), 2017). Sampling is by rejection on pieces [2^i, 2^(i+1)) and a geometric tail, with exact coins
+# (dpcore.randomness.noise), so nothing is rounded.
+#
+# Proof: docs/explanation/proofs.md, "Polya variables".
+
 
 SMALLEST_SCALE, LARGEST_SCALE = Fraction(1, 64), 1 << 40
 """With these scales, samples reach 2^48 with a probability below 2^-150, and logarithms of w are within 2^-44."""
 
 MOST_SHARES = 1 << 16
 
-_BATCH = 1 << 16
+_POLYA_BATCH = 1 << 16
 # Below this k, w(k) is a product of rationals. From here on, Stirling's series has the accuracy of double precision.
 _SMALL = 32
 
@@ -46,7 +241,7 @@ def negative_binomial(scale: Fraction, shares: int, count: int, random: RandomSo
     samples = np.empty(count, dtype=np.int64)
     filled = 0
     while filled < count:
-        kept = _accepted(pieces, min(_BATCH, 2 * (count - filled) + 16), random)[: count - filled]
+        kept = _accepted_polya(pieces, min(_POLYA_BATCH, 2 * (count - filled) + 16), random)[: count - filled]
         samples[filled : filled + len(kept)] = kept
         filled += len(kept)
     return samples
@@ -170,7 +365,7 @@ class _Pieces:
             return float(gmpy2.lngamma(gmpy2.mpfr(1) / self.shares))
 
 
-def _accepted(pieces: _Pieces, count: int, random: RandomSource) -> NDArray[np.int64]:
+def _accepted_polya(pieces: _Pieces, count: int, random: RandomSource) -> NDArray[np.int64]:
     """Draw `count` candidates and return the accepted ones, in order."""
     piece = pieces.choose(count, random)
     moved = np.flatnonzero(piece)

@@ -1,0 +1,338 @@
+"""The noise on sums over records, for planning and half-widths: in units of a record's largest value, 1."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.accounting.gaussian import gaussian_mu
+from dpcore.accounting.noise_shares import LaplaceShares, NoiseShares
+from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
+from dpcore.numbers.normal import quantile
+
+
+class SumNoise(Protocol):
+    """Noise on each of several sums over records whose values are in [0, 1]; it does not grow with their number."""
+
+    def half_width(self, values: int, failure: float) -> float:
+        """With probability >= 1 - failure the noise on each of `values` sums is at most this."""
+        ...
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise on one sum."""
+        ...
+
+
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """Laplace noise of density exp(-|x| / scale) / (2 scale) on each sum. Raises ConfigurationError unless scale > 0.
+
+    One query of values in [0, 1] is alpha-private at scale 1 / alpha: Theorem 3 of Balcan's lecture notes on
+    differential privacy and statistical queries (2015), stated there for the mean of n values.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _require_positive("scale", self.scale)
+
+    def half_width(self, values: int, failure: float) -> float:
+        """The scale times ln(values / failure): P(|x| > h) = exp(-h / scale), and a union bound."""
+        return self.scale * math.log(values / _checked(values, failure))
+
+    @property
+    def deviation(self) -> float:
+        """Its standard deviation: scale sqrt(2)."""
+        return math.sqrt(2.0) * self.scale
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Normal noise of standard deviation sigma on each sum. Raises ConfigurationError unless sigma > 0."""
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _require_positive("sigma", self.sigma)
+
+    def half_width(self, values: int, failure: float) -> float:
+        """Sigma times the normal quantile of failure / (2 values), and a union bound."""
+        return -self.sigma * quantile(_checked(values, failure) / (2.0 * values))
+
+    @property
+    def deviation(self) -> float:
+        """Its standard deviation: sigma."""
+        return self.sigma
+
+
+@dataclass(frozen=True)
+class SharedNoise:
+    """The noise of a total to which each of `parties` adds a share, with values in units of 2^-fraction_bits."""
+
+    shares: NoiseShares
+    parties: int
+    fraction_bits: int
+
+    def half_width(self, values: int, failure: float) -> float:
+        """The bound of the shares' distribution, in units of 1."""
+        return math.ldexp(self.shares.half_width(self.parties, values, _checked(values, failure)), -self.fraction_bits)
+
+    @property
+    def deviation(self) -> float:
+        """The total's standard deviation, in units of 1."""
+        return math.ldexp(self.shares.deviation(self.parties), -self.fraction_bits)
+
+    @property
+    def copies(self) -> float:
+        """How many discrete Laplace variables of the shares' scale sum to the total; infinite for normal noise."""
+        return self.parties / self.shares.shares if isinstance(self.shares, LaplaceShares) else math.inf
+
+
+def planned_noise(
+    l1: int,
+    l2_squared: int,
+    epsilon: Fraction | float,
+    delta: Fraction | float,
+    part: Fraction | float = 1,
+) -> SumNoise:
+    """The least noise that a batch adds for a budget of (epsilon, delta), for planning before a query.
+
+    l1, l2_squared: the batch's sensitivity in the sum of magnitudes and of squares, replace-one, in units of 1. part:
+    of the budget's epsilon if delta is 0, else of its squared mu. Laplace noise if delta is 0, otherwise normal of
+    standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian).
+
+    Parties that do not trust all others add more. Raises ConfigurationError if an argument is out of range, PlanError
+    from `gaussian_mu`.
+    """
+    if min(l1, l2_squared) < 1 or epsilon <= 0 or not 0 < part <= 1:
+        raise ConfigurationError(
+            "noise is planned for a sensitivity of at least 1, an epsilon above 0 and a part of the budget in (0, 1]"
+        )
+    if delta == 0:
+        return LaplaceNoise(float(l1 / (epsilon * part)))
+    return GaussianNoise(math.sqrt(l2_squared / part) / gaussian_mu(epsilon, delta))
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigurationError(f"{name} is {value}: give a finite number above 0, or None for no noise")
+
+
+def _checked(values: int, failure: float) -> float:
+    if values < 1 or not 0.0 < failure < 1.0:
+        raise ConfigurationError(
+            f"{values} values at failure {failure}: give at least one value and a probability between 0 and 1"
+        )
+    return failure
+
+
+# The answer to a batch of statistical queries, and its distance from the truth.
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Estimates of E[phi] for a batch of M predicates phi with values in [0, 1].
+
+    With probability >= `confidence`, over rows drawn independently from one distribution and over the noise, all M
+    values are within `tolerance` of the truth.
+
+    Raises:
+        ShapeError: for another shape.
+        DataError: a value is not finite.
+        ConfigurationError: a field is out of range.
+    """
+
+    values: NDArray[np.float64]
+    """(M,) float64, finite, not clipped to [0, 1], which noise may leave."""
+    rows: int
+    """m >= 1, that sums were divided by."""
+    confidence: float
+    """In (0, 1)."""
+    sampling: float
+    """Half-width for sampling from the distribution, in units of the values, as the next two."""
+    quantisation: float
+    """For rounding values to fixed point."""
+    noise: float
+    """For the noise."""
+    deviation: float
+    """Standard deviation of the noise on each value; the greatest, if they differ."""
+    distribution: SharedNoise | None = None
+    """The distribution of the noise on rows times each value, independent of one another; None if it is not known or
+    not of that kind."""
+    most_rows: int | None = None
+    """A number that the rows behind each mean do not exceed; None for `rows`. Of a part of the rows, `rows` is what the
+    part has on average, and most_rows is all rows (dpcore.records.held_back)."""
+
+    def __post_init__(self) -> None:
+        values = np.array(self.values, dtype=np.float64)
+        if values.ndim != 1 or values.size < 1:
+            raise ShapeError(f"estimates have shape {values.shape}: give (M,), one value a predicate")
+        if not np.isfinite(values).all():
+            raise DataError("an estimate is not finite: decode the release again, or run its query again")
+        if self.rows < 1:
+            raise ConfigurationError(f"estimates over {self.rows} rows: give the row count of the cohort, at least 1")
+        if self.most_rows is not None and self.most_rows < self.rows:
+            raise ConfigurationError(f"at most {self.most_rows} rows and {self.rows} on average: give all rows")
+        if not 0.0 < self.confidence < 1.0:
+            raise ConfigurationError(f"confidence is {self.confidence}: it must be between 0 and 1")
+        for name in ("sampling", "quantisation", "noise", "deviation"):
+            width = getattr(self, name)
+            if not (math.isfinite(width) and width >= 0.0):
+                raise ConfigurationError(f"{name} is {width}: it must be finite and at least 0")
+        values.setflags(write=False)
+        object.__setattr__(self, "values", values)
+
+    @property
+    def tolerance(self) -> float:
+        """The tau of the statistical-query model: sampling + quantisation + noise."""
+        return self.sampling + self.quantisation + self.noise
+
+
+# Rows that a batch of statistical queries needs, and the accuracy of its answers for given rows.
+#
+# M queries of [0, 1]-valued phi are answered by means over m rows, with noise on each sum. All answers are within tau
+# of E[phi] with probability >= 1 - failure if
+#
+#     sampling(m) + quantisation + noise / m <= tau,
+#
+# with sampling(m) = sqrt(ln(2 M / a) / (2 m)) by Hoeffding, noise the half-width that fails with probability at most
+# b, and a + b = failure (a = b with noise, else a = failure). Values rounded down to multiples of q move a mean by
+# less than q.
+#
+# Queries that depend on earlier answers need fresh rows each: `separate_rows` follows Theorems 6 and 7 of Balcan's
+# lecture notes (Differential privacy and the statistical query model, 2015). Proof: docs/explanation/proofs.md, "Rows
+# for statistical queries".
+
+
+MOST_ROWS = 1 << 62
+"""The largest number of rows that is planned for."""
+
+
+@dataclass(frozen=True)
+class Amplification:
+    """Factors by which each half-width, and the noise's deviation, grow when answers are combined (label_noise)."""
+
+    sampling: float = 1.0
+    quantisation: float = 1.0
+    noise: float = 1.0
+    deviation: float = 1.0
+
+
+PLAIN = Amplification()
+
+
+@dataclass(frozen=True)
+class HalfWidths:
+    """Half-widths that hold for all answers jointly, in units of the values; their sum is the tolerance."""
+
+    sampling: float
+    quantisation: float
+    noise: float
+
+    @property
+    def tolerance(self) -> float:
+        """The tau of the statistical-query model: sampling + quantisation + noise."""
+        return self.sampling + self.quantisation + self.noise
+
+
+@dataclass(frozen=True)
+class Batch:
+    """M queries answered at once, from the same rows. Raises ConfigurationError if a field is out of range."""
+
+    queries: int
+    """M."""
+    noise: SumNoise | None = None
+    """On each sum, None if there is none."""
+    quantisation: float = 0.0
+    """q, values are rounded down by less than this, 0 for Boolean predicates."""
+    asked: int | None = None
+    """How many sums carry noise, M unless each answer combines several; `amplification` gives the factors."""
+    amplification: Amplification = PLAIN
+
+    def __post_init__(self) -> None:
+        if self.queries < 1 or (self.asked is not None and self.asked < 1):
+            raise ConfigurationError(f"a batch of {self.queries} queries: ask at least one")
+        if not (math.isfinite(self.quantisation) and self.quantisation >= 0.0):
+            raise ConfigurationError(f"quantisation is {self.quantisation}: it must be finite and at least 0")
+
+    def half_widths(self, rows: int, failure: float) -> HalfWidths:
+        """The distance from the truth of answers over `rows` rows, for all of them with probability >= 1 - failure.
+
+        Raises ConfigurationError if rows < 1 or failure is not between 0 and 1.
+        """
+        if rows < 1:
+            raise ConfigurationError(f"answers over {rows} rows: give at least 1")
+        _require_probability(failure)
+        return self._half_widths(rows, failure, self._noise(failure))
+
+    def _half_widths(self, rows: int, failure: float, noise: float) -> HalfWidths:
+        sampling_failure = failure if self.noise is None else failure / 2.0
+        sampling = math.sqrt(math.log(2.0 * self.queries / sampling_failure) / (2.0 * rows))
+        return HalfWidths(
+            sampling=self.amplification.sampling * sampling,
+            quantisation=self.amplification.quantisation * self.quantisation,
+            noise=self.amplification.noise * noise / rows,
+        )
+
+    def rows(self, tolerance: float, failure: float) -> int:
+        """The least number of rows at which all answers are within `tolerance`.
+
+        Raises ConfigurationError if an argument is not between 0 and 1, PlanError if no number of rows is enough.
+        """
+        _require_probability(failure)
+        if not 0.0 < tolerance <= 1.0:
+            raise ConfigurationError(f"tolerance is {tolerance}: it must be above 0 and at most 1")
+        if self.amplification.quantisation * self.quantisation >= tolerance:
+            raise PlanError(
+                f"values are rounded to multiples of {self.quantisation:.3g}, which alone exceeds a tolerance of "
+                f"{tolerance:.3g}: raise fraction_bits or the tolerance"
+            )
+        # Computed once, not for every number of rows tried: some distributions take a tenth of a second.
+        noise = self._noise(failure)
+        return least_rows(lambda rows: self._half_widths(rows, failure, noise).tolerance <= tolerance)
+
+    def _noise(self, failure: float) -> float:
+        if self.noise is None:
+            return 0.0
+        return self.noise.half_width(self.asked or self.queries, failure / 2.0)
+
+
+def separate_rows(
+    queries: int, tolerance: float, failure: float, *, noise: SumNoise | None = None, quantisation: float = 0.0
+) -> int:
+    """Rows for M queries that may depend on earlier answers, each on its own piece: Theorems 6 and 7.
+
+    noise: on the sum over each piece; with LaplaceNoise(1 / alpha) all answers are alpha-private in total. Raises as
+    `Batch.rows` does.
+    """
+    if queries < 1:
+        raise ConfigurationError(f"a sequence of {queries} queries: ask at least one")
+    _require_probability(failure)
+    return queries * Batch(1, noise, quantisation).rows(tolerance, failure / queries)
+
+
+def least_rows(enough: Callable[[int], bool]) -> int:
+    """The least number of rows, at least 1, for which `enough` is true; it must stay true for more rows.
+
+    Raises PlanError if 2^62 rows are not enough.
+    """
+    high = 1
+    while not enough(high):
+        high *= 2
+        if high > MOST_ROWS:
+            raise PlanError("no number of rows is enough: ask for less certainty or a larger tolerance")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _require_probability(failure: float) -> None:
+    if not 0.0 < failure < 1.0:
+        raise ConfigurationError(f"failure is {failure}: it must be between 0 and 1")
