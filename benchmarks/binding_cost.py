@@ -24,9 +24,9 @@ from dpcore.paillier.tag import PRIME, check_tag, coefficient, pad, polynomial, 
 from dpcore.randomness.sources import SystemRandom
 from parties.database import LedgerOwner
 from parties.ledger.charges import RECORD, Charge
+from parties.ledger.head import SumsKey
 from parties.ledger.ledger import NO_BYTES, Ledger
 from parties.ledger.limits import LedgerLimits
-from parties.ledger.sums import SumsKey
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import SigningKey
 from wire.roster import Member, Role

@@ -16,14 +16,13 @@ from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.ledger.acknowledgement import Claim, Plan, plan
 from parties.ledger.acknowledgement import acknowledge as charge_plan
-from parties.ledger.anchor import head_path, read_or_none
 from parties.ledger.charges import Charge
+from parties.ledger.head import SumsKey, head_path, read_or_none
 from parties.ledger.ledger import Ledger
-from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
-from parties.locks import lock_party
 from parties.policy import Policy
 from parties.rosters import Rosters
+from parties.state_directory import lock_party
 from radobase.logs import Log
 from radobase.printing import amount
 from wire.cohort import LedgerHead

@@ -6,7 +6,7 @@ Once a transaction has ended, it is in this file and on disk, and no other file 
 takes the write lock when it begins, so that what it reads stays true until it ends.
 
 If it added an entry to the ledger's chain, the chain's head is in the file beside the ledger before it returns
-(parties.ledger.anchor).
+(parties.ledger.head).
 """
 
 import os
@@ -21,9 +21,8 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
 from parties.ledger import chain
-from parties.ledger.anchor import LocalHead, difference, head_path
 from parties.ledger.chain import EntryKind, Head
-from parties.ledger.format import (
+from parties.ledger.charges import (
     ANCHOR_TABLES,
     AWAITS_HEAD,
     CHAINED_VERSION,
@@ -34,7 +33,7 @@ from parties.ledger.format import (
     read_charge,
     update_format,
 )
-from parties.ledger.sums import Account, Sums
+from parties.ledger.head import Account, LocalHead, Sums, difference, head_path
 from radobase.files.databases import copy_of, keep_before_update
 from radobase.files.permissions import check_unwritable
 from radobase.files.writing import create_durably, sync_directory

@@ -19,32 +19,26 @@ from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from dpcore.records.computation import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
+from parties.answering.contribution import Obfuscators
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
-from parties.answering.jobs import Jobs, pauses
+from parties.answering.jobs import Jobs, ShownWork, pauses
 from parties.answering.lifecycle import QueryLifecycle
-from parties.answering.obfuscators import Obfuscators
-from parties.answering.shown import ShownWork
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
 from parties.answering.witnesses import LedgerGuard
-from parties.approval.files import DecisionFiles
-from parties.approval.pause import Pauses
-from parties.client import CoordinatorClient
+from parties.approval.decision_files import DecisionFiles
+from parties.approval.decisions import Pauses
+from parties.client import CoordinatorClient, PollingPace
 from parties.config import PartyConfig, settings_of
-from parties.data.cluster import ClusterRowSums
-from parties.data.held_data import HeldData
+from parties.data.dataset import ClusterRowSums, HeldData
 from parties.data.row_guard import RowCounts, RowGuard
 from parties.ledger.limits import DAY_S
-from parties.locks import lock_party
-from parties.opening import open_history, open_ledger
 from parties.policy import Policy
-from parties.polling import PollingPace
 from parties.reloading import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, PolicyReloads
 from parties.rosters import Rosters
-from parties.secret import FILE as SECRET_FILE
-from parties.secret import load_or_create
-from parties.stated_rows import StatedRows
+from parties.state_directory import FILE as SECRET_FILE
+from parties.state_directory import StatedRows, load_or_create, lock_party, open_history, open_ledger
 from parties.watching import Loaded, PartyWatch
 from radobase.local_status import StatusServer
 from radobase.logs import Daily, Log, start_logging

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpcore.errors import ConfigurationError, RadofedError
-from parties.answering.failures import StoppedError
-from parties.data.held_data import HeldData
+from parties.answering.coordinator_calls import StoppedError
+from parties.data.dataset import HeldData
 from parties.policy import Policy
 from radobase.local_status import read_status
 from radobase.logs import Log

@@ -8,7 +8,7 @@ from typing import Final
 
 from parties.answering.spool import Spools
 from parties.answering.witnesses import LedgerGuard
-from parties.approval.pause import Pauses
+from parties.approval.decisions import Pauses
 from parties.config import PartyConfig
 from parties.data.row_guard import RowCounts
 from parties.history.history import History, What

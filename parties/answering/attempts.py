@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from parties.ledger.charges import Charge
-from parties.ledger.format import UnreadableEntryError
+from parties.ledger.charges import Charge, UnreadableEntryError
+from parties.ledger.head import SumsKey
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import Event
 from parties.ledger.state import LedgerState
-from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
 from wire.cohort import Acceptance, LedgerHead
 from wire.envelopes import Envelope

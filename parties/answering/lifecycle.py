@@ -17,24 +17,20 @@ from dpcore.paillier.masks import MaskKeyError
 from dpcore.randomness.sources import RandomSource, require_system
 from dpcore.records.computation import Computation
 from parties.answering.attempts import Attempt, Attempts, AttemptState
-from parties.answering.contribution import encrypted_chunks, integer_vector
-from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.answering.contribution import Obfuscators, encrypted_chunks, integer_vector
+from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError, as_refusal, may_pass, named
 from parties.answering.decisions import Party, check_signed, check_unchanged, decide
-from parties.answering.failures import StoppedError, as_refusal, may_pass, named
-from parties.answering.obfuscators import Obfuscators
-from parties.answering.refusals import SentRefusals
+from parties.answering.refusals import SentRefusals, Withdrawals
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.uploads import Uploads
-from parties.answering.withdrawals import Withdrawals
-from parties.approval.files import DecisionFiles
+from parties.approval.decision_files import DecisionFiles
 from parties.approval.gate import Gate
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError, HistoryFileError
-from parties.history.history import History, What
-from parties.history.policies import facts_of
+from parties.history.history import History, What, facts_of
 from parties.ledger.charges import Charge
+from parties.ledger.head import SumsKey
 from parties.ledger.ledger import LedgerConflictError
-from parties.ledger.sums import SumsKey
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radobase.logs import Log

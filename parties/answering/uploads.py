@@ -11,13 +11,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpcore.errors import RadofedError
 from parties.answering.attempts import Attempt, Attempts, Heads
 from parties.answering.contribution import masked_chunks, tag_coefficient
-from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError
 from parties.answering.decisions import Party, verify_cohort
-from parties.answering.failures import StoppedError
 from parties.answering.spool import Spool, SpoolLostError, Spools
-from parties.history.costs import scope_costs
 from parties.history.history import History, What
-from parties.ledger.sums import SumsKey
+from parties.history.reading import scope_costs
+from parties.ledger.head import SumsKey
 from parties.rosters import Rosters
 from radobase.logs import Log
 from wire.cohort import Acceptance, Cohort, LedgerHead, Receipt, sign

@@ -12,7 +12,7 @@ counts for two days, by the clock and by the time that passed.
 
 An answer shows the acceptance with the most entries, and names of the others. A head that this ledger lacks says that
 it was set back. If it has gone on since, names show that it lacks some. The party asks the member for those, one at a
-time, and its answers do not count until then (parties.answering.unknown_names).
+time, and its answers do not count until then (parties.ledger.witnessed).
 
 A copy from between an attempt's acceptance and its charge lacks the charge alone. So reservations from before the start
 are held.
@@ -32,9 +32,8 @@ from functools import partial
 
 from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import MOST_CHALLENGES, CoordinatorCalls
-from parties.answering.unknown_names import UnknownNames
 from parties.ledger.ledger import Ledger
-from parties.ledger.witnessed import KEPT_FOR_S, Evidence, Witnessed
+from parties.ledger.witnessed import KEPT_FOR_S, Evidence, UnknownNames, Witnessed
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radobase.logs import Log

@@ -4,7 +4,7 @@ A decision is on a query's digest, so it holds for exactly the signed query that
 attempts.
 
 Who decided is a user of the operating system: of the process that decides, by its real user id, or the owner of a file
-(parties.approval.files). No variable of the environment says it, and a name is only what a person typed.
+(parties.approval.decision_files). No variable of the environment says it, and a name is only what a person typed.
 
 Two approvals are those of two users. Whoever may write the party's state directory, the node's user and root, could
 change the record of what others decided.
@@ -19,6 +19,7 @@ from enum import Enum
 
 from dpcore.errors import RadofedError
 from parties.history.database import HistoryDatabase
+from parties.history.history import History
 from parties.policy import Policy
 
 LONGEST_TEXT = 500
@@ -209,3 +210,54 @@ def why_not(person: Person, learner: str, policy: Policy) -> str:
     if person.names & asking:
         return f"{person} asks with the key of learner {learner!r}, and does not decide on its queries"
     return ""
+
+
+# A party that is paused answers, computes, charges and sends nothing until it is resumed.
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A pause that lasts."""
+
+    since_unix_s: float
+    by: str
+    """Who paused."""
+    reason: str
+
+
+class Pauses:
+    """The pauses of one party, in its history."""
+
+    def __init__(self, database: HistoryDatabase) -> None:
+        self._database = database
+
+    def present(self) -> Pause | None:
+        """The pause that lasts, if there is one."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT paused_at_unix_s, paused_by, reason FROM pauses WHERE resumed_at_unix_s IS NULL"
+            ).fetchone()
+        return None if row is None else Pause(*row)
+
+    def pause(self, person: Person, reason: str, now_unix_s: float) -> bool:
+        """Pause the party, durably. Returns False if it was paused before."""
+        with self._database.transaction() as connection:
+            if self.present() is not None:
+                return False
+            row = (now_unix_s, str(person), reason[:LONGEST_TEXT])
+            connection.execute("INSERT INTO pauses VALUES (?, ?, ?, NULL, NULL)", row)
+            return True
+
+    def resume(self, person: Person, now_unix_s: float) -> Pause | None:
+        """End the pause, durably. Returns it; None if there was none."""
+        with self._database.transaction() as connection:
+            ended = self.present()
+            connection.execute(
+                "UPDATE pauses SET resumed_at_unix_s = ?, resumed_by = ? WHERE resumed_at_unix_s IS NULL",
+                (now_unix_s, str(person)),
+            )
+            return ended
+
+    def unanswered(self, pause: Pause) -> int:
+        """How many queries came since the pause began, and were not answered yet or at all."""
+        return History(self._database).count_unanswered(pause.since_unix_s)

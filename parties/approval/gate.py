@@ -4,19 +4,195 @@ Nothing waits for a person but the answer: no mask key, reservation or contribut
 approval is looked up when the acceptance is made, and again before the charge, under the policy of that moment.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
-from parties.approval.costs import AttemptCosts
+from dpcore.numbers.rationals import upper_digits
+from dpcore.predicates.notation import described, parse
+from parties.approval.decision_files import DecisionFiles, Waiting
 from parties.approval.decisions import Decided, DecisionError, Decisions, Verdict
-from parties.approval.files import DecisionFiles, Waiting
-from parties.approval.reasons import ChargesOf, cost_without_approval, reasons
 from parties.history.history import History, Shown, What
+from parties.history.reading import ScopeCost, costs
 from parties.ledger.charges import Charge
-from parties.ledger.limits import Event
-from parties.policy import Policy
-from radobase.printing import local_time
+from parties.ledger.limits import Event, LedgerLimits, merged, more_like
+from parties.ledger.state import state_of
+from parties.policy import ApprovalRules, Policy
+from radobase.printing import amount, local_time
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
+
+# Why a query waits for a person's decision: the `[approval]` table of the policy applied to one query.
+#
+# By cost: what the learner has spent since people last approved a query of it counts too, and every attempt that the
+# query allows. Epsilons simply add up for this, which is never less than what a ledger counts.
+
+
+ChargesOf = Callable[[str, float], Sequence[tuple[bytes, Charge]]]
+"""The query and cost of each attempt of a learner that is charged or reserved, from a time on: `Ledger.charges_of`."""
+
+
+def reasons(rules: ApprovalRules, query: Query, charge: Charge, before: Fraction | float = 0) -> list[str]:
+    """Why this query waits, one reason each; empty if it does not.
+
+    charge: of one attempt. before: `cost_without_approval` of the learner's other queries.
+    """
+    found = []
+    if rules.everything:
+        found.append("every query needs approval")
+    if query.kind.name in rules.designs:
+        found.append(f"queries of kind {query.kind.name!r} need approval")
+    if query.learner in rules.learners:
+        found.append(f"queries of learner {query.learner!r} need approval")
+    least, epsilon = rules.epsilon_at_least, largest_epsilon(charge)
+    if least is not None and not math.isfinite(epsilon):
+        found.append("an attempt has no bound for whole records, and such queries need approval")
+    elif least is not None and before + query.max_attempts * epsilon >= least:
+        attempts = f"in each of {query.max_attempts} attempts" if query.max_attempts > 1 else "in its one attempt"
+        costs, so_far = upper_digits(float(epsilon), 6), ""
+        if before > 0:
+            spent = upper_digits(float(before), 6)
+            so_far = f", after {spent} that {query.learner!r} spent since its last approval"
+        found.append(
+            f"it may cost epsilon {costs} {attempts}{so_far}, and people approve from a sum of {float(least):.6g} on"
+        )
+    if rules.admitted_predicates is not None:
+        found += _unlisted(query, rules.admitted_predicates)
+    return found
+
+
+def largest_epsilon(charge: Charge) -> Fraction | float:
+    """The largest epsilon of a charge in its scopes; infinite if it has no bound for whole records."""
+    return max(loss.epsilon for _, loss in charge.bounds) if charge.is_bounded else math.inf
+
+
+def cost_without_approval(
+    decisions: Decisions, charges_of: ChargesOf, query_id: bytes, learner: str, policy: Policy
+) -> Fraction | float:
+    """The epsilons of a learner's charges and reservations since its last approval; infinite if one has no bound.
+
+    Without those of this query, and of queries that people approved. All releases of one noised table are one.
+    """
+    if policy.approval.epsilon_at_least is None:
+        return Fraction(0)
+    costs: dict[tuple[bytes, int], Fraction | float] = {}
+    for number, (other, charge) in enumerate(charges_of(learner, decisions.last_approval(learner, policy))):
+        if other == query_id or decisions.decided(other, learner, policy).verdict is Verdict.APPROVED:
+            continue
+        key = (b"", number) if charge.epoch is None else (charge.epoch, -1)
+        costs[key] = max(costs.get(key, Fraction(0)), largest_epsilon(charge))
+    return sum(costs.values(), Fraction(0))
+
+
+def _unlisted(query: Query, admitted: Iterable[str]) -> list[str]:
+    # A list is about coordinates of the schema. Under a feature map the same text may be about another function.
+    listed = {parse(text) for text in admitted} if query.feature_map is None else set()
+    unlisted = [predicate for predicate in query.kind.batch if predicate not in listed]
+    if not unlisted:
+        return []
+    more = f", and {len(unlisted) - 1} more" if len(unlisted) > 1 else ""
+    return [f"not on the list of admitted predicates: {described(unlisted[0])}{more}"]
+
+
+# What one attempt at a query costs a party, and the most that all attempts that it allows may cost together.
+#
+# An approval holds for every attempt of a query, so the people who decide see the cost of all of them. Both figures
+# are the ledger's own: losses add up in each scope, and each epsilon is the least at the delta of the scope's limit.
+# It is assumed that every attempt uploads, over the same rows as now.
+
+
+ASSUMED = (
+    "costs are epsilons as this party's ledger counts them, at the delta of each limit; assumed is that every attempt "
+    "uploads, over the same rows as now"
+)
+
+
+@dataclass(frozen=True)
+class AttemptCosts:
+    """What the attempts of a query cost, in each scope."""
+
+    attempts: int
+    one: tuple[ScopeCost, ...]
+    """One attempt, with what is then spent."""
+    most: tuple[ScopeCost, ...]
+    """All `attempts` that the query allows together, with what is then spent."""
+    more: int | None
+    """How many attempts like it would still fit after one, None for any number."""
+    admitted: int
+    """How many of its attempts the lifetime limits admit, those that are charged or reserved included, as long as
+    nothing else is charged."""
+
+    @classmethod
+    def of(
+        cls, charge: Charge, attempts: int, limits: LedgerLimits, events: Sequence[Event], recorded: int, now: float
+    ) -> "AttemptCosts":
+        """charge: of an attempt. events: what the ledger holds; recorded: how many attempts of the query are among it.
+
+        now: Unix seconds.
+        """
+        held = merged(events)
+        present = _with(charge, held, 0 if recorded else 1, now)
+        every = _with(charge, held, attempts - recorded, now)
+        more = more_like(limits, present, charge)
+        return cls(
+            attempts,
+            tuple(costs(charge, state_of(limits, present, now_unix_s=None))),
+            tuple(costs(charge, state_of(limits, every, now_unix_s=None), count=attempts)),
+            more,
+            attempts if more is None else min(attempts, max(1, recorded) + more),
+        )
+
+    @property
+    def attempts_words(self) -> str:
+        """How often the cost of an attempt may be charged."""
+        if self.attempts == 1:
+            return "one attempt is allowed, so that its cost is the most that the query may cost"
+        words = f"up to {self.attempts} attempts are allowed, and each that uploads is charged"
+        if self.admitted < self.attempts:
+            return (
+                f"{words}; the lifetime limits have room for {self.admitted} of them, and the others would be refused"
+            )
+        return words
+
+    @property
+    def short(self) -> str:
+        """The widest scope, in a few words."""
+        one, most = self.one[0], self.most[0]
+        if one.cost is None:
+            return f"no bound, in up to {amount(self.attempts, 'attempt')}"
+        together = f", at most {_figure(most)} in {self.attempts} attempts" if self.attempts > 1 else ""
+        return f"{_figure(one)}{together}"
+
+    def lines(self) -> list[str]:
+        """For people, one fact a line."""
+        lines = [f"cost of an attempt, {cost}" for cost in self.one]
+        lines.append(self.attempts_words)
+        if self.attempts > 1:
+            lines += [
+                f"most that all {self.attempts} attempts may cost together, {cost.words('them')}" for cost in self.most
+            ]
+        return [*lines, ASSUMED]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, in JSON types."""
+        return {
+            "costs": [vars(cost) for cost in self.one],
+            "most_costs": [vars(cost) for cost in self.most],
+            "attempts": self.attempts,
+            "attempts_admitted": self.admitted,
+        }
+
+
+def _with(charge: Charge, events: Sequence[Event], count: int, now: float) -> list[Event]:
+    more = Event(charge, charged=True, recorded_at_unix_s=now, count=count)
+    return [*events, more] if count > 0 else [*events]
+
+
+def _figure(cost: ScopeCost) -> str:
+    return "no bound" if cost.cost is None else f"epsilon {upper_digits(cost.cost, 4)}"
+
 
 Held = Callable[[bytes], tuple[Sequence[Event], int]]
 """What the ledger holds, and how many attempts of a query are among it: `Attempts.held_beside`."""

@@ -4,18 +4,26 @@ The reports are for the party only. Of their contents, only the number of rows g
 """
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, DataError
+from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
+from dpcore.progress import Progress
 from dpcore.records.changed_cells import Change, changed_cells, changes, main_cause, summed
+from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
 from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
-from dpcore.records.records import Records
+from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
+from parties.config import PartyCluster, PartyConfig
+from radobase.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
+from radobase.files.schemas import load_schema
+from radobase.logs import Log
 from radobase.printing import amount
 from radobase.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
@@ -214,3 +222,124 @@ class _Counted:
         changed = changed_cells(self._schema, self._tallies)
         counts = (self._rows, dropped, self._positive, negative)
         return LoadReport(self._file, *counts, self._tallies, digest, found, changed)
+
+
+# The data that a party's node holds.
+
+
+MOST_LOGGED = 20
+"""The most changes of cells that are logged: those that lost most."""
+
+
+class DataAwayError(DataError):
+    """The table is not there now: its server starts, or its mount is late. A node's service manager tries again."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class HeldData:
+    """Rows, and what belongs to them. digest: `PartySecret.data_digest` of the rows. loaded_unix_s: when."""
+
+    dataset: Dataset
+    secret: PartySecret
+    digest: str
+    loaded_unix_s: float
+
+    @classmethod
+    def load(cls, config: PartyConfig, seed: bytes, node_log: Log, progress: RowsRead | None = None) -> Self:
+        """Read the schema and the table that the configuration names. Logs counts, never a cell.
+
+        seed: the party's secret. progress: as in parties.data.dataset.load. Raises DataAwayError if the table may be
+        there later, SchemaError, DataError or ConfigurationError.
+        """
+        schema = load_schema(config.schema_file)
+        row_key = RowKey(seed, config.federation, config.name, config.source)
+        try:
+            dataset = load(config.table, schema, progress, row_key=row_key, id_column=config.id_column)
+        except DataError as error:
+            node_log.error("data refused", reason=str(error))
+            if error.may_pass:
+                raise DataAwayError(str(error)) from error
+            raise
+        report, secret = dataset.report, PartySecret(seed, schema.digest)
+        held = cls(dataset, secret, secret.data_digest(report.digest), time.time())
+        node_log.info(
+            "data loaded",
+            rows=report.rows,
+            zero_vectors=report.zero_vectors,
+            positive=report.positive,
+            negative=report.negative,
+            digest=held.digest,
+        )
+        for warning in report.warnings:
+            node_log.warning("data", warning=warning)
+        for change in report.changes[:MOST_LOGGED]:
+            node_log.info("cells changed", **change.to_dict())
+        if len(report.changes) > MOST_LOGGED:
+            node_log.info("cells changed", further=len(report.changes) - MOST_LOGGED, see="rado schema check")
+        return held
+
+
+# A party's sums over rows on its own Ray cluster, for tables that are too large for one machine.
+#
+# Sends runs of whole blocks of rows to workers, which return the sum of each run. The sums are integers: the total
+# equals that of threads of this machine, bit for bit. A run that is lost with a worker is sent again.
+#
+# Anyone with access to the cluster can read rows, rado signatures and noise: only the party may have access.
+
+
+_ROW_BYTES_BESIDE_FEATURES = 2
+
+
+class ClusterRowSums:
+    """A dpcore.records.computation.RowSums. Raises ConfigurationError if Ray is not installed."""
+
+    def __init__(self, settings: PartyCluster, log: Log) -> None:
+        self._settings, self._log = settings, log
+        check_in_background(settings, log)
+
+    def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
+        """See RowSums. If the cluster fails, logs it and sums all rows again on this machine."""
+        if records.rows < self._settings.from_rows:
+            return sum_on_threads(part, records, progress)
+        try:
+            return self._sum(part, records, progress)
+        except (ClusterError, ConfigurationError) as error:
+            self._log.warning("cluster failed, summing on this machine", rows=records.rows, reason=str(error))
+            return sum_on_threads(part, records, progress)
+
+    def _sum(self, part: RowPart, records: Records, progress: Progress | None) -> NDArray[np.int64]:
+        row_bytes = records.features.itemsize * records.features.shape[1] + _ROW_BYTES_BESIDE_FEATURES
+        run_rows = BLOCK_ROWS * max(1, ITEM_BYTES // (BLOCK_ROWS * row_bytes))
+
+        def load(number: int) -> tuple[Any, ...]:
+            # Workers get only the values of rows that count (dpcore.records.held_back).
+            run = records.between(number * run_rows, (number + 1) * run_rows).zeroed()
+            return number * run_rows, run.features, run.labels, run.usable, run.feature_map
+
+        def report() -> None:
+            if progress is not None:
+                progress(done, records.rows)
+
+        total = np.zeros(part.shape, dtype=np.int64)
+        done = 0
+        with ClusterJob(self._settings, sum_of_run, part) as job:
+            for number, added in job.results(-(-records.rows // run_rows), load, report):
+                if not isinstance(added, np.ndarray) or added.dtype != np.int64 or added.shape != total.shape:
+                    raise ClusterError("a worker returned no sum of the query's shape")
+                try:
+                    add_exactly(total, added)
+                except SlotOverflowError as error:
+                    raise ClusterError("a worker returned a sum that is impossible for these rows") from error
+                done += min(run_rows, records.rows - number * run_rows)
+                report()
+        return total
+
+
+def sum_of_run(part: RowPart, payload: tuple[Any, ...]) -> NDArray[np.int64]:
+    """The sum of a run of rows, computed by a worker. payload: (first row, fields of Records)."""
+    first_row, *fields = payload
+    total = np.zeros(part.shape, dtype=np.int64)
+    part.add(total, Records(*fields), first_row)
+    return total

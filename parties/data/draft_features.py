@@ -13,9 +13,17 @@ import numpy as np
 
 from dpcore.records.features import DateFeature, Day, Missing
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, RealFeature
-from parties.data.draft_columns import MOST_TEXTS, Seen
+from parties.data.draft_columns import (
+    MOST_TEXTS,
+    Form,
+    Seen,
+    counted,
+    is_number,
+    marks_no_value,
+    may_mark_no_value,
+    spellings,
+)
 from parties.data.draft_label import true_of
-from parties.data.draft_texts import Form, counted, is_number, marks_no_value, may_mark_no_value, spellings
 from radobase.printing import amount
 
 MOST_CATEGORIES = 30

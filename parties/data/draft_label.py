@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Label, close_match
-from parties.data.draft_columns import FORM, MOST_TEXTS, Seen
-from parties.data.draft_texts import alike, counted, is_number, may_mark_no_value, spellings
+from parties.data.draft_columns import FORM, MOST_TEXTS, Seen, alike, counted, is_number, may_mark_no_value, spellings
 
 TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos", "+")
 """Common words for true, in small letters."""

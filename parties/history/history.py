@@ -8,14 +8,14 @@ that a crash between both loses nothing that was charged.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from dpcore.errors import RadofedError
 from parties.history.database import HistoryDatabase, HistoryFileError
-from parties.ledger.charges import Charge
-from parties.ledger.format import bounds_text, read_charge
+from parties.ledger.charges import Charge, bounds_text, read_charge
+from parties.policy import Policy
 from radobase.files.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope
 from wire.errors import Code
@@ -102,7 +102,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Page:
+class HistoryPage:
     """Which queries to read, newest first. Raises ValueError if limit is below 1."""
 
     limit: int = 50
@@ -263,7 +263,7 @@ class History:
                     f"AND rowid <= (SELECT max(rowid) - {kept} FROM {table})"
                 )
 
-    def page(self, page: Page) -> list[Shown]:
+    def page(self, page: HistoryPage) -> list[Shown]:
         """Queries without their envelopes, newest first."""
         conditions, values = ["shown_at_unix_s >= ?", "shown_at_unix_s < ?"], [page.since_unix_s, page.until_unix_s]
         if page.learner is not None:
@@ -273,7 +273,7 @@ class History:
         with self.database.reading() as connection:
             return self._shown(connection.execute(text, (*values, page.limit, page.offset)).fetchall())
 
-    def count(self, page: Page) -> int:
+    def count(self, page: HistoryPage) -> int:
         """The number of queries on this page and all that follow or precede it."""
         learner = "" if page.learner is None else " AND learner = ?"
         values = [page.since_unix_s, page.until_unix_s, *([] if page.learner is None else [page.learner])]
@@ -373,3 +373,71 @@ def _shown(row: tuple[Any, ...]) -> Shown:
         None if envelope is None else Envelope.from_bytes(envelope),
         purpose or "",
     )
+
+
+# Under which policies a party decided: each decision in the history names the policy's digest and its limits.
+
+
+_DECIDED = f"""SELECT at_unix_s, coalesce(json_extract(details, '$.policy'), ''),
+    coalesce(json_extract(details, '$.limits'), '') FROM events
+    WHERE what IN ('{What.ACCEPTED.value}', '{What.REFUSED.value}') AND at_unix_s < ? AND json_valid(details)
+    ORDER BY at_unix_s, rowid"""  # noqa: S608  (constants of this program)
+
+
+@dataclass(frozen=True)
+class PolicyRead:
+    """Decisions in a row under one policy."""
+
+    digest: str
+    """`Policy.digest`."""
+    limits: str
+    """In words. first, last: their times."""
+    first_unix_s: float
+    last_unix_s: float
+    decisions: int
+
+
+@dataclass(frozen=True)
+class PoliciesRead:
+    """The policies of all decisions that are kept, oldest first."""
+
+    policies: tuple[PolicyRead, ...]
+    unknown: int
+    """Decisions that name none."""
+
+    @property
+    def limits(self) -> tuple[PolicyRead, ...]:
+        """As `policies`, with those in a row joined that have equal limits, under the digest of the last."""
+        found: list[PolicyRead] = []
+        for each in self.policies:
+            if found and found[-1].limits == each.limits:
+                last = found.pop()
+                decisions = last.decisions + each.decisions
+                found.append(replace(each, first_unix_s=last.first_unix_s, decisions=decisions))
+            else:
+                found.append(each)
+        return tuple(found)
+
+
+def facts_of(policy: Policy) -> dict[str, str]:
+    """What a decision's event says of the policy that it followed."""
+    return {"policy": policy.digest, "limits": str(policy.limits.of_ledger)}
+
+
+def policies_of(database: HistoryDatabase, before_unix_s: float) -> PoliciesRead:
+    """The policies of the decisions before a time. Raises what HistoryDatabase raises."""
+    with database.reading() as connection:
+        return _joined(connection.execute(_DECIDED, (before_unix_s,)).fetchall())
+
+
+def _joined(decisions: Iterable[tuple[float, str, str]]) -> PoliciesRead:
+    found: list[PolicyRead] = []
+    unknown = 0
+    for at_unix_s, digest, limits in decisions:
+        if not digest:
+            unknown += 1
+        elif found and (found[-1].digest, found[-1].limits) == (digest, limits):
+            found.append(replace(found[-1], last_unix_s=at_unix_s, decisions=found.pop().decisions + 1))
+        else:
+            found.append(PolicyRead(digest, limits, at_unix_s, at_unix_s, 1))
+    return PoliciesRead(tuple(found), unknown)

@@ -1,23 +1,105 @@
 """The history as people read it: what was asked, what was decided and why, what left, what it cost, what remained."""
 
+import csv
+import datetime as dt
+import io
+import math
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from dpcore.accounting.filters import total_loss
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.rationals import upper_digits
 from parties.approval.decisions import Decision, Decisions
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
-from parties.history.costs import ScopeCost
 from parties.history.database import FILE, HistoryDatabase
-from parties.history.history import Happened, History, Page, Shown, What
+from parties.history.history import Happened, History, HistoryPage, Shown, What
+from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.ledger import Ledger, RecordedCharge
+from parties.ledger.state import LedgerState
 from parties.policy import Policy
+from radobase.printing import printable
 from wire.errors import CATALOGUE, Code, WireError
 from wire.query import Query
 from wire.query_summary import QuerySummary
 from wire.signed_fields import SignedPart, signed_parts
+
+# What an attempt cost in each scope and what remains there, for people: scopes that agree are one line.
+
+
+_ONE = {ScopeKind.RECORD: "whole records", ScopeKind.JOINT: "column", ScopeKind.MARGINAL: "feature"}
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class ScopeCost:
+    """What an attempt costs in some scopes of one kind, by the limits of this party."""
+
+    scope: str
+    """Which, in words."""
+    cost: float | None
+    """The least epsilon, at the limit's delta, of a limit that admits this attempt alone; None without one."""
+    spent: float | None
+    """That of all that is charged or reserved, this attempt included; costs add up to less than their sum."""
+    remaining: float
+    """The largest epsilon of one more release, of the kind of noise of which more is left."""
+    limit_epsilon: float
+    limit_delta: float
+    """The limit."""
+
+    def __str__(self) -> str:
+        return self.words("it")
+
+    def words(self, what: str) -> str:
+        """In one line. what: "it" for an attempt, "them" for several."""
+        cost = "no bound" if self.cost is None else f"epsilon {upper_digits(self.cost, 4)}"
+        limit = f"{self.limit_epsilon:.4g} at delta {self.limit_delta:.4g}"
+        spent = "more than any limit at that delta" if self.spent is None else upper_digits(self.spent, 4)
+        return f"{self.scope}: {cost}; with {what}, {spent} of {limit} is spent"
+
+
+def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:
+    """The lines for a charge that `state` contains already, in JSON types."""
+    return [asdict(cost) for cost in costs(charge, state)]
+
+
+def costs(charge: Charge, state: LedgerState, count: int = 1) -> list[ScopeCost]:
+    """What a charge costs in the scopes that it or a limit names, and what `state` leaves there, widest scope first.
+
+    count: of so many attempts together, which `state` contains. All attempts over one noised table are one release.
+    """
+    same: dict[tuple[ScopeKind, float | None, float | None, float, float, float], list[str]] = {}
+    for scope in state.scopes:
+        loss = charge.bound(scope.scope)
+        times = 1 if charge.epoch is not None else count
+        cost = None if loss is None else _finite(scope.limit.spent(total_loss([(loss, times)])))
+        limit = scope.limit
+        used, left = _finite(scope.held_epsilon), scope.remaining_epsilon
+        figures = (scope.scope.kind, cost, used, left, float(limit.epsilon), float(limit.delta))
+        same.setdefault(figures, []).append(scope.scope.name)
+    return [
+        ScopeCost(_words(kind, names), cost, spent, remaining, epsilon, delta)
+        for (kind, cost, spent, remaining, epsilon, delta), names in same.items()
+    ]
+
+
+def _finite(epsilon: float) -> float | None:
+    """None where no limit at this delta admits the loss."""
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _words(kind: ScopeKind, names: list[str]) -> str:
+    if kind is ScopeKind.RECORD:
+        return _ONE[kind]
+    named = ", ".join(names[:_MOST_NAMED])
+    return (
+        f"{_ONE[kind]} {named}" if len(names) <= _MOST_NAMED else f"each of {len(names)} {_ONE[kind]}s ({named}, ...)"
+    )
+
 
 NOT_KEPT = "not kept"
 _AT_ONCE = 500
@@ -169,11 +251,11 @@ class HistoryReader:
         self.ledger.database.close()
         self.database.close()
 
-    def page(self, page: Page) -> list[QueryRead]:
+    def page(self, page: HistoryPage) -> list[QueryRead]:
         """The queries of a page, newest first."""
         return self._read(self.history.page(page))
 
-    def every(self, page: Page) -> Iterator[QueryRead]:
+    def every(self, page: HistoryPage) -> Iterator[QueryRead]:
         """The queries that a page selects, newest first, whatever its limit and offset.
 
         until_unix_s: give a moment that is over, so that no query is added meanwhile.
@@ -302,3 +384,39 @@ def _outcome(whats: Mapping[What, Happened], *, is_charged: bool) -> str:
     if What.WAITS in whats:
         return "waits for a decision"
     return "accepted" if What.ACCEPTED in whats else _unanswered(whats)
+
+
+# The history as a file for spreadsheets.
+
+
+_HEADER = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost", "purpose")
+# A spreadsheet computes what begins like this; a learner chooses the text of predicates.
+_FORMULA = re.compile(r"^[=+\-@\t\r]")
+
+
+def _cell(text: str) -> str:
+    return printable(f"'{text}" if _FORMULA.match(text) else text)
+
+
+def csv_of(queries: Iterable[QueryRead]) -> str:
+    """CSV with one line for each query, with times in UTC."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_HEADER)
+    for each in queries:
+        cohort = next((attempt.cohort for attempt in reversed(each.attempts) if attempt.cohort), {})
+        row: tuple[Any, ...] = (
+            f"{dt.datetime.fromtimestamp(each.shown.shown_at_unix_s, dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
+            each.shown.query_id.hex(),
+            each.shown.learner,
+            each.shown.kind,
+            each.words,
+            each.decision,
+            " ".join(cohort),
+            "" if each.shown.rows is None else each.shown.rows,
+            each.bytes_out,
+            each.cost,
+            each.shown.purpose,
+        )
+        writer.writerow(_cell(content) if isinstance(content, str) else content for content in row)
+    return text.getvalue()

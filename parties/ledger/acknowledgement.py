@@ -25,11 +25,10 @@ from dpcore.accounting.filters import BASIC_SHARE, FAILURE_SHARE, NO_LOSS, Loss,
 from parties.database import COPIED
 from parties.ledger import chain
 from parties.ledger.chain import EntryKind
-from parties.ledger.charges import RECORD, Charge, Scope
-from parties.ledger.format import AWAITS_HEAD, bounds_text, read_charge
+from parties.ledger.charges import AWAITS_HEAD, RECORD, Charge, Scope, bounds_text, read_charge
+from parties.ledger.head import Account, Sums
 from parties.ledger.ledger import NO_BYTES, Ledger
 from parties.ledger.limits import Event, LedgerLimits
-from parties.ledger.sums import Account, Sums
 from wire.envelopes import sha256
 
 UNWITNESSED_STEP = 1 << 32

@@ -6,7 +6,7 @@ r"""The ledger's chain: one entry for each reservation and each charge, each bou
 The content has the entry's number, its kind and every column of its event, each with type and length. The events are
 the working state; `faults` recomputes the chain and compares it with them in both directions.
 
-The head (the number and digest of the last entry) is kept outside of the file, beside it (parties.ledger.anchor) and by
+The head (the number and digest of the last entry) is kept outside of the file, beside it (parties.ledger.head) and by
 other parties (wire.cohort).
 
 Numbers count from 1 without gaps, except that an acknowledgement (parties.ledger.acknowledgement) continues above every

@@ -22,11 +22,10 @@ from dpcore.errors import RadofedError
 from parties.database import LedgerOwner, PartyDatabase
 from parties.ledger import chain
 from parties.ledger.chain import EntryKind, Head
-from parties.ledger.charges import RECORD, Charge, Scope
-from parties.ledger.format import bounds_text, read_charge
+from parties.ledger.charges import RECORD, Charge, Scope, bounds_text, read_charge
+from parties.ledger.head import SumsKey
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, check_admits, counted
 from parties.ledger.state import LedgerState, state_of
-from parties.ledger.sums import SumsKey
 from wire.cohort import LedgerHead
 from wire.query import CLOCK_SKEW_S
 

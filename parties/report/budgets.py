@@ -7,8 +7,7 @@ from functools import lru_cache
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError
 from parties.ledger.charges import ScopeKind
-from parties.ledger.limits import Event, Scopes, counted
-from parties.ledger.room import merged
+from parties.ledger.limits import Event, Scopes, counted, merged
 from parties.ledger.state import LedgerState, ScopeState
 
 MOST_SCOPES = 12

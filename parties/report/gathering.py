@@ -12,12 +12,10 @@ from typing import Any
 
 from dpcore.accounting.odds import exceptions, right_guesses
 from parties.config import PartyConfig
-from parties.history.history import Page
-from parties.history.policies import PoliciesRead, policies_of
+from parties.history.history import HistoryPage, PoliciesRead, policies_of
 from parties.history.reading import HistoryReader, QueryRead
 from parties.ledger.charges import Charge
-from parties.ledger.limits import Event
-from parties.ledger.room import more_like
+from parties.ledger.limits import Event, more_like
 from parties.ledger.state import ScopeState, state_of
 from parties.members import MemberRow, members_of
 from parties.policy import Policy
@@ -251,7 +249,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
     roster = rosters.known
     with HistoryReader(config) as reader:
         # A query that is shown meanwhile is outside of the pages, so that none moves.
-        queries = list(reader.every(Page(since_unix_s=since_unix_s, until_unix_s=as_of)))
+        queries = list(reader.every(HistoryPage(since_unix_s=since_unix_s, until_unix_s=as_of)))
         listed = _listed(reader, queries[:MOST_LISTED])
         events = [event for event in reader.ledger.events() if event.recorded_at_unix_s < as_of]
         policy, head = reader.policy, reader.ledger.head()

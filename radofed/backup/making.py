@@ -91,10 +91,10 @@ def _write(
 
 
 def _add_party(contents: Contents, config: "PartyConfig") -> None:
-    from parties.copies import history_copy, ledger_copy
     from parties.data.row_guard import FILE as ROWS_FILE
     from parties.history.database import FILE as HISTORY_FILE
     from parties.rosters import former_files
+    from parties.state_directory import history_copy, ledger_copy
 
     state = config.state_directory
     contents.add("policy", config.policy)

@@ -154,7 +154,7 @@ def _database_fault(manifest: Manifest, entry: Entry, connection: sqlite3.Connec
 
         return store_fault(connection, manifest.federation)
     if manifest.role == Role.PARTY.value:
-        from parties.copies import history_fault, ledger_fault
+        from parties.state_directory import history_fault, ledger_fault
 
         fault = ledger_fault if entry.role is FileRole.LEDGER else history_fault
         return fault(connection, manifest.federation, manifest.name)

@@ -17,7 +17,7 @@ from radofed.cli.output import Output, Result
 if TYPE_CHECKING:
     from parties.acknowledging import Found
     from parties.ledger.ledger import Ledger
-    from parties.ledger.room import Room
+    from parties.ledger.limits import Room
     from parties.ledger.state import LedgerState, ScopeState
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -40,7 +40,7 @@ def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> 
     """
     import time
 
-    from parties.ledger.room import room
+    from parties.ledger.limits import room
 
     now_unix_s = time.time()
     ledger = _open(config, policy)

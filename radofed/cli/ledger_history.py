@@ -36,11 +36,10 @@ def history(
     The node may run. Changes nothing.
     """
     from parties.config import PartyConfig
-    from parties.history.csv_file import csv_of
-    from parties.history.history import Page
-    from parties.history.reading import HistoryReader
+    from parties.history.history import HistoryPage
+    from parties.history.reading import HistoryReader, csv_of
 
-    page = Page(limit, skip, learner, moment(since, 0.0), moment(until, float("inf")))
+    page = HistoryPage(limit, skip, learner, moment(since, 0.0), moment(until, float("inf")))
     with HistoryReader(PartyConfig.load(config)) as reader:
         if query is not None:
             found = reader.find(query)

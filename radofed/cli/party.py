@@ -215,8 +215,8 @@ def accept(
     The fingerprint must be that of the newest roster. A running node reads its policy again on `rado party reload`.
     """
     quiet_grpc()
-    from parties.accepting import accept, find_member
     from parties.config import PartyConfig
+    from parties.members import accept, find_member
 
     loaded = PartyConfig.load(config)
     found = accept(loaded, find_member(loaded, config.parent, name, fingerprint))

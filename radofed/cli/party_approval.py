@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from parties.approval.deciding import Pending
-    from parties.approval.files import DecisionFiles, Waiting
-    from parties.approval.pause import Pauses
+    from parties.approval.decision_files import DecisionFiles, Waiting
+    from parties.approval.decisions import Pauses
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -39,8 +39,8 @@ def pending(
 ) -> Result:
     """Show the queries that wait for a person's decision, oldest first."""
     from parties.approval.deciding import pending as find_pending
-    from parties.approval.files import DecisionFiles
-    from parties.approval.pause import Pauses
+    from parties.approval.decision_files import DecisionFiles
+    from parties.approval.decisions import Pauses
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.query_summary import purpose_line
@@ -113,8 +113,8 @@ def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Resu
 
     No value of a row is read for it, and nothing is charged.
     """
-    from parties.approval.explanation import explain as explained
-    from parties.approval.files import DecisionFiles
+    from parties.approval.deciding import explain as explained
+    from parties.approval.decision_files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
 
@@ -146,8 +146,8 @@ def refuse(
 
 def _decided(output: Output, config: "Path", query: str, name: str, reason: str, *, approves: bool) -> Result:
     from parties.approval.deciding import costs_of, decide
+    from parties.approval.decision_files import DecisionFiles
     from parties.approval.decisions import Person
-    from parties.approval.files import DecisionFiles
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.query_summary import purpose_line
@@ -295,7 +295,7 @@ def resume(_output: Output, config: ConfigOption, name: NameOption = "") -> Resu
 
 
 def _with_pauses(config: "Path", function: "Callable[[Pauses], T]") -> "T":
-    from parties.approval.pause import Pauses
+    from parties.approval.decisions import Pauses
     from parties.config import PartyConfig
     from parties.history.reading import open_history
 

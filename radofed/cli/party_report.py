@@ -42,7 +42,7 @@ def report(
     """
     from parties.config import PartyConfig
     from parties.report.gathering import gather
-    from parties.report.registry import registry_entry
+    from parties.report.page import registry_entry
     from radofed import __version__
 
     check_files(page, registry)

@@ -55,8 +55,7 @@ def infer(
     Numbers and dates are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend
     on the data and are not private: correct them before the parties agree on the draft.
     """
-    from parties.data.draft_bounds import bounded, parsed
-    from parties.data.schema_draft import DRAFT_NAME
+    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed
     from parties.data.schema_draft import infer as draft
 
     if to is not None:
@@ -102,7 +101,7 @@ def check(
     column, what loses most first.
     """
     from parties.data.dataset import check as check_data
-    from parties.data.refusing import advice, refusing_fields
+    from parties.data.row_guard import advice, refusing_fields
     from radobase.files.schemas import load_schema
 
     loaded = load_schema(schema)

@@ -35,7 +35,7 @@ MUTATED: tuple[str, ...] = tuple(
 
 SCOPE = (
     "wire/*.py",
-    "parties/accepting.py",
+    "parties/members.py",
     "parties/answering/*.py",
     "parties/approval/*.py",
     "parties/history/*.py",
@@ -43,7 +43,7 @@ SCOPE = (
     "parties/ledger/*.py",
     "parties/policy.py",
     "parties/rosters.py",
-    "parties/secret.py",
+    "parties/state_directory.py",
     "coordinator/core.py",
     "coordinator/drain.py",
     "coordinator/intake.py",

@@ -25,7 +25,7 @@ from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
-from parties.approval.files import DecisionFiles
+from parties.approval.decision_files import DecisionFiles
 from parties.database import LedgerOwner
 from parties.history.database import FILE as HISTORY_FILE
 from parties.history.database import HistoryDatabase

@@ -21,13 +21,11 @@ from parties.answering.attempts import Attempts
 from parties.database import LedgerOwner
 from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
-from parties.ledger.anchor import LocalHead
 from parties.ledger.chain import Head
-from parties.ledger.charges import RECORD, Charge, marginal
-from parties.ledger.format import bounds_text, read_charge
+from parties.ledger.charges import RECORD, Charge, bounds_text, marginal, read_charge
+from parties.ledger.head import Account, LocalHead, Sums
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
-from parties.ledger.sums import Account, Sums
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, octets_near
 from tests.fuzz.target import Target, scratch, written
@@ -271,8 +269,8 @@ def targets() -> list[Target]:
         Target("ledger-file", read_ledger, octets_near([template(make_ledger).read_bytes()]), 1 << 20,
                ("parties.ledger.ledger.Ledger.open",), examples=30),
         Target("ledger-bounds", read_bounds, json_octets([bounds, []]), 1 << 20,
-               ("parties.ledger.format.read_charge",), examples=40),
-        Target("ledger-head", read_head, octets_near([a_head()]), 16 << 20, ("parties.ledger.anchor._HEAD",),
+               ("parties.ledger.charges.read_charge",), examples=40),
+        Target("ledger-head", read_head, octets_near([a_head()]), 16 << 20, ("parties.ledger.head._HEAD",),
                examples=30),
         Target("ledger-attempt", read_attempt, octets_near([answer, b"ready", b"accepted" * 2]), 1 << 20, (),
                examples=20),

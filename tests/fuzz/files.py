@@ -32,13 +32,13 @@ from learner.report.measured import read_evaluation
 from learner.report.page import calibration_plot, roc_plot
 from learner.shapes.shapes import shapes_of
 from learner.state import LearnerState
-from parties.accepting import accept
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.data.row_guard import load_known
+from parties.members import accept
 from parties.policy import Policy
 from parties.rosters import Rosters
-from parties.secret import load_or_create
+from parties.state_directory import load_or_create
 from rado.v1 import roster_pb2
 from radobase.cluster import jobs, ray_cluster
 from radobase.files.feature_maps import load_feature_map
@@ -484,7 +484,7 @@ def targets() -> list[Target]:
                octets_near([b"c" * 100]), 512 << 10, ("coordinator.spool._CHUNK",),
                allowed=(RadofedError, SpoolDamagedError), examples=20),
         Target("party-secret", InFile("party-secret", "secret", lambda path: load_or_create(path, SystemRandom())),
-               octets_near([bytes(32)]), 4096, ("parties.secret._SECRET",), examples=20),
+               octets_near([bytes(32)]), 4096, ("parties.state_directory._SECRET",), examples=20),
         Target("party-roster", InFile("party-roster", "roster.signed", lambda path: rosters(path.parent)),
                octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._ROSTER",)),
         Target("former-roster",
@@ -517,7 +517,7 @@ def targets() -> list[Target]:
                ("radofed.certificates._CERTIFICATE",)),
         Target("policy-to-extend", InFile("policy-to-extend", "policy.toml", read_policy_to_extend),
                texts_near([POLICY_TEXT]), 256 << 10,
-               ("parties.accepting._POLICY",), examples=20),
+               ("parties.members._POLICY",), examples=20),
         Target("parties-to-extend", InFile("parties-to-extend", "parties.toml", read_parties_to_extend),
                texts_near([PARTIES_TEXT]), 256 << 10,
                ("learner.accepting._PARTIES",), examples=20),

@@ -18,7 +18,7 @@ from dpcore.records.features.date import written_form
 from dpcore.records.schema import Schema, differences
 from dpcore.records.texts import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
-from parties.data.draft_bounds import parsed
+from parties.data.schema_draft import parsed
 from radobase.addresses import split_target
 from radobase.log_tail import TAIL_BYTES, newest
 from radobase.options import decimal_number, exact, named_option

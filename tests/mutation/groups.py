@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SURVIVORS = ROOT / "tests/mutation/survivors.toml"
 GROUPS = {
-    "ledger": ("parties/ledger/", "parties/answering/unknown_names.py", "parties/answering/witnesses.py"),
+    "ledger": ("parties/ledger/", "parties/ledger/witnessed.py", "parties/answering/witnesses.py"),
     "policy": ("parties/policy.py",),
     "paillier": ("dpcore/paillier/",),
     "validation": ("wire/", "parties/answering/decisions.py", "parties/rosters.py"),

@@ -24,7 +24,7 @@ def ada(world, tmp_path):
 def small_comb(monkeypatch):
     """These tests encrypt little: full exponents would take longer than everything else."""
     monkeypatch.setattr(
-        "parties.answering.obfuscators.ObfuscatorPool", partial(ObfuscatorPool, short_exponent_bits=512)
+        "parties.answering.contribution.ObfuscatorPool", partial(ObfuscatorPool, short_exponent_bits=512)
     )
 
 

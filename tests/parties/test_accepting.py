@@ -3,9 +3,9 @@
 import pytest
 
 from dpcore.errors import ConfigurationError
-from parties import accepting
-from parties.accepting import accept, find_member
+from parties import members
 from parties.config import PartyConfig
+from parties.members import accept, find_member
 from parties.policy import Policy
 from radofed.provision import provision
 from wire.envelopes import fingerprint, key_id, spoken
@@ -21,7 +21,7 @@ def made(tmp_path):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """No coordinator runs here."""
-    monkeypatch.setattr(accepting, "_TRY_S", 0.05)
+    monkeypatch.setattr(members, "_TRY_S", 0.05)
 
 
 @pytest.fixture

@@ -91,5 +91,5 @@ def test_the_running_node_is_asked(offline):
 
 def test_without_the_extra_the_check_says_what_to_install(offline, monkeypatch):
     watch(offline, f'listen = "127.0.0.1:{free_port()}"')
-    monkeypatch.setattr("parties.checks.watch.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("parties.checks.running_node.importlib.util.find_spec", lambda _: None)
     assert "deploy/install.py metrics" in run(offline)["watch"].fix

@@ -11,9 +11,7 @@ from itertools import repeat
 import grpc
 import pytest
 
-from parties.config import PartyConfig
-from parties.node import PartyNode
-from parties.polling import (
+from parties.client import (
     BUSY_AT_ONCE_S,
     BUSY_PER_ATTEMPT_S,
     BUSY_SHARE,
@@ -23,6 +21,8 @@ from parties.polling import (
     POLLS_AT_ONCE,
     PollingPace,
 )
+from parties.config import PartyConfig
+from parties.node import PartyNode
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from radobase.logs import BoundedLines
 from tests.federation.material import server_credentials

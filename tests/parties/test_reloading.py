@@ -12,8 +12,7 @@ from dpcore.errors import DataError
 from dpcore.records.features import BooleanFeature
 from dpcore.records.held_back import RowKey
 from parties.config import PartyConfig
-from parties.data.dataset import load
-from parties.data.held_data import HeldData
+from parties.data.dataset import HeldData, load
 from parties.reloading import DataReloads
 from radobase.logs import Log
 from radofed.cli.entry_point import run

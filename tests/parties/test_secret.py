@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SystemRandom
-from parties.secret import load_or_create
+from parties.state_directory import load_or_create
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from parties.stated_rows import StatedRows
+from parties.state_directory import StatedRows
 from radobase.logs import Log
 from tests.federation.processes import ProcessFederation, rado
 from tests.parties.check_world import ALLOWED, PARTIES, run

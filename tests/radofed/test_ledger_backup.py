@@ -16,8 +16,8 @@ import pytest
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from parties.answering.attempts import Attempts
 from parties.database import LedgerOwner, LedgerSetBackError
-from parties.ledger.anchor import head_path
 from parties.ledger.charges import RECORD, Charge
+from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from radofed.cli.entry_point import run
@@ -163,7 +163,7 @@ def test_a_lost_ledger_is_replaced_by_one_whose_limit_is_spent(party, capsys):
 
 def test_a_running_node_keeps_its_ledger(party, capsys):
     from parties.config import PartyConfig
-    from parties.locks import lock_party
+    from parties.state_directory import lock_party
 
     with lock_party(PartyConfig.load(party / "party.toml")):
         assert rado(capsys, party, "acknowledge", "--yes", "--wait-s", "0")[0] == 4

@@ -27,11 +27,10 @@ from learner.release import Release, ReleaseError
 from learner.state import LearnerState
 from parties.config import PartyConfig
 from parties.database import LedgerBusyError, LedgerDamagedError, LedgerOwner, LedgerSetBackError, PartyDatabase
-from parties.history.history import Page
+from parties.history.history import HistoryPage
 from parties.history.reading import HistoryReader
-from parties.ledger.anchor import head_path
-from parties.ledger.charges import ScopeKind, marginal
-from parties.ledger.format import CHAINED_VERSION, FORMAT_VERSION
+from parties.ledger.charges import CHAINED_VERSION, FORMAT_VERSION, ScopeKind, marginal
+from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from radobase.files.databases import kept_file
@@ -186,7 +185,7 @@ def test_a_coordinator_continues_from_its_store(recorded):
 def test_a_ledger_and_a_history_are_read(recorded):
     config = PartyConfig.load(recorded / "party.toml")
     with HistoryReader(config) as reader:
-        found = list(reader.page(Page()))
+        found = list(reader.page(HistoryPage()))
         asked = [reader.find(each.shown.query_id.hex()).asked for each in found]
     assert sorted(each.shown.kind for each in found) == ["gradient", "moments", "moments", "moments", "plain"]
     assert sum(attempt.is_charged for each in found for attempt in each.attempts) == 4
@@ -326,7 +325,7 @@ def test_an_older_history_opens_and_says_what_was_asked(tmp_path):
     unpacked(OLDER / "ledger-0.2.0.sqlite.gz", tmp_path / "state/ledger.sqlite")
     unpacked(OLDER / "history-0.2.0.sqlite.gz", tmp_path / "state/history.sqlite")
     with HistoryReader(PartyConfig.load(tmp_path / "party.toml")) as reader:
-        found = reader.page(Page())
+        found = reader.page(HistoryPage())
         one = reader.find(found[0].shown.query_id.hex())
     assert sorted(each.shown.kind for each in found) == [*["gradient"] * 6, "moments", "statistic", "statistic"]
     assert sum(attempt.is_charged for each in found for attempt in each.attempts) == 9

@@ -561,7 +561,7 @@ def _parsed(text: str):
 
 
 class SharedObfuscators:
-    """One source of obfuscators for all parties; see parties.answering.obfuscators.Obfuscators."""
+    """One source of obfuscators for all parties; see parties.answering.contribution.Obfuscators."""
 
     def __init__(self, source: ObfuscatorSource) -> None:
         self._source = source

@@ -5,7 +5,7 @@ import time
 from parties.config import PartyConfig
 from parties.history.reading import HistoryReader
 from parties.ledger.ledger import Steps
-from parties.ledger.room import room
+from parties.ledger.limits import room
 from parties.ledger.state import state_of
 from parties.report.budgets import Period, budgets, scope_words
 from parties.report.gathering import gather

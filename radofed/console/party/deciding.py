@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from parties.approval.costs import ASSUMED
+from parties.approval.deciding import Explanation, explain
 from parties.approval.deciding import decide as record_decision
 from parties.approval.deciding import pending as find_pending
 from parties.approval.decisions import DecisionError, Person, Verdict
-from parties.approval.explanation import Explanation, explain
+from parties.approval.gate import ASSUMED
 from parties.config import PartyConfig
 from parties.history.history import ID_DIGITS
 from parties.history.reading import HistoryReader

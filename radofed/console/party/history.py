@@ -3,19 +3,18 @@
 import time
 
 from parties.config import PartyConfig
-from parties.history.csv_file import csv_of
-from parties.history.history import Page
-from parties.history.reading import HistoryReader
+from parties.history.history import HistoryPage
+from parties.history.reading import HistoryReader, csv_of
 from radofed.console.pages import Answer, File, Shown, Visit
 from radofed.console.party.fields import PeriodFields, address, whole
 
 AT_ONCE, MOST_AT_ONCE = 50, 100
 
 
-def _page(visit: Visit) -> tuple[Page, PeriodFields]:
+def _page(visit: Visit) -> tuple[HistoryPage, PeriodFields]:
     """Which queries a visit asks for. query: learner, since, until, limit, skip."""
     period = PeriodFields.of(visit)
-    page = Page(
+    page = HistoryPage(
         limit=whole(visit.query.get("limit"), "limit", default=AT_ONCE, least=1, most=MOST_AT_ONCE),
         offset=whole(visit.query.get("skip"), "skip", default=0),
         learner=visit.query.get("learner", "").strip() or None,
@@ -58,6 +57,6 @@ def history_csv(config: PartyConfig, visit: Visit) -> Answer:
     # Without those that come meanwhile, so that no line is twice in the file.
     until = min(page.until_unix_s, time.time())
     with HistoryReader(config) as reader:
-        selected = Page(learner=page.learner, since_unix_s=page.since_unix_s, until_unix_s=until)
+        selected = HistoryPage(learner=page.learner, since_unix_s=page.since_unix_s, until_unix_s=until)
         text = csv_of(reader.every(selected))
     return File(f"history-{config.name}.csv", text.encode(), "text/csv")

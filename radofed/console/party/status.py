@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dpcore.errors import RadofedError
-from parties.approval.decisions import Person
-from parties.approval.pause import Pause, Pauses
+from parties.approval.decisions import Pause, Pauses, Person
 from parties.config import PartyConfig
 from parties.history.reading import open_history
 from radobase.local_status import NotRunningError, UnreadableStateError, read_status

@@ -7,7 +7,7 @@ import pytest
 
 from parties.answering.attempts import AttemptState
 from parties.approval.decisions import Decision, Decisions, Person
-from parties.approval.reasons import largest_epsilon
+from parties.approval.gate import largest_epsilon
 from parties.history.history import What
 from parties.ledger.charges import charge_for
 from parties.policy import ApprovalRules

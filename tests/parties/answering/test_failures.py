@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parties.answering.failures import as_refusal, named
+from parties.answering.coordinator_calls import as_refusal, named
 from parties.database import LedgerFileError
 from parties.history.database import HistoryFileError
 from wire.errors import Code

@@ -189,7 +189,7 @@ def test_a_masked_spool_other_than_the_recorded_one_is_not_sent(ada):
 
 @pytest.mark.parametrize("at_masking", [True, False])
 def test_a_disk_that_cannot_be_read_is_tried_again_and_burns_nothing(ada, monkeypatch, at_masking):
-    from parties.answering.failures import may_pass
+    from parties.answering.coordinator_calls import may_pass
     from parties.answering.spool import SpoolUnreadableError
 
     envelope, cohort = ready(ada)
@@ -216,7 +216,7 @@ def test_a_disk_that_cannot_be_read_is_tried_again_and_burns_nothing(ada, monkey
 
 def test_a_busy_ledger_is_no_refusal(ada):
     """Another process holds the file, as a backup does: the answer comes when it is free again."""
-    from parties.answering.failures import may_pass
+    from parties.answering.coordinator_calls import may_pass
     from parties.database import LedgerBusyError
 
     envelope = ada.world.ask()

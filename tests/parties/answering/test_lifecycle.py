@@ -15,8 +15,8 @@ from dpcore.errors import PlanError
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
 from dpcore.records.computation import PartySecret
 from parties.answering.attempts import AttemptState
+from parties.answering.coordinator_calls import StoppedError
 from parties.answering.decisions import Party
-from parties.answering.failures import StoppedError
 from parties.answering.lifecycle import QueryLifecycle
 from parties.ledger.charges import RECORD
 from radobase.logs import Log

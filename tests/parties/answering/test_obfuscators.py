@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SystemRandom
-from parties.answering.obfuscators import MOST_KEYS, Obfuscators
+from parties.answering.contribution import MOST_KEYS, Obfuscators
 from parties.config import PartyConfig
 from tests.waiting import wait_until
 

@@ -15,8 +15,8 @@ from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
 from dpcore.records.texts import DRAFTED_TEXTS
 from parties.answering.attempts import AttemptState
+from parties.answering.coordinator_calls import StoppedError
 from parties.answering.decisions import check_schema
-from parties.answering.failures import StoppedError
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError
 from parties.history.history import KEPT_REFUSALS

@@ -9,8 +9,8 @@ import pytest
 
 from parties.answering.attempts import AttemptState
 from parties.answering.coordinator_calls import WorkBatch
-from parties.answering.shown import ShownWork
-from parties.history.history import Page, What
+from parties.answering.jobs import ShownWork
+from parties.history.history import HistoryPage, What
 from parties.rosters import Rosters
 from radobase.logs import Log
 from tests.federation.party import FEDERATION, Ada
@@ -189,7 +189,7 @@ def test_what_is_asked_while_nothing_is_answered_is_noted_and_nothing_else_is_do
     query = ada.world.ask()
     assert not hold(looking, query)
     assert not hold(looking, query)
-    (shown,) = ada.history.page(Page())
+    (shown,) = ada.history.page(HistoryPage())
     assert (shown.query_id, shown.learner, shown.charge) == (query.payload_hash, "lea", None)
     (event,) = ada.history.events([query.payload_hash])[query.payload_hash]
     assert (event.what, event.details) == (What.UNANSWERED, {"reason": "this party was paused by Ann"})
@@ -214,7 +214,7 @@ def test_junk_that_is_shown_while_nothing_is_answered_takes_no_line_on_disk(ada,
     # Nor what does not wait for this party's answer.
     assert not hold(looking, ada.world.ask(), phase=Phase.UPLOADING)
     assert not hold(looking, ada.world.ask(), state=PartyState.REFUSED)
-    assert ada.history.page(Page()) == []
+    assert ada.history.page(HistoryPage()) == []
     with ada.history.database.reading() as connection:
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
 
@@ -227,14 +227,14 @@ def test_what_could_not_be_noted_is_shown_again(ada, looking):
         assert (looking.shown.cursor, looking.shown.is_sweeping) == (0, True)
         other.execute("ALTER TABLE away RENAME TO queries")
     assert not hold(looking, query)
-    assert [shown.query_id for shown in ada.history.page(Page())] == [query.payload_hash]
+    assert [shown.query_id for shown in ada.history.page(HistoryPage())] == [query.payload_hash]
 
 
 def test_a_query_of_a_learner_that_joined_meanwhile_is_noted(ada, looking):
     newcomer = ada.world.learner_key = SigningKey.generate(FEDERATION)
     ada.world.version = 2
     assert not hold(looking, ada.world.ask(key=newcomer))
-    assert len(ada.history.page(Page())) == 1
+    assert len(ada.history.page(HistoryPage())) == 1
 
 
 def test_an_accepted_query_ends_although_its_learner_has_left(ada, looking):

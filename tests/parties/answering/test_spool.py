@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parties.answering.failures import may_pass
+from parties.answering.coordinator_calls import may_pass
 from parties.answering.spool import SpoolFullError, SpoolLostError, Spools, SpoolUnreadableError
 from radobase.files.writing import overwrite_durably
 from wire.envelopes import sha256

@@ -9,7 +9,7 @@ import pytest
 from dpcore.paillier.packing import CheckSlotError
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import encrypted_chunks, masked_chunks
-from parties.answering.failures import StoppedError
+from parties.answering.coordinator_calls import StoppedError
 from rado.v1 import cohort_pb2
 from tests.federation.party import ready, refused_with, reserved, spent
 from wire.cohort import Cohort

@@ -13,8 +13,7 @@ import pytest
 from dpcore.randomness.sources import SystemRandom
 from parties.acknowledging import _claims
 from parties.answering.attempts import AttemptState
-from parties.answering.failures import StoppedError
-from parties.answering.unknown_names import MOST_QUESTIONS_A_DAY
+from parties.answering.coordinator_calls import StoppedError
 from parties.answering.witnesses import (
     ANSWER_AGAIN_S,
     ASK_AGAIN_S,
@@ -28,9 +27,9 @@ from parties.answering.witnesses import (
 )
 from parties.database import LedgerBusyError, LedgerOwner
 from parties.ledger.acknowledgement import acknowledge, plan
+from parties.ledger.head import SumsKey
 from parties.ledger.ledger import Ledger
-from parties.ledger.sums import SumsKey
-from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, Witnessed
+from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, MOST_QUESTIONS_A_DAY, Witnessed
 from parties.rosters import Rosters
 from radobase.logs import Log
 from tests.federation.party import FEDERATION, Ada, World, limits, ready, reserved, spent

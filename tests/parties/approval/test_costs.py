@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
-from parties.approval.costs import AttemptCosts
-from parties.history.costs import costs
+from parties.approval.gate import AttemptCosts
+from parties.history.reading import costs
 from parties.ledger.charges import RECORD, Charge
 from parties.ledger.limits import BudgetExceededError, Event, LedgerLimits, check_admits
 from parties.ledger.state import state_of

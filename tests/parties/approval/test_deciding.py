@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from parties.approval.deciding import decide
+from parties.approval.deciding import decide, explain
 from parties.approval.decisions import DecisionError, Decisions, Person, Verdict
-from parties.approval.explanation import explain
 from parties.config import PartyConfig
 from parties.history.reading import HistoryReader
 from parties.policy import Policy

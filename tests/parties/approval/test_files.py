@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import ConfigurationError
+from parties.approval.decision_files import DecisionFiles, overflow_uid
 from parties.approval.decisions import DecisionError, Decisions, Verdict
-from parties.approval.files import DecisionFiles, overflow_uid
 from parties.config import PartyConfig
 from parties.policy import ApprovalRules
 from radofed.cli import party_approval as commands
@@ -231,7 +231,7 @@ def test_a_file_that_shows_another_query_than_its_name_says_is_refused(asking):
 def test_owners_that_a_user_namespace_hides_do_not_count(asking, monkeypatch):
     envelope = waits(asking)
     leave(asking, envelope, overflow_uid())
-    monkeypatch.setattr("parties.approval.files._sees_users", lambda: False)
+    monkeypatch.setattr("parties.approval.decision_files._sees_users", lambda: False)
     (left,) = asking.decision_files.left()
     assert "user namespace" in left.cause
     monkeypatch.undo()
@@ -255,7 +255,7 @@ def test_the_command_of_another_user_needs_no_part_of_the_partys_state(asking, s
     config.chmod(0o644)
     digits = envelope.payload_hash.hex()
     # A child that is another user cannot import from root's directories: all is loaded here.
-    for module in ("parties.approval.deciding", "parties.approval.explanation", "parties.history.reading"):
+    for module in ("parties.approval.deciding", "parties.approval.deciding", "parties.history.reading"):
         importlib.import_module(module)
     PartyConfig.load(config)
     commands._pending_in(asking.decision_files, full=False)

@@ -10,7 +10,7 @@ from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.predicates.notation import parse
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.feature_map import Column, FeatureMap, Term
-from parties.approval.reasons import largest_epsilon, reasons
+from parties.approval.gate import largest_epsilon, reasons
 from parties.ledger.charges import RECORD, Charge, marginal
 from parties.policy import ApprovalRules
 from tests.federation.party import SCHEMA

@@ -18,9 +18,9 @@ from dpcore.records.computation import Computation, PartySecret, sum_on_threads
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS
-from parties.answering.failures import StoppedError
+from parties.answering.coordinator_calls import StoppedError
 from parties.config import PartyCluster, PartyConfig
-from parties.data.cluster import ClusterRowSums, sum_of_run
+from parties.data.dataset import ClusterRowSums, sum_of_run
 from parties.node import PartyNode
 from radobase.cluster.jobs import ClusterJob
 from radobase.logs import Log
@@ -39,7 +39,7 @@ def records():
 
 @pytest.fixture(autouse=True)
 def one_block_an_item(monkeypatch):
-    monkeypatch.setattr("parties.data.cluster.ITEM_BYTES", 1)
+    monkeypatch.setattr("parties.data.dataset.ITEM_BYTES", 1)
     # Another process next to each test.
     monkeypatch.setattr("radobase.cluster.jobs.check_cluster", lambda _: None)
 
@@ -77,7 +77,7 @@ def on_workers(monkeypatch, function=None, kind=ClusterJob):
 
             return super().results(count, noted, idle)
 
-    monkeypatch.setattr("parties.data.cluster.ClusterJob", Job)
+    monkeypatch.setattr("parties.data.dataset.ClusterJob", Job)
     return jobs, sent
 
 

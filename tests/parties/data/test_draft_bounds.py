@@ -5,7 +5,7 @@ import pytest
 from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.features import BooleanFeature, DateFeature, Label, RealFeature
 from dpcore.records.schema import Schema
-from parties.data.draft_bounds import bounded, parsed
+from parties.data.schema_draft import bounded, parsed
 
 AGE = RealFeature(name="age", lower=22, upper=81.5, missing="impute", impute=60, out_of_bounds="clip")
 DOSE = RealFeature(name="dose", column="dose (mg)", lower=0, upper=1)

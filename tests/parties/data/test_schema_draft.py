@@ -13,7 +13,7 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 from parties.data.dataset import check
 from parties.data.draft_features import outward
-from parties.data.refusing import advice, refusing_fields
+from parties.data.row_guard import advice, refusing_fields
 from parties.data.schema_draft import infer
 from radofed.simulation.table import inferred_schema
 

@@ -4,7 +4,7 @@ import json
 from fractions import Fraction
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
-from parties.history.costs import ScopeCost, costs, scope_costs
+from parties.history.reading import ScopeCost, costs, scope_costs
 from parties.ledger.charges import RECORD, Charge, joint, marginal
 from parties.ledger.limits import Event, LedgerLimits
 from parties.ledger.state import state_of

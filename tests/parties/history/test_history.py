@@ -10,7 +10,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from parties.history import history as limits
 from parties.history.database import HistoryDatabase, HistoryFileError
-from parties.history.history import History, Page, What
+from parties.history.history import History, HistoryPage, What
 from parties.ledger.charges import charge_for
 from tests.federation.party import ready
 from wire.query import MAX_QUERY_BYTES, open_query
@@ -55,19 +55,19 @@ def test_pages_are_newest_first_and_filtered(history, opened):
     for second, query in enumerate(queries):
         history.shown(query, rows=1, charge=None, now_unix_s=float(second))
     ids = [query.query_id for query in queries]
-    assert [each.query_id for each in history.page(Page(limit=2))] == ids[:2:-1]
-    assert [each.query_id for each in history.page(Page(limit=2, offset=3))] == ids[1::-1]
-    between = Page(since_unix_s=1.0, until_unix_s=3.0)
+    assert [each.query_id for each in history.page(HistoryPage(limit=2))] == ids[:2:-1]
+    assert [each.query_id for each in history.page(HistoryPage(limit=2, offset=3))] == ids[1::-1]
+    between = HistoryPage(since_unix_s=1.0, until_unix_s=3.0)
     assert [each.query_id for each in history.page(between)] == [ids[2], ids[1]]
-    assert (history.count(between), history.count(Page(limit=1))) == (2, 5)
-    assert history.page(Page(learner="nobody")) == []
-    assert history.page(Page())[0].envelope is None
+    assert (history.count(between), history.count(HistoryPage(limit=1))) == (2, 5)
+    assert history.page(HistoryPage(learner="nobody")) == []
+    assert history.page(HistoryPage())[0].envelope is None
 
 
 @pytest.mark.parametrize("fields", [{"limit": 0}, {"offset": -1}])
 def test_a_page_that_is_none_is_refused(fields):
     with pytest.raises(ValueError, match="at least one"):
-        Page(**fields)
+        HistoryPage(**fields)
 
 
 def test_predicates_are_forgotten_before_the_rest(history, opened):
@@ -82,7 +82,7 @@ def test_predicates_are_forgotten_before_the_rest(history, opened):
     assert kept.envelope == new.envelope
     history.forget(whole_before_unix_s=150.0, predicates_before_unix_s=150.0)
     assert history.find(old.query_id.hex()) == []
-    assert history.count(Page()) == 1
+    assert history.count(HistoryPage()) == 1
     # Nothing of it is left in the file.
     content = history.database.path.read_bytes()
     assert old.query.nonce not in content
@@ -94,9 +94,9 @@ def test_a_purpose_is_kept_as_long_as_the_words(history, opened):
     old, new, none = opened(**stated), opened(**stated), opened()
     for query, second in ((old, 100.0), (new, 200.0), (none, 200.0)):
         history.shown(query, rows=1, charge=None, now_unix_s=second)
-    assert [each.purpose for each in history.page(Page())] == ["", *["Study of rare things"] * 2]
+    assert [each.purpose for each in history.page(HistoryPage())] == ["", *["Study of rare things"] * 2]
     history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=150.0)
-    found = {each.query_id: each.purpose for each in history.page(Page())}
+    found = {each.query_id: each.purpose for each in history.page(HistoryPage())}
     assert found == {old.query_id: "", new.query_id: "Study of rare things", none.query_id: ""}
     history.forget(whole_before_unix_s=250.0, predicates_before_unix_s=250.0)
     assert b"rare things" not in history.database.path.read_bytes()
@@ -110,7 +110,7 @@ def test_a_history_of_before_there_were_purposes_gets_them(tmp_path, history, op
     later = History(database)
     query = opened(purpose="Study 17")
     later.shown(query, rows=1, charge=None, now_unix_s=1.0)
-    assert [each.purpose for each in later.page(Page())] == ["Study 17"]
+    assert [each.purpose for each in later.page(HistoryPage())] == ["Study 17"]
     database.close()
 
 
@@ -121,7 +121,7 @@ def test_queries_without_a_charge_do_not_fill_the_disk(history, opened, monkeypa
         history.shown(query, rows=1, charge=None, now_unix_s=float(second))
     history.happened(queries[0].query_id, 1, What.CHARGED, 0.0, scopes=[])
     history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
-    kept = [each.query_id for each in history.page(Page())]
+    kept = [each.query_id for each in history.page(HistoryPage())]
     assert kept == [query.query_id for query in (*queries[:3:-1], queries[0])]
     size = len(queries[7].envelope.to_bytes())
     monkeypatch.setattr(limits, "MOST_BYTES_WITHOUT_CHARGE", 2 * size)
@@ -137,7 +137,9 @@ def test_a_learner_that_asks_without_end_does_not_push_out_the_queries_of_others
     for second, query in enumerate([quiet, *loud]):
         history.shown(query, rows=1, charge=None, now_unix_s=float(second))
     history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
-    assert [each.query_id for each in history.page(Page())] == [query.query_id for query in (*loud[:4:-1], quiet)]
+    assert [each.query_id for each in history.page(HistoryPage())] == [
+        query.query_id for query in (*loud[:4:-1], quiet)
+    ]
     monkeypatch.setattr(limits, "MOST_BYTES_OF_LEARNER_WITHOUT_CHARGE", 2 * len(quiet.envelope.to_bytes()))
     history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
     with_text = [query for query in (quiet, *loud) if any(each.envelope for each in history.find(query.query_id.hex()))]
@@ -189,9 +191,9 @@ def test_it_waits_until_queries_were_added(history, opened):
     query = opened()
     history.shown(query, rows=1, charge=None, now_unix_s=1.0)
     history.forget(whole_before_unix_s=5.0, predicates_before_unix_s=5.0, at_once=False)
-    assert history.count(Page()) == 1
+    assert history.count(HistoryPage()) == 1
     history.forget(whole_before_unix_s=5.0, predicates_before_unix_s=5.0)
-    assert history.count(Page()) == 0
+    assert history.count(HistoryPage()) == 0
 
 
 def test_refusals_of_unknown_queries_are_kept_and_limited(history, monkeypatch):
@@ -211,7 +213,7 @@ def test_what_only_the_ledger_knows_is_added_once(ada):
     ada.restart()
     assert ada.history.complete(ada.ledger.charged_queries()) == 1
     assert ada.history.complete(ada.ledger.charged_queries()) == 0
-    (shown,) = ada.history.page(Page())
+    (shown,) = ada.history.page(HistoryPage())
     assert (shown.query_id, shown.learner, shown.words) == (envelope.payload_hash, "lea", None)
 
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from dpcore.accounting.filters import BASIC_SHARE, FAILURE_SHARE, Loss
 from parties.database import LedgerSetBackError
 from parties.ledger.acknowledgement import UNWITNESSED_STEP, Claim, acknowledge, plan
-from parties.ledger.anchor import LocalHead, head_path
 from parties.ledger.charges import RECORD, Charge, Scope, joint, marginal
+from parties.ledger.head import Account, LocalHead, Sums, SumsKey, head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
-from parties.ledger.sums import Account, Sums, SumsKey
 from tests.federation.party import OWNER, SMOKER, limits
 from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey

@@ -9,11 +9,9 @@ import pytest
 
 from dpcore.accounting.filters import Loss
 from dpcore.errors import ConfigurationError
-from parties.ledger.anchor import LocalHead, _check, read_or_none
 from parties.ledger.chain import Head
-from parties.ledger.charges import RECORD
-from parties.ledger.format import UnreadableEntryError, read_charge
-from parties.ledger.sums import Account, Sums
+from parties.ledger.charges import RECORD, UnreadableEntryError, read_charge
+from parties.ledger.head import Account, LocalHead, Sums, _check, read_or_none
 
 LOSS = Loss(Fraction(1, 3), Fraction(1, 10**6), Fraction(1, 8), Fraction(0))
 ACCOUNT = Account(Sums(((RECORD, LOSS),), 1), (b"abcd",))

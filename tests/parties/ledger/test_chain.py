@@ -14,8 +14,8 @@ from dpcore.accounting.filters import Loss
 from dpcore.errors import RadofedError
 from parties.database import LedgerDamagedError, LedgerHeadError, LedgerSetBackError, PartyDatabase
 from parties.ledger import chain
-from parties.ledger.anchor import LocalHead, head_path
 from parties.ledger.charges import Charge
+from parties.ledger.head import LocalHead, head_path
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.federation.party import OWNER, SMOKER, limits
@@ -357,7 +357,7 @@ def test_a_head_that_cannot_be_written_stops_the_call_and_is_written_later(path,
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("parties.ledger.anchor.write_durably", fails)
+        patched.setattr("parties.ledger.head.write_durably", fails)
         reserve_raised = pytest.raises(LedgerHeadError, match="nothing leaves until it is")
         with reserve_raised:
             reserve(ledger, 2)
@@ -429,7 +429,7 @@ def test_a_crash_between_the_conversion_and_the_head_is_survived(spent, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("parties.ledger.anchor.write_durably", killed)
+        patched.setattr("parties.ledger.head.write_durably", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(spent)
     assert not head_path(spent).exists()

@@ -10,17 +10,19 @@ import pytest
 from dpcore.accounting.concentrated import laplace_curve
 from dpcore.accounting.filters import Loss
 from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
-from parties.ledger.anchor import head_path
 from parties.ledger.chain import append_all
-from parties.ledger.charges import Charge, joint, marginal
-from parties.ledger.format import (
+from parties.ledger.charges import (
     AWAITS_HEAD,
     FORMAT_VERSION,
+    Charge,
     UnreadableEntryError,
     bounds_text,
+    joint,
+    marginal,
     read_charge,
     update_format,
 )
+from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.federation.party import SMOKER, limits
@@ -174,7 +176,7 @@ def test_a_crash_during_the_conversion_leaves_it_old(old, monkeypatch):
         return bounds_text(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr("parties.ledger.format.bounds_text", fails)
+        patched.setattr("parties.ledger.charges.bounds_text", fails)
         with pytest.raises(KeyboardInterrupt):
             Ledger.open(old, OWNER, limits("5", "1e-5"))
     assert version(old) == 1

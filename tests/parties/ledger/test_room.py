@@ -14,10 +14,13 @@ from parties.ledger.limits import (
     BudgetExceededError,
     Event,
     LedgerLimits,
+    Room,
     UnboundedExceededError,
     check_admits,
+    merged,
+    more_like,
+    room,
 )
-from parties.ledger.room import Room, merged, more_like, room
 
 NOW = 10.0 * DAY_S
 SMOKER = marginal("smoker", "smokes")

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from dpcore.accounting.concentrated import laplace_curve
 from dpcore.accounting.filters import NO_LOSS, Loss
 from parties.ledger.charges import RECORD, Charge, joint, marginal
+from parties.ledger.head import Account, Sums, SumsKey
 from parties.ledger.limits import Event
-from parties.ledger.sums import Account, Sums, SumsKey
 from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey
 

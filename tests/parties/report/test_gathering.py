@@ -12,13 +12,12 @@ from dpcore.accounting.odds import chance_after, exceptions, right_guesses
 from dpcore.errors import ConfigurationError
 from dpcore.records.records import Records
 from parties.history import reading
-from parties.history.history import Page
+from parties.history.history import HistoryPage
 from parties.ledger.charges import RECORD
 from parties.policy import Policy
 from parties.report import budgets, gathering
 from parties.report.budgets import Period
-from parties.report.page import document
-from parties.report.registry import registry_entry
+from parties.report.page import document, registry_entry
 from radofed.cli.output import json_ready
 from tests.parties.report.report_world import (
     ROWS,
@@ -321,7 +320,7 @@ def test_the_dictionary_is_in_json_types(ada, world):
     assert data["more_like_the_last"] == report_of(ada).more
     assert data["queries"][0]["predicates"] == ['x["smoker"]']
     assert data["policy"]["limits"]["epsilon"] == "3"
-    page = ada.history.page(Page())
+    page = ada.history.page(HistoryPage())
     assert data["queries"][0]["query_id"] == page[0].query_id.hex()
     assert Fraction(data["budgets"][0]["spent"]) == Fraction(ada.ledger.state().scopes[0].spent_epsilon)
     assert ada.ledger.spent(RECORD).epsilon > 0

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from parties.report.registry import registry_entry
+from parties.report.page import registry_entry
 from radofed.cli.output import json_ready
 from tests.parties.report.report_world import ada_at, answer, report_of, statistic
 

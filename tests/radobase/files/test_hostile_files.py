@@ -31,7 +31,7 @@ from parties.config import PartyConfig
 from parties.policy import Policy
 from parties.probe import probe
 from parties.rosters import Rosters
-from parties.secret import load_or_create
+from parties.state_directory import load_or_create
 from radobase.cluster import ray_cluster
 from radobase.files.schemas import load_schema
 from radobase.logs import Log

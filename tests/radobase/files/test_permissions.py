@@ -41,7 +41,7 @@ OTHERS = {
     "parties.answering.spool._CHUNK": "in a directory of mode 0700",
     "parties.answering.spool._INTEGERS": "in a directory of mode 0700",
     "parties.history.history._DETAILS": "no file: the details of a row of the history, which is checked",
-    "parties.ledger.anchor._HEAD": "beside the ledger, which is checked; a head that does not fit stops the party",
+    "parties.ledger.head._HEAD": "beside the ledger, which is checked; a head that does not fit stops the party",
     "parties.rosters._FORMER": "signed by the federation; people are shown who left, and nothing else follows from it",
     "radofed.audit._HISTORY": "another member's export; compared, and trusted with nothing",
     "radofed.backup.archive._ARCHIVE": "a backup that was given; its manifest is checked",

@@ -9,7 +9,7 @@ import pytest
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import load_key
 from learner.state import LearnerState
-from parties.secret import load_or_create
+from parties.state_directory import load_or_create
 from radobase.files.permissions import ExposedKeyError, check_private
 from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radobase.files.writing import create_durably

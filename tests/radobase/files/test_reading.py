@@ -229,20 +229,20 @@ def test_a_schema_with_an_integer_that_cannot_be_printed_is_refused(key):
 
 # Modules that may call these themselves: the two of this package; dpcore, which accepts a schema's text from any
 # source; a ledger's row; an option's value. The console reads files of its own package.
-# parties/approval/files.py: decisions of other users, whose files are read and owned in ways of their own.
+# parties/approval/decision_files.py: decisions of other users, whose files are read and owned in ways of their own.
 ALLOWED = {
-    "fsync": {"radobase/files/writing.py", "parties/approval/files.py"},
+    "fsync": {"radobase/files/writing.py", "parties/approval/decision_files.py"},
     "load": set(),
     "loads": {
-        "parties/approval/files.py",
+        "parties/approval/decision_files.py",
         "radobase/files/reading.py",
         "radobase/version.py",
         "dpcore/records/schema.py",
         "dpcore/records/texts.py",
-        "parties/ledger/format.py",
+        "parties/ledger/charges.py",
         "radobase/options.py",
     },
-    "read_text": {"parties/approval/files.py", "radobase/version.py"},
+    "read_text": {"parties/approval/decision_files.py", "radobase/version.py"},
     "read_bytes": {"radofed/console/app.py"},
     "write_text": {"radofed/provision.py", "radofed/cli/schema.py", "radofed/cli/learner/models.py"},
 }

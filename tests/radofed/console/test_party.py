@@ -10,8 +10,7 @@ from functools import partial
 import pytest
 
 from dpcore.errors import RadofedError
-from parties.approval.decisions import Decisions, Person
-from parties.approval.pause import Pauses
+from parties.approval.decisions import Decisions, Pauses, Person
 from parties.config import PartyConfig
 from parties.history.database import FILE
 from parties.history.history import History, What
