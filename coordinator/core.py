@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from coordinator.config import CoordinatorLimits
-from coordinator.drain import Drain, under_way
 from coordinator.events import (
     Action,
     Added,
@@ -35,8 +34,8 @@ from coordinator.events import (
     Ticked,
     UploadsLost,
 )
-from coordinator.limits import Quotas
-from coordinator.live import LiveQuery, most_upload_bytes, restore
+from coordinator.limits import Drain, Quotas, under_way
+from coordinator.open_queries import LiveQuery, most_upload_bytes, restore
 from coordinator.rounds import Round, Rules, begin, step
 from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from coordinator.store import DAY_S, Asked, Statement, Store, StoredQuery

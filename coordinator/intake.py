@@ -8,8 +8,8 @@ from typing import Any
 
 from coordinator.core import Core
 from coordinator.events import Answered, BecamePending, BecameReady, Cancelled, PartyAnswer, ReceiptGiven, Retried
-from coordinator.live import LiveQuery, check_size
 from coordinator.membership import check_sender
+from coordinator.open_queries import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
 from coordinator.totals import check_chunk

@@ -5,15 +5,19 @@ counts for so long, whether it ended well or not, also over restarts. A retry is
 """
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from coordinator.config import CoordinatorLimits
-from coordinator.live import LiveQuery
+from coordinator.config import CoordinatorConfig, CoordinatorLimits
+from coordinator.open_queries import LiveQuery
 from coordinator.store import DAY_S, Asked
 from radobase.watching.metrics import Counts
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery
+from wire.roster import Role, Roster
+from wire.status import Phase
 
 REFUSED: Final = {
     name: f"queries refused by {name}"
@@ -137,3 +141,99 @@ def utc(unix_s: float) -> str:
     """A time for a message that travels: minutes, rounded up."""
     minutes = -(-unix_s // 60)
     return f"{dt.datetime.fromtimestamp(minutes * 60, dt.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+# An administrator's drain: the coordinator takes no new query and no retry, and completes the attempts under way.
+#
+# It lasts until the administrator ends it, or the process ends. Parties and learners stay connected: uploads, totals
+# and cancellations go on as usual. The coordinator does not end by itself, because a service manager would start it
+# again.
+
+
+_SENTENCE = "An administrator drains the coordinator: attempts that are under way continue, and none begins."
+
+
+class Drain:
+    """Whether the coordinator is drained. Use it from one event loop."""
+
+    def __init__(self) -> None:
+        self.since_unix_s: float | None = None
+        """When the drain began, None without one."""
+        self._is_complete = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether nothing new is taken."""
+        return self.since_unix_s is not None
+
+    def begin(self, now_unix_s: float) -> bool:
+        """Take nothing new from now on. Returns False if it was drained before."""
+        if self.is_on:
+            return False
+        self.since_unix_s = now_unix_s
+        return True
+
+    def end(self) -> bool:
+        """Take queries again. Returns False if it was not drained."""
+        was_on, self.since_unix_s, self._is_complete = self.is_on, None, False
+        return was_on
+
+    def check(self) -> None:
+        """Raise WireError(DRAINING) while the coordinator is drained."""
+        if self.is_on:
+            raise WireError(Code.DRAINING, _SENTENCE)
+
+    def completes(self, queries: Iterable[LiveQuery]) -> bool:
+        """Whether nothing is under way any more, for the first time in this drain."""
+        if not self.is_on or self._is_complete or under_way(queries):
+            return False
+        self._is_complete = True
+        return True
+
+
+def under_way(queries: Iterable[LiveQuery]) -> list[LiveQuery]:
+    """Queries with an attempt that runs. A lost attempt waits for its learner, on disk: it needs no coordinator."""
+    return [live for live in queries if live.is_open and live.round.phase is not Phase.LOST]
+
+
+# What each learner used of its limits, for `rado coordinator status`.
+
+
+_ENDED = frozenset({"complete", "failed"})
+
+
+def usage(
+    config: CoordinatorConfig, roster: Roster | None, queries: Sequence[dict[str, Any]], asked: Iterable[Asked]
+) -> list[dict[str, Any]]:
+    """One entry for each learner of the roster. queries: as `coordinator.status` has them."""
+    since = time.time() - DAY_S
+    open_queries = Counter(query["learner"] for query in queries if query["phase"] not in _ENDED)
+    number, upload_bytes = Counter[str](), Counter[str]()
+    for each in asked:
+        if each.at_unix_s > since:
+            number[each.learner] += 1
+            upload_bytes[each.learner] += each.upload_bytes
+    found = []
+    for name in _learners(roster):
+        quota = config.limits.of_learner(name)
+        found.append(
+            {
+                "learner": name,
+                "open_queries": open_queries[name],
+                "open_queries_limit": quota.open_queries,
+                "queries_last_day": number[name],
+                "queries_per_day": quota.queries_per_day,
+                "upload_bytes_last_day": upload_bytes[name],
+                "upload_bytes_per_day": quota.upload_bytes_per_day,
+            }
+        )
+    return found
+
+
+def unknown_learners(config: CoordinatorConfig, roster: Roster | None) -> list[str]:
+    """Learners with limits of their own that the roster does not list; none before a roster was served."""
+    return [] if roster is None else sorted(set(config.limits.learners) - set(_learners(roster)))
+
+
+def _learners(roster: Roster | None) -> list[str]:
+    return [] if roster is None else [member.name for member in roster.members if member.role is Role.LEARNER]

@@ -1,5 +1,9 @@
 """The roster that the coordinator serves: the newest that the federation key signed, never an older one."""
 
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from coordinator.config import CoordinatorConfig
@@ -11,6 +15,7 @@ from radobase.logs import Daily, Log
 from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
 from wire.roster import Member, Role, Roster, open_roster, read_roster
+from wire.transport import MAX_RESPONSE_BYTES
 
 # One message has room for this many acceptances and receipts in addition to the longest query.
 MOST_PARTIES = 1000
@@ -117,3 +122,89 @@ def check_sender(named: str, caller: Member) -> None:
     """Raise WireError(SENDER_MISMATCH) unless the member named in a message is the certificate's."""
     if named != caller.name:
         raise WireError(Code.SENDER_MISMATCH)
+
+
+# Operators' answers that wait for their members: files in the coordinator's state directory.
+#
+# The coordinator reads none of them: a member verifies its own by the federation's key.
+
+
+_SUFFIX = ".admission"
+_FILE = FileKind(
+    with_remedy("leave it with `rado coordinator admissions` once more"), limit_bytes=MAX_RESPONSE_BYTES - 1024
+)
+
+
+class Admissions:
+    """One file for each member, by its name, which a roster has once. The directory may be absent."""
+
+    def __init__(self, directory: Path, log: Log) -> None:
+        self._directory, self._log = directory, log
+
+    def leave(self, name: str, content: bytes) -> None:
+        """Keep a member's answer in place of an older one. The caller has verified it."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._path(name), content, mode=BY_UMASK)
+
+    def of(self, name: str) -> bytes:
+        """A member's answer; empty if there is none, or it cannot be read, which is logged."""
+        path = self._path(name)
+        if not path.exists():
+            return b""
+        try:
+            return read_bytes(path, _FILE)
+        except ConfigurationError as error:
+            self._log.refused("admission not read", peer=name, code="UNREADABLE", reason=str(error))
+            return b""
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}{_SUFFIX}"
+
+
+# When each member last made a call, for the operator's eyes. Nothing is decided by it.
+
+
+SAVED_EVERY_S = 15.0
+NEW_SAVED_EVERY_S = 1.0
+"""A member that was not seen since the start does not stay "never" for longer."""
+
+
+class LastSeen:
+    """The times, in memory, and now and then in the store, where `rado coordinator status` reads them.
+
+    clock: Unix seconds.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._clock = store, clock
+        self._at: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._saved: set[str] = set()
+
+    def note(self, member: Member) -> None:
+        """A member makes a call, or a call of it has just ended."""
+        self._at[member.name] = self._last[member.name] = int(self._clock())
+
+    def since(self, unix_s: float) -> frozenset[str]:
+        """Names of the members that made a call at this time or later, since the start. Call it from the event loop."""
+        return frozenset(name for name, at_unix_s in self._last.items() if at_unix_s >= unix_s)
+
+    def save(self) -> None:
+        """Store what was noted since the last time. A disk that fails loses nothing that matters."""
+        noted, self._at = self._at, {}
+        if noted:
+            try:
+                self._store.remember_seen(noted)
+                self._saved |= noted.keys()
+            except (WireError, sqlite3.Error):
+                self._at = {**noted, **self._at}
+
+    async def run(self) -> None:
+        """Save until cancelled."""
+        waited_s = 0.0
+        while True:
+            await asyncio.sleep(NEW_SAVED_EVERY_S)
+            waited_s += NEW_SAVED_EVERY_S
+            if waited_s >= SAVED_EVERY_S or not self._at.keys() <= self._saved:
+                await asyncio.to_thread(self.save)
+                waited_s = 0.0

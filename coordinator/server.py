@@ -14,19 +14,17 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
 from coordinator.connections import Connections, make_room, most_needed
 from coordinator.core import Core
 from coordinator.intake import Intake
+from coordinator.limits import unknown_learners
 from coordinator.local_control import LocalControl
-from coordinator.membership import Membership
-from coordinator.seen import LastSeen
+from coordinator.membership import Admissions, LastSeen, Membership
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.totals import ClusterSum
-from coordinator.usage import unknown_learners
 from coordinator.views import Views
 from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange

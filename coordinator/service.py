@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 
 import grpc.aio
 
-from coordinator.admissions import Admissions
 from coordinator.intake import Intake
-from coordinator.membership import Membership
+from coordinator.membership import Admissions, Membership
 from coordinator.views import Views
 from coordinator.witnesses import WitnessExchange
 from rado.v1 import (

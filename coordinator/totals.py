@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from coordinator.config import CoordinatorCluster
-from coordinator.live import LiveQuery
+from coordinator.open_queries import LiveQuery
 from coordinator.spool import UploadSpool
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier.public import PublicKey, multiply

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from coordinator.core import Core
-from coordinator.live import LiveQuery
+from coordinator.open_queries import LiveQuery
 from coordinator.witnesses import WitnessExchange
 from wire.errors import Code, WireError
 from wire.roster import Member

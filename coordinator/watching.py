@@ -9,8 +9,7 @@ from typing import Any, Final, TypeVar
 from coordinator.config import CoordinatorConfig
 from coordinator.core import FINISHED, SUBMITTED, Core
 from coordinator.limits import REFUSED
-from coordinator.membership import Membership
-from coordinator.seen import LastSeen
+from coordinator.membership import LastSeen, Membership
 from radobase.watching.metrics import (
     CERTIFICATE_EXPIRY,
     LOST,

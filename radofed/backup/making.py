@@ -124,8 +124,8 @@ def _add_party(contents: Contents, config: "PartyConfig") -> None:
 
 
 def _add_coordinator(contents: Contents, config: "CoordinatorConfig") -> None:
-    from coordinator.copies import store_copy
     from coordinator.spool import TOTAL
+    from coordinator.store import store_copy
 
     contents.add("roster", config.roster)
     # The store first: the totals of the queries that it has as complete are on disk.

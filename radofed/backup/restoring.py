@@ -150,7 +150,7 @@ def _check_database(archive: Archive, entry: Entry, content: bytes) -> None:
 
 def _database_fault(manifest: Manifest, entry: Entry, connection: sqlite3.Connection) -> str:
     if manifest.role == Role.COORDINATOR.value:
-        from coordinator.copies import store_fault
+        from coordinator.store import store_fault
 
         return store_fault(connection, manifest.federation)
     if manifest.role == Role.PARTY.value:

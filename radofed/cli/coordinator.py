@@ -83,7 +83,7 @@ def admissions(
 
 def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     """The coordinator, its members, their limits, then its newest queries."""
-    from coordinator.words import quota_words, seen_words
+    from coordinator.status import quota_words, seen_words
 
     used, most = (f"{found[key]:,}" for key in ("spool_bytes", "spool_limit_bytes"))
     disk = "" if found["free_disk_bytes"] is None else f", {found['free_disk_bytes']:,} bytes of disk are free"
@@ -114,7 +114,7 @@ def _sentences(found: dict[str, Any], limit: int) -> list[str]:
 
 
 def _queries(queries: list[dict[str, Any]], limit: int) -> list[str]:
-    from coordinator.words import answer_words, newest_first
+    from coordinator.status import answer_words, newest_first
 
     newest = newest_first(queries)[:limit]
     if not newest:

@@ -9,7 +9,7 @@ from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
-    from coordinator.drain_command import Drained
+    from coordinator.local_control import Drained
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -27,7 +27,7 @@ def drain(output: Output, config: ConfigOption, within: WithinOption = 3600.0) -
     interrupts no one; 2: no coordinator runs; 3: attempts still run after --within seconds, and are listed.
     """
     from coordinator.config import CoordinatorConfig
-    from coordinator.drain_command import drain as begin_and_wait
+    from coordinator.local_control import drain as begin_and_wait
 
     def on_wait(number: int) -> None:
         output.note(f"{number} under way; waiting for at most {duration(within)}")
@@ -45,14 +45,14 @@ def drain(output: Output, config: ConfigOption, within: WithinOption = 3600.0) -
 def undrain(_output: Output, config: ConfigOption) -> Result:
     """Let a drained coordinator take queries again. The exit code is 2 if no coordinator runs."""
     from coordinator.config import CoordinatorConfig
-    from coordinator.drain_command import undrain as end
+    from coordinator.local_control import undrain as end
 
     changed = end(CoordinatorConfig.load(config).state_directory)
     return Result({"changed": changed}, "it takes queries again" if changed else "it was not drained")
 
 
 def _words(drained: "Drained") -> str:
-    from coordinator.words import answer_words
+    from coordinator.status import answer_words
 
     begun = "drained" if drained.changed else "drained before"
     if drained.is_complete:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config import CoordinatorConfig
-from coordinator.status import read
-from coordinator.words import answer_words, newest_first, quota_words, seen_words
+from coordinator.status import answer_words, newest_first, quota_words, read, seen_words
 from dpcore.errors import ConfigurationError
 from radobase.logs import quiet_grpc
 from radobase.watching.readiness import reason_lines

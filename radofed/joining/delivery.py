@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
-from coordinator.membership import read_own_roster
+from coordinator.membership import Admissions, read_own_roster
 from dpcore.errors import ConfigurationError
 from radobase.logs import Log
 from radofed.joining.installing import Admission, is_older, read_file

@@ -104,7 +104,7 @@ def _fetched(node: NodeConfig) -> bytes:
     from coordinator.config import CoordinatorConfig  # noqa: PLC0415  (only where a node needs it)
 
     if isinstance(node, CoordinatorConfig):
-        from coordinator.admissions import Admissions  # noqa: PLC0415
+        from coordinator.membership import Admissions  # noqa: PLC0415
 
         return Admissions(node.admissions_directory, Log(node.name)).of(node.name)
     caller = Caller(node.coordinator, give_up_after_s=_PATIENCE_S)

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from coordinator.drain import under_way
-from coordinator.drain_command import DrainEndedError, drain, undrain
+from coordinator.limits import under_way
+from coordinator.local_control import DrainEndedError, drain, undrain
 from coordinator.status import node_state
 from radobase.local_http import fetch
 from radobase.local_status import FILE, NotRunningError, StatusServer, read_status

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from coordinator import seen
-from coordinator.seen import LastSeen
+from coordinator import membership
+from coordinator.membership import LastSeen
 from coordinator.store import Store, read_seen
 from tests.waiting import HANG_S
 from wire.roster import Member, Role
@@ -17,7 +17,7 @@ NORTH, SOUTH = (Member(Role.PARTY, name, bytes(32), f"rado://f/party/{name}") fo
 @pytest.fixture
 def at(monkeypatch):
     """The time that is noted; saving is a thousand times as quick."""
-    monkeypatch.setattr(seen, "NEW_SAVED_EVERY_S", 0.001)
+    monkeypatch.setattr(membership, "NEW_SAVED_EVERY_S", 0.001)
     return [100.0]
 
 

@@ -6,8 +6,7 @@ import datetime as dt
 import pytest
 
 from coordinator import watching
-from coordinator.membership import Membership
-from coordinator.seen import LastSeen
+from coordinator.membership import LastSeen, Membership
 from coordinator.watching import SEEN_WITHIN_S, CoordinatorWatch
 from radobase.logs import Log
 from radobase.watching.exposition import exposition

@@ -7,7 +7,7 @@ from functools import cache
 
 from google.protobuf.message import DecodeError
 
-from coordinator.admissions import Admissions
+from coordinator.membership import Admissions
 from coordinator.service import LearnerService, MemberService, PartyService
 from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
 from radobase.logs import Log

@@ -6,7 +6,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from coordinator.admissions import Admissions
+from coordinator.membership import Admissions
 from dpcore.errors import RadofedError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.evaluation import check
@@ -161,7 +161,7 @@ PAYLOADS: dict[Kind, tuple[type[Message], Callable[[bytes], None], tuple[str, ..
     Kind.JOIN_REQUEST: (join_pb2.JoinRequest, read_join_request,
                         ("radofed.joining.requests._FILE", "radofed.joining.requests.JoinRequest.from_proto")),
     Kind.ADMISSION: (join_pb2.Admission, read_admission,
-                     ("radofed.joining.installing._FILE", "coordinator.admissions._FILE")),
+                     ("radofed.joining.installing._FILE", "coordinator.membership._FILE")),
 }  # fmt: skip
 """Of every kind of signed message: its form, its reader, and what that covers."""
 

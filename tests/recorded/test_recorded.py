@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coordinator.config import CoordinatorConfig
-from coordinator.live import restore
+from coordinator.open_queries import restore
 from coordinator.store import Store, read_queries, read_roster
 from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError, TotalError

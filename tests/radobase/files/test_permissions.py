@@ -26,7 +26,7 @@ WRITABLE = [0o666, 0o664, 0o646, 0o662, 0o626, 0o777]
 
 #: Kinds of files that others may write to, and why that is safe.
 OTHERS = {
-    "coordinator.admissions._FILE": "signed; the member checks it",
+    "coordinator.membership._FILE": "signed; the member checks it",
     "coordinator.spool._CHUNK": "its hash is in the coordinator's store",
     "coordinator.status._ADDRESS": "a command prints it; a node that answers there needs the coordinator's key",
     "coordinator.store._STORE": "made by Store, which checks the file",

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
+from coordinator.membership import Admissions
 from dpcore.errors import ConfigurationError
 from radobase.logs import Log
 from radofed.joining.delivery import leave
