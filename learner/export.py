@@ -19,8 +19,7 @@ from dpcore.records.features import (
     plain,
 )
 from dpcore.records.schema import Schema
-from learner.exported_terms import RULES, exported_terms
-from learner.pipelines import steps_of
+from learner.pipelines import RULES, exported_terms, steps_of
 from learner.probabilities import Calibration, why_no_probability
 from learner.probabilities import to_dict as probability_of
 
@@ -152,7 +151,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
 
     If all cells of a row are present, known and within their bounds, `intercept` plus what the features add is the
     margin of `Model.scores`, up to rounding. `rules` says what each kind of feature adds and how every other cell is
-    handled. A model with a feature map has `terms` instead (learner.exported_terms); the format version is then 2.
+    handled. A model with a feature map has `terms` instead (learner.pipelines); the format version is then 2.
 
     Raises ModelError if a weight per unit exceeds the range of a double, or knots coincide in the units of a column.
     """

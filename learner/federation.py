@@ -36,8 +36,8 @@ from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import PLAIN, Batch, Estimates, HalfWidths, SharedNoise
 from dpcore.statistics.label_noise import Correction, corrected_batch
-from learner.asked_before import AskedBeforeError, NotAskedBeforeError
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
+from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
 from radobase.printing import amount

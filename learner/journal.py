@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from dpcore.errors import ConfigurationError
-from learner.asked_before import AskedBefore, AskedBeforeError, NotAskedBeforeError, question_digest
 from learner.composition import Unanswered
 from learner.federation import RoundEndedError, RoundLostError
+from learner.history import AskedBefore, AskedBeforeError, NotAskedBeforeError, question_digest
 from learner.planning import Plan
 from learner.release import Release
 from learner.requests import Request

@@ -22,7 +22,7 @@ from dpcore.records.schema import Schema
 from learner import covariance as covariances
 from learner import export, probabilities
 from learner.probabilities import Calibration
-from learner.shapes.explanation import Explanation, explain
+from learner.shapes.parts import Explanation, explain
 from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.files.writing import write_durably
 from radobase.printing import amount, json_text
@@ -122,7 +122,7 @@ class Model:
         return found
 
     def explain(self, row: Mapping[str, Any]) -> Explanation:
-        """What each column and pair adds to the score of one row: `learner.shapes.explanation.explain`.
+        """What each column and pair adds to the score of one row: `learner.shapes.parts.explain`.
 
         row: the value of each column, in the column's units; None for an empty cell.
         """

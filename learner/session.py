@@ -24,15 +24,14 @@ from dpcore.queries.statement import (
     without_bound,
 )
 from learner.accepted_parties import Selection, selection
-from learner.asked_before import AskedBefore, asks_the_same
-from learner.client import GIVE_UP_AFTER_S, Coordinator, StatusPolls
+from learner.client import GIVE_UP_AFTER_S, Coordinator, Note, StatusPolls, warn
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
+from learner.history import AskedBefore, asks_the_same
 from learner.keys import LearnerKey, load_key, load_key_of
 from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
 from learner.progress import Display, advice, advice_of_refusals, shown_on, usual_display
-from learner.reaching import Note, warn
 from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
 from learner.state import AskedQuery, LearnerState

@@ -12,7 +12,7 @@ from learner.report import sentences
 from learner.report.curves import Curve, Point
 from learner.report.gathering import MOST_PREDICATES, Report
 from learner.report.picture import MOST_RANKED, drawing
-from learner.report.registry import registry_entry
+from learner.report.sentences import registry_entry
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Plot, Scale
 from radobase.presentation.words import GUARANTEE, NO_PURPOSE, explained

@@ -1,6 +1,6 @@
 """The shapes of a model: what it adds to the score for each value of a column, or pair of columns, in their units.
 
-A shape is centred: its mean is 0 under the spread of the values that learner.shapes.spread states. The means are in the
+A shape is centred: its mean is 0 under the spread of the values that learner.shapes.parts states. The means are in the
 intercept, so that the shapes of a row's values and the intercept add up to its score.
 
 **Bands.** With the covariance C of theta, the half-width of the band at x is 1.96 sqrt(b(x)^T C b(x)), where b(x) are

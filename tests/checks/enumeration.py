@@ -57,7 +57,7 @@ SCOPE = (
     "coordinator/views.py",
     "coordinator/witnesses.py",
     "learner/accepted_parties.py",
-    "learner/accepting.py",
+    "learner/accepted_parties.py",
     "learner/client.py",
     "learner/keys.py",
     "learner/opening.py",

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import grpc
 
+from learner.client import warn
 from learner.config import LearnerConfig
-from learner.reaching import warn
 from learner.session import Session
 from rado.v1 import learner_service_pb2 as messages
 from rado.v1 import member_service_pb2

@@ -22,7 +22,7 @@ from dpcore.records.feature_map import FeatureMap
 from learner import model as models
 from learner import release as releases
 from learner.accepted_parties import AcceptedParties, parties_toml
-from learner.accepting import accept as accept_party
+from learner.accepted_parties import accept as accept_party
 from learner.config import LearnerConfig
 from learner.journal import SessionSource
 from learner.keys import load_key
@@ -520,7 +520,7 @@ def targets() -> list[Target]:
                ("parties.members._POLICY",), examples=20),
         Target("parties-to-extend", InFile("parties-to-extend", "parties.toml", read_parties_to_extend),
                texts_near([PARTIES_TEXT]), 256 << 10,
-               ("learner.accepting._PARTIES",), examples=20),
+               ("learner.accepted_parties._PARTIES",), examples=20),
         Target("rows-stated",
                InFile("rows-stated", "rows",
                       lambda path: LearnerState(path.parent, FEDERATION_KEY).rows_stated(world.ROSTER)),

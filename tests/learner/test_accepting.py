@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dpcore.errors import ConfigurationError
-from learner import accepting
-from learner.accepted_parties import AcceptedParties, parties_toml, selection
-from learner.accepting import accept, find_party
+from learner import accepted_parties
+from learner.accepted_parties import AcceptedParties, accept, find_party, parties_toml, selection
 from learner.config import LearnerConfig
 from radofed.provision import provision
 from wire.envelopes import Envelope, SigningKey, fingerprint, key_id, spoken
@@ -26,7 +25,7 @@ def made(tmp_path):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """No coordinator runs here."""
-    monkeypatch.setattr(accepting, "_TRY_S", 0.05)
+    monkeypatch.setattr(accepted_parties, "_TRY_S", 0.05)
 
 
 @pytest.fixture

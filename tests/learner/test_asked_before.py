@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from dpcore.predicates.notation import parse
-from learner.asked_before import AskedBeforeError, NotAskedBeforeError
 from learner.federation import Federation
+from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.journal import SessionSource
 from learner.requests import MomentsRequest, StatisticRequest
 from tests.federation.learner import REQUEST, SCHEMA

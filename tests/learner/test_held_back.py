@@ -17,8 +17,8 @@ from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.frontend import x, y
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
-from learner.asked_before import question_digest
 from learner.federation import Federation
+from learner.history import question_digest
 from learner.model import Model, _digest
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import held_back_from, model_of_answers

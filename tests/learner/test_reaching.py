@@ -26,7 +26,7 @@ def line(setting):
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr("learner.reaching.TRYING_AFTER_S", 0.5)
+    monkeypatch.setattr("learner.client.TRYING_AFTER_S", 0.5)
 
 
 @pytest.fixture

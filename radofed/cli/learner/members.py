@@ -69,7 +69,7 @@ def accept(
     remove its table from parties.toml.
     """
     quiet_grpc()
-    from learner.accepting import accept, find_party
+    from learner.accepted_parties import accept, find_party
     from learner.config import LearnerConfig
 
     loaded = LearnerConfig.load(config)

@@ -79,7 +79,7 @@ def query(output: Output, options: QueryOptions) -> Result:
 
     Prints the plan first. With --no-wait the command ends when the query is sent.
     """
-    from learner.asked_before import AskedBeforeError
+    from learner.history import AskedBeforeError
     from learner.requests import query_request
     from learner.session import check_timeout
     from radobase.files.schemas import load_schema

@@ -68,7 +68,7 @@ def report(
     """
     from learner.config import LearnerConfig
     from learner.report.gathering import Sources, gather
-    from learner.report.registry import registry_entry
+    from learner.report.sentences import registry_entry
     from radofed import __version__
 
     check_files(page, registry)

@@ -16,11 +16,10 @@ from dpcore.predicates.evaluation import check
 from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
 from learner.accepted_parties import AcceptedParties
-from learner.asked_before import AskedBefore
 from learner.config import LearnerConfig
 from learner.estimators import class_of
 from learner.federation import Federation
-from learner.history import LearnerHistory
+from learner.history import AskedBefore, LearnerHistory
 from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
 from learner.requests import Request, query_request

@@ -16,10 +16,10 @@ from pathlib import Path
 from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
-from learner.asked_before import AskedBeforeError
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
 from learner.federation import RoundEndedError, RoundLostError
+from learner.history import AskedBeforeError
 from learner.journal import SessionSource, query_ids_of
 from learner.planning import Plan
 from learner.progress import advice, party_words, progress_sentence

@@ -14,8 +14,7 @@ from dpcore.evaluation.intervals import ANYTHING, Interval
 from dpcore.numbers.rationals import lower_digits, lower_percent, upper_digits, upper_percent
 from dpcore.queries.statement import PrivacyStatement
 from learner.report.page import MOST_DRAWN, document
-from learner.report.registry import registry_entry
-from learner.report.sentences import BANDS, NO_BANDS, assumptions, not_protected
+from learner.report.sentences import BANDS, NO_BANDS, assumptions, not_protected, registry_entry
 from learner.requests import MomentsRequest
 from learner.shapes.shapes import shapes_of
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
