@@ -9,7 +9,7 @@ from pydantic import Field
 from dpcore.errors import ConfigurationError
 from radobase.cluster.jobs import ClusterSettings
 from radobase.configuration import ConfigPath, Configuration
-from radobase.watching.settings import WatchSettings
+from radobase.watching.readiness import WatchSettings
 from wire.identity import TlsConfiguration
 
 

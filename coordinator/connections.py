@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from radobase.files.faults import in_words
+from radobase.failure import in_words
 from radobase.logs import Log
 from wire.errors import Code, WireError
 

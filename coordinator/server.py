@@ -30,7 +30,7 @@ from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError, NotYetError
 from dpcore.numbers.processors import one_blas_thread
-from radobase.files.faults import in_words
+from radobase.failure import in_words
 from radobase.files.reading import state_of
 from radobase.files.writing import BY_UMASK, write_durably
 from radobase.logs import Log, start_logging

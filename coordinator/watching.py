@@ -18,12 +18,12 @@ from radobase.watching.metrics import (
     Counts,
     Kind,
     Metric,
+    Room,
     Sample,
     build_sample,
     traffic_samples,
 )
 from radobase.watching.readiness import Reason
-from radobase.watching.spool import Room
 from wire.identity import OwnCertificate
 from wire.roster import Role
 from wire.status import Phase

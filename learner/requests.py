@@ -32,7 +32,7 @@ from dpcore.records.held_back import HeldBack
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from learner.design_options import check_options, given_options
-from radobase.files.feature_maps import load_feature_map
+from radobase.files.schemas import load_feature_map
 from radobase.options import training_part
 from wire.request_fields import (
     COUNT_FRACTION_BITS,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from radobase.files.faults import in_words
+from radobase.failure import in_words
 from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.files.writing import overwrite_durably, sync_directory, write_durably
 from wire.binding import OpeningSecret

@@ -14,11 +14,10 @@ from pydantic import (
     model_validator,
 )
 
-from radobase.addresses import split_target
 from radobase.cluster.jobs import ClusterSettings
-from radobase.configuration import ConfigPath, Configuration
+from radobase.configuration import ConfigPath, Configuration, split_target
 from radobase.tables.databases.source import DatabaseSource, is_address
-from radobase.watching.settings import WatchSettings
+from radobase.watching.readiness import WatchSettings
 from wire.identity import TlsConfiguration
 from wire.roster import NAME
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cryptography import x509
 
 from dpcore.errors import ConfigurationError
-from radobase.addresses import split_target
+from radobase.configuration import split_target
 from radobase.printing import printable
 from wire.errors import PROXY_OPENS_TLS, ConnectionLostError
 from wire.identity import TlsFiles, issuer_of

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.config import PartyConfig
-from radobase.files.faults import in_words
+from radobase.failure import in_words
 from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radobase.files.writing import BY_UMASK, make_directory, write_durably
 from radobase.logs import Log

@@ -20,8 +20,8 @@ from parties.ledger import chain
 from parties.ledger.charges import FORMAT_VERSION, update_format
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
+from radobase.failure import in_words
 from radobase.files.databases import copy_of
-from radobase.files.faults import in_words
 from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radobase.files.writing import write_durably
 from radobase.logs import Log

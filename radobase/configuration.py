@@ -1,6 +1,7 @@
 """Configuration files in TOML: unknown keys are refused, key names have units, paths are relative to the file."""
 
 import difflib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
@@ -87,3 +88,24 @@ def _keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
 
 def _is_table(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+# Network addresses in configuration files.
+
+
+_TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):(?P<port>\d{1,5})")
+
+
+def split_target(target: str) -> tuple[str, int]:
+    """Host, without the brackets of an IPv6 address, and port. Raises ValueError if it is not "host:port"."""
+    match = _TARGET.fullmatch(target)
+    if match is None or not 0 < int(match["port"]) < 1 << 16:
+        raise ValueError('use "host:port", an IPv6 address in brackets, a port from 1 to 65535')
+    return check_end(match["host"]).strip("[]"), int(match["port"])
+
+
+def check_end(host: str) -> str:
+    """The host itself. Raises ValueError if it ends with a dot, as those in certificates never do."""
+    if host.endswith("."):
+        raise ValueError(f"leave the dot at the end of {host} out: the certificate names the host without it")
+    return host

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
-from radobase.addresses import check_end
+from radobase.configuration import check_end
 from radobase.files.writing import create_durably
 from radofed import templates
 from radofed.certificates import Authority, make_request, private_pem

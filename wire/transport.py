@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import grpc
 
 from dpcore.errors import RadofedError
-from radobase.addresses import split_target
+from radobase.configuration import split_target
 from radobase.printing import printable
 from wire.errors import (
     CATALOGUE,

@@ -23,7 +23,7 @@ from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Witnessed
 from parties.policy import Policy
-from radobase.files.faults import in_words
+from radobase.failure import in_words
 from radobase.files.permissions import ExposedKeyError, check_private
 from radobase.files.schemas import load_schema
 from radobase.local_status import NotRunningError, read_status

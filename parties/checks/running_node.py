@@ -12,12 +12,11 @@ from parties.config import PartyConfig, settings_of
 from parties.data.row_guard import ADVICE, RowCounts, faults, load_known
 from parties.state_directory import FILE as SECRET_FILE
 from parties.state_directory import load
-from radobase.files.faults import in_words
+from radobase.failure import in_words
 from radobase.local_status import NotRunningError, UnreadableStateError, read_status
 from radobase.printing import DIGEST_DIGITS, amount, local_time
-from radobase.watching.probe import Health, ask_ready
-from radobase.watching.readiness import Reason, reason_lines
-from radobase.watching.settings import WatchSettings
+from radobase.watching.readiness import Reason, WatchSettings, reason_lines
+from radobase.watching.server import Health, ask_ready
 
 _RELOAD = "The node answers from other rows, or through another schema, than the files have: run `rado party reload`."
 

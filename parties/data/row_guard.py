@@ -23,7 +23,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from parties.data.dataset import LoadReport
 from parties.policy import DataLimits
-from radobase.files.faults import in_words
+from radobase.failure import in_words
 from radobase.files.reading import FileKind, read_json, state_of, with_remedy
 from radobase.files.writing import write_durably
 from radobase.logs import Log

@@ -20,8 +20,8 @@ import pyarrow.csv
 
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
-from radobase.files.faults import may_pass
-from radobase.tables.opening import opened
+from radobase.failure import may_pass
+from radobase.tables.arrow_table import opened
 
 _BLOCK_BYTES = 1 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)

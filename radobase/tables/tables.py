@@ -37,14 +37,13 @@ from dpcore.records.encoding import (
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from dpcore.records.texts import BLANKS
-from radobase.files.faults import may_pass
+from radobase.failure import may_pass
 from radobase.files.reading import FileKind, open_file
 from radobase.tables.arrow_table import ArrowTable, same_headers
 from radobase.tables.csv_table import CsvTable
 from radobase.tables.database_table import DatabaseTable
 from radobase.tables.databases.source import DatabaseSource
-from radobase.tables.parquet_directory import PARQUET, DirectoryState, ParquetDirectory
-from radobase.tables.parquet_table import ParquetTable, is_text
+from radobase.tables.parquet_table import PARQUET, DirectoryState, ParquetDirectory, ParquetTable, is_text
 
 RowsRead = Callable[[int], None]
 """Progress callback: the number of rows read so far."""

@@ -1,10 +1,13 @@
 """Metrics of a node: what each means, who may know it, and its values. Imports no library for them."""
 
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from typing import Self
 
 from radobase.version import program_version
 from radobase.watching.readiness import Reason
@@ -121,3 +124,35 @@ def ready_samples(reasons: Sequence[Reason]) -> list[Sample]:
     """Whether the node is ready, and every reason with 1 or 0."""
     ready = Sample(READY, not reasons)
     return [ready, *(Sample(NOT_READY, reason in reasons, {"reason": reason.value}) for reason in Reason)]
+
+
+# The room that a node's spool has.
+
+
+@dataclass(frozen=True)
+class Room:
+    """Used and allowed bytes of a spool, and free bytes and size of its disk."""
+
+    used_bytes: int
+    quota_bytes: int
+    disk_free_bytes: int
+    disk_bytes: int
+
+    @classmethod
+    def of(cls, directory: Path, used_bytes: int, quota_bytes: int) -> Self:
+        """Reads the disk. Raises OSError."""
+        disk = shutil.disk_usage(directory)
+        return cls(used_bytes, quota_bytes, disk.free, disk.total)
+
+    def lacks(self, needed_bytes: int) -> bool:
+        """Whether this many bytes more do not fit."""
+        return needed_bytes > min(self.quota_bytes - self.used_bytes, self.disk_free_bytes)
+
+    def samples(self) -> list[Sample]:
+        """All four."""
+        return [
+            Sample(SPOOL, self.used_bytes),
+            Sample(SPOOL_QUOTA, self.quota_bytes),
+            Sample(DISK_FREE, self.disk_free_bytes),
+            Sample(DISK_SIZE, self.disk_bytes),
+        ]

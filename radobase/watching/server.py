@@ -10,17 +10,18 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from dpcore.errors import ConfigurationError, NotYetError
-from radobase.addresses import split_target
-from radobase.local_http import NOT_FOUND, Answer, LocalServer, fetch
+from radobase.configuration import split_target
+from radobase.files.reading import FileKind, parse_json, with_remedy
+from radobase.local_status import NOT_FOUND, Answer, LocalServer, NotRunningError, fetch
 from radobase.logs import Log
 from radobase.watching.metrics import Sample, ready_samples
-from radobase.watching.readiness import Reason, readiness_to_dict
-from radobase.watching.settings import WatchSettings
+from radobase.watching.readiness import Reason, WatchSettings, readiness_to_dict
 
 METRICS, ALIVE, READY = "/metrics", "/healthz", "/readyz"
 KEPT_FOR_S: Final = 1.0
@@ -130,3 +131,49 @@ def _names_loopback(host: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+# Asks a running node whether it is ready.
+
+
+LIMIT_BYTES = 64 << 10
+_ANSWER = FileKind(with_remedy("check that a node of radofed listens there", NotRunningError), limit_bytes=LIMIT_BYTES)
+
+
+@dataclass(frozen=True)
+class Health:
+    """A node's answer."""
+
+    reasons: tuple[tuple[str, str], ...]
+    """Code and sentence of each reason why it is not ready, none if it is."""
+
+    @classmethod
+    def of_answer(cls, content: bytes, place: str) -> Self:
+        """Read what /readyz answered. place: for the error. Raises NotRunningError if no node answers this way."""
+        found = parse_json(content.decode(errors="replace"), Path(place), _ANSWER)
+        reasons = []
+        match found:
+            case {"ready": bool(is_ready), "reasons": list(entries)}:
+                for entry in entries:
+                    match entry:
+                        case {"code": str(code), "sentence": str(sentence)}:
+                            reasons.append((code, sentence))
+                if len(reasons) == len(entries) and is_ready == (not reasons):
+                    return cls(tuple(reasons))
+        raise _ANSWER.error(Path(place), "did not answer as a node does")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the node said it."""
+        return {
+            "ready": not self.reasons,
+            "reasons": [{"code": code, "sentence": sentence} for code, sentence in self.reasons],
+        }
+
+
+def ask_ready(settings: WatchSettings) -> Health:
+    """What the node answers to /readyz. Raises NotRunningError if none answers there."""
+    try:
+        _, content = fetch(settings.place, READY, limit_bytes=LIMIT_BYTES)
+    except OSError as error:
+        raise NotRunningError(f"no node answers at {settings.words} ({error}); start it") from error
+    return Health.of_answer(content, settings.words)

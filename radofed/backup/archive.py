@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dpcore.errors import ConfigurationError
+from radobase.failure import in_words
 from radobase.files.databases import MAGIC
-from radobase.files.faults import in_words
 from radobase.files.reading import FileKind, open_file
 from radobase.files.writing import OWNER_ONLY, created_file
 from radofed.backup.manifest import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from radobase.failure import in_words
 from radobase.files.databases import opened_copy
-from radobase.files.faults import in_words
 from radobase.files.writing import OWNER_ONLY, new_file, publish_directory, sync_directory
 from radofed.backup.archive import Archive, opened_archive
 from radofed.backup.making import federation_of

@@ -58,7 +58,7 @@ def logs(
     """
     from dpcore.errors import ConfigurationError
     from parties.config import PartyConfig
-    from radobase.log_tail import newest
+    from radobase.logs import newest
 
     file = PartyConfig.load(config).log_file
     if level not in LEVELS:

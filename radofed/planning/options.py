@@ -9,8 +9,7 @@ from dpcore.declared import declarations, first_changed, values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.design_options import taken_options
-from radobase.files.feature_maps import load_feature_map
-from radobase.files.schemas import load_schema
+from radobase.files.schemas import load_feature_map, load_schema
 from radobase.options import named_options
 from radofed.planning.backwards import MOST, smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost

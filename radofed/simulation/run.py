@@ -27,8 +27,7 @@ from dpcore.rados.distribution import Moments
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from radobase.files.feature_maps import load_feature_map
-from radobase.files.schemas import load_schema
+from radobase.files.schemas import load_feature_map, load_schema
 from radobase.options import from_texts
 from radobase.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions

@@ -13,8 +13,7 @@ import pytest
 from coordinator.limits import under_way
 from coordinator.local_control import DrainEndedError, drain, undrain
 from coordinator.status import node_state
-from radobase.local_http import fetch
-from radobase.local_status import FILE, NotRunningError, StatusServer, read_status
+from radobase.local_status import FILE, NotRunningError, StatusServer, fetch, read_status
 from radobase.watching.readiness import Reason
 from radofed.cli.entry_point import run
 from tests.coordinator.test_watching import Watched

@@ -41,14 +41,13 @@ from parties.rosters import Rosters
 from parties.state_directory import load_or_create
 from rado.v1 import roster_pb2
 from radobase.cluster import jobs, ray_cluster
-from radobase.files.feature_maps import load_feature_map
 from radobase.files.reading import parse_json, read_text
-from radobase.files.schemas import load_schema
+from radobase.files.schemas import load_feature_map, load_schema
 from radobase.local_status import _STATUS
 from radobase.logs import Log
-from radobase.watching.probe import LIMIT_BYTES as PROBE_LIMIT_BYTES
-from radobase.watching.probe import Health
 from radobase.watching.readiness import Reason, readiness_to_dict
+from radobase.watching.server import LIMIT_BYTES as PROBE_LIMIT_BYTES
+from radobase.watching.server import Health
 from radofed import provision_roster, templates
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
@@ -442,7 +441,7 @@ def targets() -> list[Target]:
                MEBIBYTE, ("radobase.files.reading.read_text",)),
         Target("feature-map-toml", InFile("feature-map", "map.toml", read_map),
                texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
-               MEBIBYTE, ("radobase.files.feature_maps._MAP",)),
+               MEBIBYTE, ("radobase.files.schemas._MAP",)),
         Target("journal", InFile("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
                ("learner.journal._JOURNAL", "radobase.files.reading.parse_json")),
@@ -536,7 +535,7 @@ def targets() -> list[Target]:
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radobase.local_status._STATUS",)),
         Target("node-health", read_health, json_octets([readiness_to_dict([]), readiness_to_dict([Reason.PAUSED])]),
-               PROBE_LIMIT_BYTES, ("radobase.watching.probe._ANSWER",)),
+               PROBE_LIMIT_BYTES, ("radobase.watching.server._ANSWER",)),
         Target("query-end", in_state("query-end", "ended", lambda state: state.end(QUERY) is not None),
                json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
                ("learner.state._END",)),

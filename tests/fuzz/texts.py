@@ -19,8 +19,8 @@ from dpcore.records.schema import Schema, differences
 from dpcore.records.texts import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from parties.data.schema_draft import parsed
-from radobase.addresses import split_target
-from radobase.log_tail import TAIL_BYTES, newest
+from radobase.configuration import split_target
+from radobase.logs import TAIL_BYTES, newest
 from radobase.options import decimal_number, exact, named_option
 from radobase.printing import local_time, printable
 from radofed.joining.passphrases import set_passphrases
@@ -201,7 +201,7 @@ def targets() -> list[Target]:
                allowed=(ValueError,)),  # pydantic makes it a fault of the configuration
         Target("log", read_log,
                json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
-               TAIL_BYTES, ("radobase.log_tail._LINE",)),
+               TAIL_BYTES, ("radobase.logs._LINE",)),
         Target("passphrase", read_passphrase, texts_near(["word", "two words\n"]), 1024,
                ("wire.private_keys._PASSPHRASE", "radofed.joining.passphrases._KEY"), examples=6),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),

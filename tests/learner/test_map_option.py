@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from radobase.files.feature_maps import load_feature_map
+from radobase.files.schemas import load_feature_map
 from radofed.cli.entry_point import run
 from radofed.planning.request import PlanRequest
 from tests.federation.learner import SCHEMA

@@ -7,7 +7,7 @@ import pytest
 
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from radobase.local_http import unix_address
+from radobase.local_status import unix_address
 from radobase.logs import Log
 from radobase.watching.readiness import Reason
 from radobase.watching.server import WatchServer

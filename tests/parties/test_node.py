@@ -20,7 +20,7 @@ from parties.answering.jobs import ADVANCING_THREADS, Jobs
 from parties.config import PartyConfig
 from parties.node import PartyNode
 from parties.policy import Policy
-from radobase.addresses import split_target
+from radobase.configuration import split_target
 from radobase.logs import Log
 from radofed.templates import PolicyChoices
 from tests.federation.material import STAYS

@@ -17,8 +17,7 @@ from parties.node import PartyNode
 from radobase.failure import Failure
 from radobase.watching import exposition
 from radobase.watching.metrics import CERTIFICATE_EXPIRY
-from radobase.watching.readiness import Reason
-from radobase.watching.settings import WatchSettings
+from radobase.watching.readiness import Reason, WatchSettings
 from tests.federation.party import ready as ready_with_cohort
 from tests.federation.processes import free_port
 from tests.radobase.watching.scraping import ready, scrape

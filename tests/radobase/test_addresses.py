@@ -3,7 +3,7 @@
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radobase.addresses import split_target
+from radobase.configuration import split_target
 from radofed.provision import check_host
 
 

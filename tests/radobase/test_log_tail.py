@@ -6,8 +6,7 @@ import os
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radobase.log_tail import TAIL_BYTES, newest
-from radobase.logs import JsonLines
+from radobase.logs import TAIL_BYTES, JsonLines, newest
 
 
 def line(number: int, level: int = logging.INFO, **fields) -> str:

@@ -11,7 +11,7 @@ import pytest
 from dpcore.errors import DataError
 from dpcore.records.encoding import WantedColumn
 from dpcore.records.schema import Label, RealFeature, Schema
-from radobase.tables.parquet_directory import ParquetDirectory
+from radobase.tables.parquet_table import ParquetDirectory
 from radobase.tables.tables import encoded_blocks, open_table, read_blocks
 from tests.federation.material import SMALL
 

@@ -8,8 +8,7 @@ from parties.config import PartyConfig
 from parties.members import members_of
 from parties.policy import Policy
 from parties.rosters import known_rosters
-from radobase.log_tail import newest
-from radobase.logs import LEVELS
+from radobase.logs import LEVELS, newest
 from radofed.console.pages import Answer, Shown, Visit
 
 MOST_LINES = 200

@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.errors import DataError
 from parties.data.dataset import load
-from radobase.tables.databases.packing import Packed, packed
+from radobase.tables.databases.postgresql import Packed, packed
 from radobase.tables.databases.sessions import Column
 from radobase.tables.databases.source import DatabaseSource
 from radobase.tables.tables import open_table

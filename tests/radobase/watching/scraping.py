@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from radobase.local_http import fetch
+from radobase.local_status import fetch
 
 LIMIT_BYTES = 1 << 20
 

@@ -16,10 +16,9 @@ from parties.ledger.witnessed import Evidence
 from parties.node import PartyNode
 from radobase.logs import Log
 from radobase.watching.exposition import exposition
-from radobase.watching.metrics import ready_samples
+from radobase.watching.metrics import Room, ready_samples
+from radobase.watching.readiness import WatchSettings
 from radobase.watching.server import WatchServer
-from radobase.watching.settings import WatchSettings
-from radobase.watching.spool import Room
 from tests.federation.coordinator import RunningNode
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation, free_port

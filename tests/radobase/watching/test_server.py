@@ -8,17 +8,14 @@ import stat
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radobase import local_http
+from radobase import local_status
 from radobase.configuration import Configuration
-from radobase.local_http import MOST_CALLERS, fetch
-from radobase.local_status import NotRunningError
+from radobase.local_status import MOST_CALLERS, NotRunningError, fetch
 from radobase.logs import Log
 from radobase.watching import server as watch_server
 from radobase.watching.metrics import BUILD, CERTIFICATE_EXPIRY, Counts, Sample
-from radobase.watching.probe import ask_ready
-from radobase.watching.readiness import Reason
-from radobase.watching.server import WatchServer
-from radobase.watching.settings import WatchSettings
+from radobase.watching.readiness import Reason, WatchSettings
+from radobase.watching.server import WatchServer, ask_ready
 from radofed.cli.entry_point import run
 from tests.federation.processes import free_port
 from tests.radobase.watching.scraping import LIMIT_BYTES, ready, scrape
@@ -47,7 +44,7 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def quick_end(monkeypatch):
-    monkeypatch.setattr(local_http, "LOOKS_EVERY_S", 0.02)
+    monkeypatch.setattr(local_status, "LOOKS_EVERY_S", 0.02)
 
 
 @pytest.fixture
@@ -161,7 +158,7 @@ def test_a_unix_socket_is_its_user_s_alone_and_what_a_killed_node_left_is_replac
     directory = tmp_path / ("d" * 100)
     directory.mkdir()
     path = directory / "watch.sock"
-    with socket.socket(socket.AF_UNIX) as left, local_http.unix_address(path) as address:
+    with socket.socket(socket.AF_UNIX) as left, local_status.unix_address(path) as address:
         left.bind(address)
     assert start(WatchSettings(socket=path)) == path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -188,7 +185,7 @@ def test_a_place_that_is_taken_is_an_error_and_no_file_is_removed(start, tmp_pat
 
 def test_further_callers_are_cut_off_while_too_many_send_nothing_and_slow_ones_are_ended(start, monkeypatch):
     # What a caller that sends a byte now and then does not reach.
-    monkeypatch.setattr(local_http._Handler, "timeout", None)
+    monkeypatch.setattr(local_status._Handler, "timeout", None)
     place = start()
     slow = [socket.create_connection(place, 60) for _ in range(MOST_CALLERS)]
     for caller in slow:
@@ -203,7 +200,7 @@ def test_further_callers_are_cut_off_while_too_many_send_nothing_and_slow_ones_a
                 return True
 
     wait_until(is_cut, what="a caller too many")
-    monkeypatch.setattr(local_http, "LONGEST_CALL_S", 0.0)
+    monkeypatch.setattr(local_status, "LONGEST_CALL_S", 0.0)
     assert all(_ends(caller) for caller in slow)
     monkeypatch.undo()
     wait_until(lambda: not is_cut(), what="room for callers")
@@ -232,13 +229,13 @@ def test_counts_grow():
     assert (counts.get("a"), counts.get("b")) == (3, 0)
 
 
-class Odd(local_http.LocalServer):
+class Odd(local_status.LocalServer):
     """Answers to everything with the same content."""
 
     content = b""
 
     def answer(self, path, host):
-        return local_http.Answer(self.content)
+        return local_status.Answer(self.content)
 
 
 @pytest.mark.parametrize(
