@@ -19,7 +19,7 @@ from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.keys import create_key
 from learner.session import Session
-from radofed.demo.processes import Children, has_content, wait_for
+from radofed.demo.federation import Children, has_content, wait_for
 from radofed.provision import Provisioned, provision
 from radofed.templates import PolicyChoices
 from wire.roster import Role

@@ -23,7 +23,7 @@ from benchmarks.measuring import (
     require,
     take_turns,
 )
-from radofed.demo.patients import schema, table
+from radofed.demo.tables import schema, table
 from radofed.provision import provision
 from wire.roster import Role
 

@@ -55,9 +55,8 @@ def create(
     import time
 
     from dpcore.errors import ConfigurationError
-    from radofed.backup.advice import to_dict, words_of
-    from radofed.backup.dated import dated_file, drop_oldest, whose
-    from radofed.backup.making import back_up, back_up_operator
+    from radofed.backup.making import back_up, back_up_operator, dated_file, drop_oldest, whose
+    from radofed.backup.restoring import to_dict, words_of
 
     if (config is None) == (operator is None):
         raise ConfigurationError("give either --config, a node's configuration, or --operator, an operator's directory")
@@ -91,8 +90,7 @@ def verify(
     """
     import time
 
-    from radofed.backup.advice import to_dict, words_of
-    from radofed.backup.restoring import Expected, verify_backup
+    from radofed.backup.restoring import Expected, to_dict, verify_backup, words_of
 
     found = verify_backup(file, Expected(role, name, federation))
     return Result({"file": file, **to_dict(found)}, in_lines([f"{file}: intact", *words_of(found, time.time())]))
@@ -113,8 +111,7 @@ def restore(
     """
     import datetime as dt
 
-    from radofed.backup.advice import lost, next_steps, to_dict, words_of
-    from radofed.backup.restoring import Expected
+    from radofed.backup.restoring import Expected, lost, next_steps, to_dict, words_of
     from radofed.backup.restoring import restore as restore_backup
 
     now = dt.datetime.now(dt.UTC)

@@ -13,14 +13,11 @@ from radofed.cli import (
     demo,
     health,
     ledger,
-    ledger_history,
     party,
     party_approval,
     party_report,
-    party_showing,
     plan,
     provision,
-    provision_joining,
     schema,
     simulate,
 )
@@ -54,11 +51,11 @@ for commands in (demo, plan, simulate, console, health, backup):
     commands.add_to(app)
 for commands in (models, histograms, export, picture, privacy, history, members, report):
     commands.add_to(queries.app)
-ledger_history.add_to(ledger.app)
+ledger.add_to(ledger.app)
 party_approval.add_to(party.app)
 party_report.add_to(party.app)
-provision_joining.add_to(provision.app)
-party_showing.add_to(party.app)
+provision.add_to(provision.app)
+party.add_to(party.app)
 for name, commands in {
     "schema": schema,
     "provision": provision,

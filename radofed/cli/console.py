@@ -25,8 +25,7 @@ def console(
     the pages do exists as a command, too.
     """
     quiet_grpc()
-    from radofed.console.roles import views_of
-    from radofed.console.serving import serve
+    from radofed.console.serving import serve, views_of
 
     found = views_of(config)
     opening = "open this link; it works once, within ten minutes:"

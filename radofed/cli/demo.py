@@ -9,7 +9,7 @@ import typer
 from dpcore.declared import values_of
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
-from radofed.demo.options import DemoCommandOptions, DemoFields, DemoOptions
+from radofed.demo.federation import DemoCommandOptions, DemoFields, DemoOptions
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema
@@ -27,8 +27,7 @@ def demo(output: Output, options: DemoCommandOptions) -> Result:
     if options.write_data is not None:
         return _written(options.write_data)
 
-    from radofed.demo.report import report
-    from radofed.demo.run import run_demo
+    from radofed.demo.run import report, run_demo
 
     demonstrated = DemoOptions(**values_of(options, DemoFields), schema=_schema(output, options))
     if demonstrated.keep is not None:
@@ -54,7 +53,7 @@ def _schema(output: Output, options: DemoCommandOptions) -> "Schema | None":
 
 
 def _written(to: Path) -> Result:
-    from radofed.demo.patients import schema, table
+    from radofed.demo.tables import schema, table
 
     check_new(to)
     check_directory(to)

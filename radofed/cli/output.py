@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,6 +25,7 @@ from radobase.printing import Escaped, in_lines, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 OUTPUT_VERSION = 1
 EXIT_CONNECTION = 2
@@ -144,3 +145,20 @@ def json_ready(value: Any) -> Any:
 def silence_broken_pipe() -> None:
     """Redirect standard output to the null device, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# Tables whose long cells wrap, with a sentence below.
+
+
+def wrapped(header: Sequence[str], rows: Iterable[Sequence[str]], below: str) -> "RenderableType":
+    """For `Result.text`. radobase.printing.columns makes tables whose cells do not wrap."""
+    from rich import box  # noqa: PLC0415  (rich is slow to import, and help does not need it)
+    from rich.console import Group  # noqa: PLC0415  (as above)
+    from rich.table import Table  # noqa: PLC0415  (as above)
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in header:
+        table.add_column(printable(name), overflow="fold")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    return Group(table, below if isinstance(below, Escaped) else printable(below))

@@ -7,8 +7,7 @@ import typer
 
 from radobase.printing import in_lines, local_time
 from radofed.cli.framework import ConfigOption, command
-from radofed.cli.output import Output, Result
-from radofed.cli.tables import wrapped
+from radofed.cli.output import Output, Result, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

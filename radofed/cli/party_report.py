@@ -1,19 +1,79 @@
 """`rado party report`: what happened to a party's data in a period, as a page to sign."""
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from dpcore.numbers.rationals import upper_digits
-from radobase.printing import amount, moment
-from radofed.cli.framework import ConfigOption, command
-from radofed.cli.output import Output, Result
-from radofed.cli.report_files import check_files, result_of
+from radobase.printing import amount, in_lines, moment
+from radofed.cli.framework import ConfigOption, check_directory, check_new, command
+from radofed.cli.output import Output, Result, json_ready, yaml_writer
 
 if TYPE_CHECKING:
     from parties.report.gathering import Report
+
+
+# The files that `rado party report` and `rado learner report` write.
+
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+class Findings(Protocol):
+    """What a report says."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        ...
+
+
+def check_files(*paths: Path | None) -> None:
+    """Raise ConfigurationError if a file exists, its directory is missing, or it is standard output."""
+    from dpcore.errors import ConfigurationError
+
+    for path in paths:
+        if path is not None:
+            if str(path) in {"-", "/dev/stdout"}:
+                # Standard output has the summary, or JSON.
+                raise ConfigurationError(f"{path}: a report is a file that only its owner may read: give its name")
+            check_directory(path)
+            check_new(path)
+
+
+def result_of(
+    found: Findings,
+    entry: Mapping[str, Any],
+    render: Callable[[], str],
+    summary: Sequence[str],
+    *,
+    page: Path | None,
+    registry: Path | None,
+) -> Result:
+    """The result of a command that reports, after its files were written. summary: one line for each finding."""
+    written = _write(page, render, registry, entry)
+    lines = [*summary, *(f"wrote {path}" for path in written)]
+    return Result({"report": found.to_dict(), "registry": entry, "files": written}, in_lines(lines))
+
+
+def _write(page: Path | None, render: Callable[[], str], registry: Path | None, entry: Mapping[str, Any]) -> list[Path]:
+    """Write the page and the registry's entry, for those that have a path; the paths. Only their owner may read them.
+
+    render: makes the page. Both are made before the first is written.
+    """
+    from radobase.files.writing import create_durably
+
+    written = {}
+    if page is not None:
+        written[page] = render()
+    if registry is not None:
+        written[registry] = yaml_writer()(json_ready(entry))
+    for path, text in written.items():
+        create_durably(path, text.encode())
+    return list(written)
+
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

@@ -1,13 +1,19 @@
 """`rado provision`: make a federation's keys, certificates, roster and configurations, and renew the roster."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radobase.printing import in_lines
+from radobase.printing import in_lines, printable
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
+
+if TYPE_CHECKING:
+    from radofed.joining.requests import ReceivedRequest
+
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -98,7 +104,252 @@ def renew_roster(
 
     Replaces roster.signed in the federation directory. The coordinator reads its copy of the file on SIGHUP.
     """
-    from radofed.provision_roster import renew_roster
+    from radofed.provision import renew_roster
 
     renewed = renew_roster(federation, days=roster_days, newest=roster, without=remove or ())
     return Result(renewed.to_dict(), in_lines(renewed.sentences()))
+
+
+# `rado provision create | request | sign | add | install | renew | replace-key | remove | roster`.
+#
+# Keys are made at home, by their owners.
+
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+MOST_TRIES = 3
+"""How often a terminal is asked for digits."""
+
+Operator = Annotated[Path, typer.Argument(help="The operator's directory, with federation.key.", show_default=False)]
+Days = Annotated[int, typer.Option("--roster-days", help="The roster expires after so many days.")]
+Fingerprints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fingerprint",
+        help="NAME=DIGITS, as the member read them out; repeatable. Default: ask, in a terminal.",
+        show_default=False,
+    ),
+]
+CoordinatorAddress = Annotated[
+    str, typer.Option("--coordinator", help="HOST:PORT that members dial, if no coordinator's request was signed here.")
+]
+
+
+def create(
+    _output: Output,
+    directory: Annotated[Path, typer.Argument(help="Directory for the operator; absent or empty.", show_default=False)],
+    federation: Annotated[str, typer.Option(help="The federation's name: a-z, 0-9 and '-'.", show_default=False)],
+) -> Result:
+    """Found a federation without members: the keys that sign rosters and certificates. Keep them offline."""
+    from radofed.joining.operator import found
+
+    made = found(directory, federation)
+    data = {"federation": federation, "directory": directory, "federation_fingerprint": made.spoken}
+    return Result(data, in_lines(made.sentences()))
+
+
+def request(
+    _output: Output,
+    directory: Annotated[Path, typer.Argument(help="This member's directory, for its keys.", show_default=False)],
+    federation: Annotated[str, typer.Option(help="The federation's name.", show_default=False)],
+    role: Annotated[str, typer.Option(help="party, coordinator or learner.", show_default=False)],
+    name: Annotated[str, typer.Option(help="This member's name: a-z, 0-9 and '-'.", show_default=False)],
+    rows: Annotated[int | None, typer.Option(help="A party's least number of rows, for planning.", min=1)] = None,
+    address: Annotated[str, typer.Option(help="A coordinator's HOST:PORT, as members dial it.")] = "",
+) -> Result:
+    """Make this member's keys, here, and a request to join, which holds no secret."""
+    from dpcore.errors import ConfigurationError
+    from radofed.joining.requests import make_join_request
+    from wire.roster import Role
+
+    try:
+        wanted = Role(role)
+    except ValueError:
+        raise ConfigurationError(f"--role {role}: give party, coordinator or learner") from None
+    made = make_join_request(
+        directory, federation=federation, role=wanted, name=name, rows_at_least=rows, address=address
+    )
+    return Result(made.to_dict(), in_lines(made.sentences()))
+
+
+def sign(
+    _output: Output,
+    operator: Operator,
+    requests: Annotated[list[Path], typer.Argument(help="Requests of members.", show_default=False)],
+    fingerprint: Fingerprints = None,
+    coordinator: CoordinatorAddress = "",
+    roster_days: Days = 90,
+) -> Result:
+    """Admit members: compare the fingerprint of each request with the member, then sign.
+
+    Writes an admission for each, to send back, and the next roster. For a member that is listed with the same key this
+    renews its certificate.
+    """
+    return _admit(operator, requests, fingerprint, coordinator, roster_days, replaced=False)
+
+
+def add(
+    _output: Output,
+    operator: Operator,
+    requests: Annotated[list[Path], typer.Argument(help="Requests of members.", show_default=False)],
+    fingerprint: Fingerprints = None,
+    coordinator: CoordinatorAddress = "",
+    roster_days: Days = 90,
+) -> Result:
+    """Add members: another name of `rado provision sign`, which writes the next roster, too."""
+    return sign(_output, operator, requests, fingerprint, coordinator, roster_days)
+
+
+def replace_key(
+    _output: Output,
+    operator: Operator,
+    requests: Annotated[list[Path], typer.Argument(help="New requests of members.", show_default=False)],
+    fingerprint: Fingerprints = None,
+    coordinator: CoordinatorAddress = "",
+    roster_days: Days = 90,
+) -> Result:
+    """Give members that lost their keys, or had them stolen, the keys of new requests."""
+    return _admit(operator, requests, fingerprint, coordinator, roster_days, replaced=True)
+
+
+def renew(
+    _output: Output,
+    operator: Operator,
+    names: Annotated[list[str], typer.Argument(help="Members, by name.", metavar="NAME...", show_default=False)],
+    coordinator: CoordinatorAddress = "",
+    roster_days: Days = 90,
+) -> Result:
+    """Renew certificates of members that keep their keys, by the requests that were signed before."""
+    from radofed.joining.operator import admit, kept_requests
+
+    admitted = admit(operator, kept_requests(operator, names), coordinator=coordinator, days=roster_days)
+    return Result(admitted.to_dict(), in_lines(admitted.sentences()))
+
+
+def remove(
+    _output: Output,
+    operator: Operator,
+    names: Annotated[list[str], typer.Argument(help="Parties or learners.", metavar="NAME...", show_default=False)],
+    roster_days: Days = 90,
+) -> Result:
+    """Sign the next version of the roster without these members."""
+    from radofed.provision import renew_roster
+
+    renewed = renew_roster(operator, days=roster_days, without=names)
+    return Result(renewed.to_dict(), in_lines(renewed.sentences()))
+
+
+def roster(_output: Output, operator: Operator) -> Result:
+    """List the members of the newest roster, until when their certificates are valid, and what to renew."""
+    from radofed.joining.operator import listing
+
+    found = listing(operator)
+    return Result(found.to_dict(), in_lines(found.sentences()))
+
+
+def install(
+    _output: Output,
+    admission: Annotated[Path, typer.Argument(help="The operator's answer.", show_default=False)],
+    directory: Annotated[Path, typer.Option(help="This member's directory, with its keys.", show_default=False)],
+    fingerprint: Annotated[
+        str | None,
+        typer.Option(
+            help="The federation's digits, as the operator read them out. Default: ask, in a terminal.",
+            show_default=False,
+        ),
+    ] = None,
+) -> Result:
+    """Install the operator's answer: certificate, roster and, at first, configuration files.
+
+    Compare the federation's fingerprint with the operator, over the telephone. It is asked once: later answers must be
+    signed by the same key.
+    """
+    from radofed.joining.installing import Admission, install, is_pinned
+
+    found = Admission.load(admission)
+    if not is_pinned(directory, found):
+        _compare("the federation", "the operator", found.federation_spoken, fingerprint)
+    installed = install(directory, found)
+    return Result(installed.to_dict(), in_lines(installed.sentences()))
+
+
+def _admit(
+    operator: Path,
+    files: Sequence[Path],
+    given: Sequence[str] | None,
+    coordinator: str,
+    days: int,
+    *,
+    replaced: bool,
+) -> Result:
+    from radofed.joining.operator import admit
+    from radofed.joining.requests import ReceivedRequest
+
+    received = [ReceivedRequest.load(file) for file in files]
+    digits = _by_name(given or (), received)
+    for each in received:
+        request = each.request
+        what = f"{request.role.value} {request.name}"
+        _compare(what, what, request.fingerprint, digits.get(request.name))
+    admitted = admit(operator, received, coordinator=coordinator, replaced=replaced, days=days)
+    return Result(admitted.to_dict(), in_lines(admitted.sentences()))
+
+
+def _by_name(given: Sequence[str], received: "Sequence[ReceivedRequest]") -> dict[str, str]:
+    from dpcore.errors import ConfigurationError
+
+    names, found = {each.request.name for each in received}, {}
+    for entry in given:
+        name, _, digits = entry.partition("=")
+        if name not in names or not digits:
+            raise ConfigurationError(f"--fingerprint {entry}: write NAME=DIGITS, with the name of one of the requests")
+        found[name] = digits
+    return found
+
+
+def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
+    """Raise ConfigurationError unless the other side read out the same digits.
+
+    A terminal is asked for them, again after a typing error. No message has the right digits: they would be copied.
+    """
+    from dpcore.errors import ConfigurationError
+    from wire.envelopes import same_digits
+
+    asks = given is None and sys.stdin.isatty()
+    if given is None and not asks:
+        raise ConfigurationError(
+            f"compare the fingerprint of {whose}: call {reader}, and give the digits that are read out with "
+            "--fingerprint"
+        )
+    for more_tries in reversed(range(MOST_TRIES if asks else 1)):
+        digits = str(typer.prompt(printable(f"Digits that {reader} reads out"), err=True)) if asks else given
+        if same_digits(str(digits), expected):
+            return
+        differs = f"{whose} has another fingerprint than {digits}: ask {reader} to read it out again"
+        if more_tries:
+            typer.echo(printable(differs), err=True)
+    raise ConfigurationError(
+        f"{differs}; if it still differs, the file was changed on its way, so ask for it over another channel"
+    )
+
+
+def passphrase(
+    _output: Output,
+    directory: Annotated[Path, typer.Argument(help="Of a member, or of the operator.", show_default=False)],
+) -> Result:
+    """Encrypt the private keys of a directory with the passphrase in the file that RADO_PASSPHRASE_FILE names.
+
+    Signing keys, TLS keys and the operator's two keys. Every command and node that reads them needs the variable then.
+    The Paillier key and state/secret have no passphrase: keep them on an encrypted disk.
+    """
+    from radofed.joining.installing import set_passphrases
+
+    names = set_passphrases(directory)
+    return Result({"encrypted": names}, f"{directory}: {', '.join(names) or 'nothing to do'}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to a group."""
+    for function in (create, request, sign, add, install, renew, remove, roster, passphrase):
+        command(app, function.__name__)(function)
+    command(app, "replace-key")(replace_key)

@@ -3,6 +3,7 @@
 import signal
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -11,6 +12,8 @@ from dpcore.errors import ConfigurationError
 from radofed.console.access import Access
 from radofed.console.app import Console
 from radofed.console.pages import Views
+from radofed.node_config import role_of
+from wire.roster import Role
 
 LOOPBACK = "127.0.0.1"
 _MOST_CONNECTIONS = 64
@@ -52,3 +55,27 @@ def serve(views: Views, port: int, announce: Callable[[str], None]) -> None:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+# Which role a configuration file is of, and the views of that role.
+
+
+def views_of(config: Path) -> Views:
+    """The views of a node.
+
+    Raises ConfigurationError if the file is no node's configuration.
+    """
+    # A role imports what another need not have installed.
+    match role_of(config):
+        case Role.PARTY:
+            from radofed.console.party import party_views  # noqa: PLC0415
+
+            return party_views(config)
+        case Role.COORDINATOR:
+            from radofed.console.coordinator import coordinator_views  # noqa: PLC0415
+
+            return coordinator_views(config)
+        case Role.LEARNER:
+            from radofed.console.learner.views import learner_views  # noqa: PLC0415
+
+            return learner_views(config)

@@ -11,10 +11,17 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.records.schema import Schema
-from radofed.demo.baselines import Baselines, baselines
-from radofed.demo.federation import Clock, Note, RunningFederation, Shared, running_federation
-from radofed.demo.options import DELTA, DemoOptions
-from radofed.demo.processes import Children
+from radofed.demo.federation import (
+    DELTA,
+    Children,
+    Clock,
+    DemoOptions,
+    Note,
+    RunningFederation,
+    Shared,
+    running_federation,
+)
+from radofed.demo.tables import Baselines, baselines
 from radofed.templates import PolicyChoices
 
 ESTIMATORS = ("radoboost", "mean-variance")

@@ -16,8 +16,7 @@ from radobase.files.writing import BY_UMASK, write_durably
 from radofed import templates
 from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, ReceivedRequest
 from radofed.node_config import load_node_config
-from radofed.provision import default_listen, split_address
-from radofed.provision_roster import ROSTER_FILE
+from radofed.provision import ROSTER_FILE, default_listen, split_address
 from wire.codec import parse
 from wire.envelopes import (
     Envelope,
@@ -30,6 +29,7 @@ from wire.envelopes import (
 )
 from wire.errors import WireError
 from wire.identity import Certificate, TlsFiles
+from wire.private_keys import set_passphrase
 from wire.roster import Member, Role, Roster, open_roster, read_roster
 
 # A roster of a thousand members has some 200 KB.
@@ -275,3 +275,25 @@ def _configurations(request: JoinRequest, admission: Admission) -> dict[str, str
         case Role.PARTY:
             policy = templates.policy_toml({}, {}, templates.PolicyChoices())
             return {"party.toml": templates.party_toml(federation, name, coordinator), "policy.toml": policy}
+
+
+# A passphrase for the private keys of a directory: a member's, or the operator's.
+
+
+_KEYS = "*.key"
+_KEY = FileKind(with_remedy("give a directory of one member, or of the operator"), limit_bytes=1 << 20, secret=True,
+                private=True)  # fmt: skip
+
+
+def set_passphrases(directory: Path) -> list[str]:
+    """Encrypt each private key of a directory that has no passphrase yet; returns their names.
+
+    Raises ConfigurationError if there is none, no passphrase is named, or one of them is no key; those before it are
+    encrypted then, and all can still be read.
+    """
+    files = sorted(directory.glob(_KEYS))
+    if not files:
+        raise ConfigurationError(
+            f"{directory}: has no file {_KEYS}; give a directory of one member, or of the operator"
+        )
+    return [file.name for file in files if set_passphrase(file, _KEY)]

@@ -5,18 +5,42 @@ admissions/ with the answers to send. `rado provision init` makes one, too.
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from coordinator.config import CoordinatorConfig
+from coordinator.membership import Admissions, read_own_roster
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
 from radobase.files.writing import BY_UMASK, create_durably, write_durably
+from radobase.logs import Log
 from radofed.certificates import LONGEST_FEDERATION, Authority, private_pem
+from radofed.joining.installing import Admission, is_older, read_file
 from radofed.joining.requests import SUFFIX, JoinRequest, ReceivedRequest
-from radofed.provision import certificate_hosts, check_empty, join_address, split_address
-from radofed.provision_roster import ROSTER_DAYS, ROSTER_FILE, check_clock, expiry_unix_s, signed_roster
-from wire.envelopes import Kind, SigningKey, fingerprint, public_key_of, save_public_key, sha256, spoken
+from radofed.provision import (
+    ROSTER_DAYS,
+    ROSTER_FILE,
+    certificate_hosts,
+    check_clock,
+    check_empty,
+    expiry_unix_s,
+    join_address,
+    signed_roster,
+    split_address,
+)
+from wire.envelopes import (
+    Kind,
+    SigningKey,
+    fingerprint,
+    load_public_key,
+    public_key_of,
+    save_public_key,
+    sha256,
+    spoken,
+)
+from wire.identity import Certificate
 from wire.roster import Member, Role, Roster
 
 ADMISSION_SUFFIX = ".admission"
@@ -250,3 +274,126 @@ def kept_requests(directory: Path, names: Sequence[str]) -> list[ReceivedRequest
                 f"{file}: no request of {name} is kept here: let it make a new one with `rado provision request`"
             )
     return [ReceivedRequest.load(file) for file in files]
+
+
+# The coordinator's administrator leaves what the operator signed, for members to fetch.
+
+
+def leave(config: Path, files: Sequence[Path]) -> list[str]:
+    """Leave admissions at a coordinator, running or not, and return the members' names.
+
+    Raises ConfigurationError, and leaves none, if one is not signed by the federation's key, is for no member of the
+    coordinator's roster, or is older than the one that waits for its member.
+    """
+    loaded = CoordinatorConfig.load(config)
+    key, members = load_public_key(loaded.federation_key), read_own_roster(loaded).members
+    found: dict[str, bytes] = {}
+    left = Admissions(loaded.admissions_directory, Log(loaded.name))
+    for file in files:
+        content = read_file(file)
+        admission = Admission.of_bytes(content, file)
+        if admission.federation_key != key:
+            raise ConfigurationError(f"{file}: is of another federation than {loaded.federation_key}")
+        san = Certificate.of_pem(admission.certificate, file).san
+        member = next((member for member in members if member.certificate_san == san), None)
+        if member is None:
+            raise ConfigurationError(
+                f"{file}: is for {san}, and the roster lists no such member: install the operator's newest roster "
+                "first, with `rado coordinator roster`"
+            )
+        if (before := left.of(member.name)) and _is_older(admission, before, file):
+            raise ConfigurationError(
+                f"{file}: is older than the answer for {member.name} that waits here; leave the operator's newest one"
+            )
+        found[member.name] = content
+    for name, content in found.items():
+        left.leave(name, content)
+    return list(found)
+
+
+def _is_older(admission: Admission, before: bytes, file: Path) -> bool:
+    """Whether what waits here has a newer roster or certificate. What cannot be read is replaced."""
+    try:
+        present = Admission.of_bytes(before, file)
+    except ConfigurationError:
+        return False
+    return admission.roster.version < present.roster.version or is_older(admission.certificate, present.certificate)
+
+
+# What an operator has signed: the roster's members, and until when their certificates are valid.
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The newest roster of an operator's directory."""
+
+    roster: Roster
+    certificates: Mapping[str, Certificate]
+    """Those signed there, by the member's name."""
+    now: dt.datetime
+    authority: Authority
+    """The one that signs certificates."""
+
+    def sentences(self) -> list[str]:
+        """For the operator: one line for each member, then what to renew."""
+        roster = self.roster
+        lines = [f"version {roster.version} of federation {roster.federation}, expires: {roster.expiry_date}"]
+        for member in roster.members:
+            digits = member.digits or "signs nothing"
+            certificate = self.certificates.get(member.name)
+            until = "was not signed here" if certificate is None else f"until {certificate.not_after:%Y-%m-%d}"
+            lines.append(f"{member.role.value} {member.name}: {digits}; certificate {until}")
+        lines.append(f"the authority that signs certificates: until {self.authority.not_after:%Y-%m-%d}")
+        if warning := roster.expiry_warning(self.now.timestamp()):
+            lines.append(f"Warning: {warning}.")
+        if warning := self.authority.expiry_warning(self.now):
+            lines.append(f"Warning: {warning}.")
+        if self.due:
+            lines.append(f"To renew now: rado provision renew OPERATOR {' '.join(self.due)}")
+        return lines
+
+    @property
+    def due(self) -> list[str]:
+        """Members with two thirds of their certificate's life over."""
+        return [
+            member.name
+            for member in self.roster.members
+            if member.name in self.certificates and self.certificates[member.name].needs_renewal(self.now)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON. Times are ISO 8601, in UTC; null where no certificate was signed here."""
+        ends = {name: found.not_after.isoformat(timespec="seconds") for name, found in self.certificates.items()}
+        return {
+            "federation": self.roster.federation,
+            "version": self.roster.version,
+            "expires": self.roster.expiry_date,
+            "authority_not_after": self.authority.not_after.isoformat(timespec="seconds"),
+            "authority_warning": self.authority.expiry_warning(self.now),
+            "members": [
+                {
+                    "role": member.role.value,
+                    "name": member.name,
+                    "fingerprint": member.digits or None,
+                    "certificate_not_after": ends.get(member.name),
+                    "is_due": member.name in self.due,
+                }
+                for member in self.roster.members
+            ],
+        }
+
+
+def listing(operator: Path, now: dt.datetime | None = None) -> Listing:
+    """Read an operator's directory. Raises ConfigurationError if its key did not sign the roster or an admission."""
+    key = public_key_of(operator / "federation.key")
+    roster = signed_roster(operator / ROSTER_FILE, key)
+    certificates = {}
+    for member in roster.members:
+        file = operator / ADMISSIONS / f"{member.name}{ADMISSION_SUFFIX}"
+        if file.exists():
+            admission = Admission.load(file)
+            if admission.federation_key != key:
+                raise ConfigurationError(f"{file}: another operator signed it; keep the files of one federation here")
+            certificates[member.name] = Certificate.of_pem(admission.certificate, file)
+    now = dt.datetime.now(dt.UTC) if now is None else now
+    return Listing(roster, certificates, now, Authority.load(operator))

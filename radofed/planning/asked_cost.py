@@ -10,12 +10,10 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.statistics.accuracy import Estimates
 from learner.estimators import make_estimator
 from learner.federation import BudgetedOracle, Federation
-from radofed.planning.ask_remedies import what_can_be_asked
-from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties
-from radofed.planning.changes import first_that_helps, larger_epsilon, more_rows
-from radofed.planning.request import MOST_PLANNED_ROWS
+from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
+from radofed.planning.remedies import first_that_helps, larger_epsilon, more_rows
+from radofed.planning.request import MOST_PLANNED_ROWS, seconds_of
 from radofed.planning.signal import AskedSignal, Signal, measured, signal_of_all
-from radofed.planning.sizes import seconds_of
 
 _LEAST_PARTIES = 2
 _ONE = Fraction(1)

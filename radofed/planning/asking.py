@@ -8,31 +8,37 @@ stops early counts its whole budget in any case (BudgetedOracle.cost). What may 
 of a gradient after moments, and how many queries an estimator asks that may stop early.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.declared import Declared
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.features import nearest
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
-from learner.estimators import BY_QUERIES, FROM_RELEASES
+from learner.estimators import BY_QUERIES, FROM_RELEASES, class_of
 from learner.planning import Plan
-from learner.requests import NoisyTerms, Request
+from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
+from learner.session import Session
+from learner.training import AskedTraining
+from learner.would_accept import WouldAccept
+from radobase.printing import listed
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
+from radofed.planning.remedies import first_in, larger_delta, larger_epsilon, more_rows
 from radofed.planning.request import MOST_PLANNED_ROWS
 from radofed.planning.signal import Signal
 from wire.query import Query, setting_of
-from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA
+from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA, TrainOptions
 
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
 _MADE_UP_ROWS, _SEED = 512, 2015
@@ -210,3 +216,145 @@ class PlannedAnswer:
             query.encoding.slot_bits,
             query.encoding.fraction_bits,
         )
+
+
+# All kinds of queries that a training asks, each at the whole budget, to ask parties about them before the first.
+#
+# The estimator runs against parties without rows (radofed.planning.asking). Whatever its answers are, it asks these
+# kinds of queries, and their parts add up to one: a query that takes the whole budget costs a party as much as all of
+# them.
+
+
+_Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
+_NEARLY_WHOLE = 1 - Fraction(1, 1 << 20)
+"""A whole budget may choose Laplace noise, which parts of one do not have."""
+
+
+class _Recording(PlannedParties):
+    """Parties without rows that keep the longest request of each kind."""
+
+    def __init__(self, request: AskRequest) -> None:
+        super().__init__(request)
+        self.longest: dict[str, tuple[int, _Asked]] = {}
+
+    def plan(self, request: Request) -> Plan:
+        """See `PlannedParties`."""
+        plan = super().plan(request)
+        name, length = plan.query.kind.name, plan.query.length
+        if isinstance(request, NoisyTerms):
+            self.longest[name] = max(self.longest.get(name, (0, request)), (length, request), key=lambda each: each[0])
+        return plan
+
+
+def whole_training(
+    name: str, options: TrainOptions, schema: Schema, party_rows: Sequence[int]
+) -> tuple[list[_Asked], str]:
+    """The requests of a training, the longest of each kind at the whole budget, and the estimator's warning.
+
+    party_rows: of the accepted parties. Raises what the estimator raises
+    before it asks, such as PlanError.
+    """
+    training = AskedTraining.of(name, options, schema)
+    parties = _Recording(
+        AskRequest(
+            party_rows=tuple(party_rows),
+            schema=schema,
+            epsilon=training.epsilon,
+            delta=training.delta,
+            estimator=name,
+        )
+    )
+    trained = training.run(parties)
+    whole = Fraction(1) if training.delta == 0 else _NEARLY_WHOLE
+    requests = [
+        request if request.part == 1 else replace(request, part=whole) for _, request in parties.longest.values()
+    ]
+    return requests, getattr(trained.estimator, "warning_", None) or ""
+
+
+def ask_whole(
+    session: Session, name: str, options: TrainOptions, schema: Schema, timeout_s: float | None = None
+) -> tuple[list[WouldAccept], str]:
+    """What parties say to each kind of query of a training, and the estimator's warning. Nothing is charged.
+
+    What parties say of their rows may change what the estimator asks: then it is looked at again. Raises PlanError if
+    the rows of a party are not known, and what `whole_training` and `Session.would_accept` raise.
+    """
+    found: dict[type, WouldAccept] = {}
+    while True:
+        roster = session.fetch_roster()
+        asked = session.selection(roster).asked
+        rows = session.rows_of(asked, roster)
+        if unknown := [party for party, count in rows.items() if count is None]:
+            raise PlanError(
+                f"the rows of {listed(unknown)} are not known: ask about a statistic first, which tells them"
+            )
+        requests, warning = whole_training(name, options, schema, [count or 0 for count in rows.values()])
+        new = [request for request in requests if type(request) not in found]
+        for request in new:
+            found[type(request)] = session.would_accept(request, timeout_s)
+        if not new or session.rows_of(asked, roster) == rows:
+            return list(found.values()), warning
+
+
+# What makes a plan of an estimator, or of statistics, possible that is not; each change was planned first.
+
+
+AskWorks = Callable[[AskRequest], bool]
+Change = tuple[str, AskRequest]
+
+
+def what_can_be_asked(request: AskRequest, works: AskWorks, tolerance: str | None) -> str | None:
+    """The changes that make the request possible, in words, joined by ", or "; None if none was found.
+
+    works: plans a request, and says whether it is possible. tolerance: one that the rows keep, for statistics.
+    """
+    ways = [words for changes in _changes(request, tolerance) for words in first_in(changes, works)]
+    # Below the least that an option takes, nothing works, so these are tried in order.
+    smaller = (_smaller_option(request, name) for name in request.options)
+    for changes in smaller:
+        ways += next(([words] for words, changed in changes if works(changed)), [])
+    return ", or ".join(ways) or None
+
+
+def _changes(request: AskRequest, tolerance: str | None) -> Iterator[Iterator[Change]]:
+    """Several ways, each as changes in the order in which they should be tried; what works, works from there on."""
+    yield _other_tolerance(request, tolerance)
+    yield _without_guarantee(request)
+    yield _other_epsilon(request)
+    yield ((f"choose {words}", changed) for words, changed in larger_delta(request))
+    yield ((f"have {words}", changed) for words, changed in more_rows(request, MOST_PLANNED_ROWS))
+    yield _fewer_coordinates(request)
+
+
+def _other_tolerance(request: AskRequest, tolerance: str | None) -> Iterator[Change]:
+    if tolerance is not None:
+        yield f"accept a tolerance of {tolerance}", replace(request, tolerance=float(tolerance))
+
+
+def _without_guarantee(request: AskRequest) -> Iterator[Change]:
+    if request.estimator is not None and "require_rows" in class_of(request.estimator)._get_param_names():  # noqa: SLF001
+        options = {**request.options, "require_rows": False}
+        yield "give --option require_rows=false, which goes without the guarantee", replace(request, options=options)
+
+
+def _smaller_option(request: AskRequest, name: str) -> Iterator[Change]:
+    value: Any = request.options[name]
+    while isinstance(value, int) and not isinstance(value, bool) and value > 1:
+        value //= 2
+        yield f"give --option {name}={value}", replace(request, options={**request.options, name: value})
+
+
+def _other_epsilon(request: AskRequest) -> Iterator[Change]:
+    if request.epsilon > LARGEST_EPSILON:
+        yield f"allow an epsilon of {LARGEST_EPSILON:g}", replace(request, epsilon=Fraction(LARGEST_EPSILON))
+    for words, changed in larger_epsilon(request):
+        yield f"allow {words}", changed
+
+
+def _fewer_coordinates(request: AskRequest) -> Iterator[Change]:
+    schema = request.schema
+    fewer = schema.d // 2
+    while request.is_made_up and fewer >= 2:
+        yield f"use at most {fewer} coordinates", replace(request, schema=made_up_schema(fewer, bias=schema.bias))
+        fewer //= 2

@@ -7,9 +7,8 @@ from typing import Any
 
 from dpcore.accounting.protection import Scope
 from dpcore.numbers.rationals import up, upper_digits
-from radofed.planning.request import PlanRequest
+from radofed.planning.request import PlanRequest, Sizes
 from radofed.planning.signal import Noise, Signal
-from radofed.planning.sizes import Sizes
 
 _UNITS: dict[Scope, str] = {
     "none": "one record",

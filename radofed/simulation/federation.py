@@ -22,8 +22,7 @@ from learner.planning import Plan, plan_query
 from learner.requests import Request
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.exact_split import divided_counts
-from radofed.simulation.party import ATTEMPT, FEDERATION, Ask, Share, seeded
-from radofed.simulation.workers import Hosts
+from radofed.simulation.workers import ATTEMPT, FEDERATION, Ask, Hosts, Share, seeded
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, SigningKey
 from wire.envelopes import Kind as Message

@@ -10,11 +10,10 @@ from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.held_back import HeldBack
 from radofed.simulation.designs import DesignOptions
-from radofed.simulation.evaluation import asks, from_release
+from radofed.simulation.evaluation import HoldBack, asks, from_release
 from radofed.simulation.fields import RunFields, SimulationFields
-from radofed.simulation.held_back import HoldBack
-from radofed.simulation.partitions import Partition
 from radofed.simulation.source import Budget
+from radofed.simulation.table import Partition
 from wire.request_fields import ReleaseFields
 
 

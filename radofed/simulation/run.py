@@ -31,12 +31,18 @@ from radobase.files.schemas import load_feature_map, load_schema
 from radobase.options import from_texts
 from radobase.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions
-from radofed.simulation.evaluation import Fold, check_learners, measure, named_learners
+from radofed.simulation.evaluation import (
+    Evaluations,
+    Fold,
+    HoldBack,
+    check_learners,
+    measure,
+    named_learners,
+    notes_if_held_back,
+)
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.fields import RunFields, SimulationFields
-from radofed.simulation.held_back import Evaluations, HoldBack, notes_if_held_back
 from radofed.simulation.options import SimulationOptions, asked_of_a_federation, usual_estimator
-from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
     FoldRow,
@@ -46,7 +52,7 @@ from radofed.simulation.results import (
     worst,
 )
 from radofed.simulation.source import Oracles, row_count_plan
-from radofed.simulation.table import SimulationTable, read_table
+from radofed.simulation.table import Partition, SimulationTable, read_table
 from radofed.simulation.workers import Hosts, start_hosts
 
 Note = Callable[[str], None]

@@ -11,9 +11,8 @@ from pathlib import Path
 from dpcore.errors import RadofedError
 from parties.database import PartyDatabase
 from radofed import templates
-from radofed.backup.archive import Item, write_archive
-from radofed.backup.contents import Contents
-from radofed.backup.manifest import FileRole, Manifest, Missing
+from radofed.backup.archive import FileRole, Item, Manifest, Missing, write_archive
+from radofed.backup.making import Contents
 from radofed.backup.restoring import Expected, restore, verify_backup
 from tests.fuzz import world
 from tests.fuzz.databases import OWNER, make_ledger, template
@@ -106,9 +105,9 @@ def targets() -> list[Target]:
         Target("backup", read_backup, octets_near([small()]), 4 * MEBIBYTE,
                ("radofed.backup.archive._ARCHIVE",), examples=12),
         Target("backup-manifest", read_manifest, json_octets([parts()[0]]), 4 * MEBIBYTE,
-               ("radofed.backup.manifest._MANIFEST",), examples=10),
+               ("radofed.backup.archive._MANIFEST",), examples=10),
         Target("backup-ledger", read_ledger, octets_near([ledger_seed()]), 4 * MEBIBYTE, (), examples=12),
         Target("backup-contents", read_contents, octets_near([b"-----BEGIN PRIVATE KEY-----"]), 1 << 16,
-               ("radofed.backup.contents._PLAIN", "radofed.backup.contents._SMALL", "radofed.backup.contents._KEY"),
+               ("radofed.backup.making._PLAIN", "radofed.backup.making._SMALL", "radofed.backup.making._KEY"),
                examples=10),
     ]  # fmt: skip

@@ -48,10 +48,10 @@ from radobase.logs import Log
 from radobase.watching.readiness import Reason, readiness_to_dict
 from radobase.watching.server import LIMIT_BYTES as PROBE_LIMIT_BYTES
 from radobase.watching.server import Health
-from radofed import provision_roster, templates
+from radofed import provision, templates
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
-from radofed.console.learner.training_file import TrainingFile
+from radofed.console.learner.trainings import TrainingFile
 from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
@@ -446,7 +446,7 @@ def targets() -> list[Target]:
                json_octets([journal]), 4 * MEBIBYTE,
                ("learner.journal._JOURNAL", "radobase.files.reading.parse_json")),
         Target("training", InFile("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
-               ("radofed.console.learner.training_file._FILE",)),
+               ("radofed.console.learner.trainings._FILE",)),
         Target("release-json", InFile("release", beside_array, read_release, seal_release),
                json_octets([release().to_json()]), 32 * MEBIBYTE,
                ("learner.release._FIELDS", "learner.release.Release.load", "radobase.files.reading.read_json")),
@@ -503,9 +503,9 @@ def targets() -> list[Target]:
                octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
         Target("provision-roster",
                InFile("provision-roster", "roster.signed",
-                      lambda path: provision_roster.signed_roster(path, FEDERATION_KEY)),
+                      lambda path: provision.signed_roster(path, FEDERATION_KEY)),
                octets_near([signed]), 4 * MEBIBYTE,
-               ("radofed.provision_roster._ROSTER",)),
+               ("radofed.provision._ROSTER",)),
         Target("installed-roster", InFile("installed-roster", "roster.signed", read_installed_roster),
                octets_near([signed]), 4 * MEBIBYTE, ("wire.pinning._INSTALLED",)),
         Target("authority-key", InFile("authority", beside_authority("ca.key"), read_authority),

@@ -23,9 +23,9 @@ from radobase.configuration import split_target
 from radobase.logs import TAIL_BYTES, newest
 from radobase.options import decimal_number, exact, named_option
 from radobase.printing import local_time, printable
-from radofed.joining.passphrases import set_passphrases
+from radofed.joining.installing import set_passphrases
 from radofed.planning.options import party_rows
-from radofed.simulation.partitions import Partition
+from radofed.simulation.table import Partition
 from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, texts_near
@@ -203,7 +203,7 @@ def targets() -> list[Target]:
                json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
                TAIL_BYTES, ("radobase.logs._LINE",)),
         Target("passphrase", read_passphrase, texts_near(["word", "two words\n"]), 1024,
-               ("wire.private_keys._PASSPHRASE", "radofed.joining.passphrases._KEY"), examples=6),
+               ("wire.private_keys._PASSPHRASE", "radofed.joining.installing._KEY"), examples=6),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
         Target("statement", read_statement, json_octets([statement, nothing]), 1 << 16,
                ("dpcore.queries.statement.PrivacyStatement.from_dict",)),

@@ -18,8 +18,7 @@ from radobase.logs import BoundedLines, JsonLines
 from radobase.presentation.page import _finalized, environment
 from radobase.printing import columns, in_lines, json_text
 from radofed.cli import entry_point
-from radofed.cli.output import Output, Result
-from radofed.cli.tables import wrapped
+from radofed.cli.output import Output, Result, wrapped
 from tests.federation.setting import Setting
 from tests.learner.test_learner_commands import Learner
 from wire.errors import Code, WireError

@@ -5,7 +5,7 @@ import pytest
 from parties.config import PartyConfig
 from parties.node import PartyNode
 from radobase.logs import Daily
-from radofed.provision_roster import renew_roster
+from radofed.provision import renew_roster
 from tests.parties.check_world import run
 from tests.waiting import wait_until
 from wire.envelopes import Envelope, SigningKey

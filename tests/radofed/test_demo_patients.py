@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from radofed.demo.patients import BASE, DIAGNOSES, OWN_SHARE, ROWS, patients, schema
-from radofed.demo.tables import read_xy
+from radofed.demo.tables import BASE, DIAGNOSES, PATIENTS_OWN_SHARE, ROWS, patients, read_xy, schema
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def test_a_hospital_treats_its_own_diagnoses(made):
     """North owns 3.2 of 8 diagnoses, the first three of them alone."""
     own = list(DIAGNOSES)[:3]
     there = {name: sum(row["diagnosis"] in own for row in rows_of(file)) for name, file in made.parties.items()}
-    assert there["north"] / sum(there.values()) == pytest.approx(OWN_SHARE, abs=0.004)
+    assert there["north"] / sum(there.values()) == pytest.approx(PATIENTS_OWN_SHARE, abs=0.004)
     assert all(set(DIAGNOSES) == {row["diagnosis"] for row in rows_of(file)} for file in made.parties.values())
 
 

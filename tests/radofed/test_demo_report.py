@@ -10,12 +10,10 @@ from rich.console import Console
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import Label, RealFeature
 from dpcore.records.schema import Schema
-from radofed.demo.baselines import Baselines
 from radofed.demo.federation import Shared
 from radofed.demo.rados import RadosResult
-from radofed.demo.report import report
-from radofed.demo.run import DemoResult
-from radofed.demo.tables import DemoData
+from radofed.demo.run import DemoResult, report
+from radofed.demo.tables import Baselines, DemoData
 from radofed.demo.whole_records import LEAST_ROWS_PER_COORDINATE, MOST_COORDINATES, Asked, WholeRecordsResult, why_not
 
 ROWS = {"north": 900, "south": 800, "east": 700, "west": 600}

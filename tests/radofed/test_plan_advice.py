@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from radofed.cli.entry_point import run
-from radofed.demo.patients import schema
+from radofed.demo.tables import schema
 
 BOTH = "--rows 16000 --parties 4 --schema patients.toml"
 AGED = "--statistic 'x[\"age\"] >= 65'"

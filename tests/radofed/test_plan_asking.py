@@ -13,7 +13,7 @@ from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from learner.requests import release_request
 from radofed import simulated_federation
 from radofed.cli.entry_point import run
-from radofed.demo.patients import schema, table
+from radofed.demo.tables import schema, table
 from radofed.planning.asked_cost import ask_cost
 from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
 from radofed.planning.designs import plan_cost

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
 from radofed.cli.entry_point import run
-from radofed.demo.patients import schema
+from radofed.demo.tables import schema
 from radofed.planning.backwards import smallest_epsilon
 from radofed.planning.signal import Signal
 

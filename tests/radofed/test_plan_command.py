@@ -12,7 +12,7 @@ from dpcore.accounting import dp_feat
 from dpcore.accounting.composition import InfiniteEpsilonError
 from learner.requests import most_rados
 from radofed.cli.entry_point import run
-from radofed.planning import sizes
+from radofed.planning import request
 from radofed.planning.cost import MOST_LOOKED_FOR
 from radofed.planning.designs import plan_cost, planned
 from radofed.planning.request import PlanRequest, split_equally
@@ -222,16 +222,16 @@ def test_seconds_rest_on_what_was_measured():
     medians = {measure["what"]: measure["median"] for measure in measured["measures"]}
     setting = measured["setting"]
     per_ciphertext = 1e-6 * setting["values"] / setting["ciphertexts"][0]
-    assert setting["key_bits"] == [sizes.MEASURED_BITS]
+    assert setting["key_bits"] == [request.MEASURED_BITS]
     comb = "encrypt: packed, short exponent, comb"
     table_s = 1e-6 * setting["values"] * (medians[f"{comb}, its table built anew"] - medians[comb])
     # Machines differ; a slip of a unit is a thousand.
     for constant, figure in (
-        (sizes.ENCRYPT_S, per_ciphertext * medians[comb]),
-        (sizes.WITHOUT_TABLE_S, per_ciphertext * medians["encrypt: packed, r^n"]),
-        (sizes.ADD_CHECKED_S, per_ciphertext * medians["add: packed, and checked on arrival"]),
-        (sizes.DECRYPT_S, per_ciphertext * medians["decrypt: packed, 2 threads"]),
-        (sizes.TABLE_S, table_s),
+        (request.ENCRYPT_S, per_ciphertext * medians[comb]),
+        (request.WITHOUT_TABLE_S, per_ciphertext * medians["encrypt: packed, r^n"]),
+        (request.ADD_CHECKED_S, per_ciphertext * medians["add: packed, and checked on arrival"]),
+        (request.DECRYPT_S, per_ciphertext * medians["decrypt: packed, 2 threads"]),
+        (request.TABLE_S, table_s),
     ):
         assert figure / 3 < constant < 3 * figure
 

@@ -11,7 +11,7 @@ import pytest
 from dpcore.records.schema import Schema
 from radofed import simulate
 from radofed.cli.entry_point import run
-from radofed.demo.patients import schema, table
+from radofed.demo.tables import schema, table
 from radofed.planning.asked_cost import ask_cost
 from radofed.planning.asking import AskRequest
 from radofed.planning.designs import plan_cost

@@ -15,7 +15,7 @@ from dpcore.records.margin_weights import WEIGHT_BITS
 from dpcore.records.records import Records
 from learner.estimators import make_estimator
 from learner.federation import Federation
-from radofed.demo.patients import schema
+from radofed.demo.tables import schema
 from radofed.planning.asked_cost import bare_ask_cost
 from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
 from radofed.planning.designs import plan_cost, planned

@@ -9,8 +9,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from parties.rosters import Rosters
 from radobase.logs import Log
-from radofed.provision import provision
-from radofed.provision_roster import ROSTER_DAYS, renew_roster
+from radofed.provision import ROSTER_DAYS, provision, renew_roster
 from tests.federation.processes import rado
 from wire.envelopes import Envelope, SigningKey, load_public_key
 from wire.roster import Role, open_roster

@@ -18,10 +18,9 @@ from learner.estimators import BY_QUERIES, make_estimator
 from learner.requests import StatisticRequest
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
-from radofed.simulation.errors import SimulationError
 from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.source import Budget, SimulatedSource
-from radofed.simulation.workers import LocalHosts
+from radofed.simulation.workers import LocalHosts, SimulationError
 from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, simulate
 
 STEPS = range(-150, 150, 5)

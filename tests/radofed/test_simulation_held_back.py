@@ -12,7 +12,7 @@ import pytest
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.estimators.base import RadoSample
 from radofed.cli.entry_point import run
-from radofed.simulation.held_back import HoldBack
+from radofed.simulation.evaluation import HoldBack
 from tests.radofed.simulation_world import SCHEMA, made_up, simulate
 
 ROWS = 600

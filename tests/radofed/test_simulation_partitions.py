@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.simulation.partitions import Partition
+from radofed.simulation.table import Partition
 
 
 def divide(text, parties, positive, groups=None, seed=3):

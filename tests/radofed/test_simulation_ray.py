@@ -26,7 +26,7 @@ import numpy as np
 
 import radofed
 from radofed.simulation import federation, run, workers
-from radofed.simulation.errors import SimulationError, SimulationTimedOutError
+from radofed.simulation.workers import SimulationError, SimulationTimedOutError
 from radofed.simulation.table import read_table
 
 data = sys.argv[1]

@@ -11,7 +11,7 @@ from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.features import BooleanFeature, Label
 from dpcore.records.schema import Schema
 from radofed.simulation import federation as federation_module
-from radofed.simulation.errors import SimulationError
+from radofed.simulation.workers import SimulationError
 from tests.radofed.simulation_world import SCHEMA, Recorder, made_up, simulate
 
 MAP = FeatureMap((Term(Column(0)), Term(Hat(0, -ONE, 0, ONE))), bias=True)

@@ -8,8 +8,7 @@ from radobase.logs import quiet_grpc
 from radobase.printing import in_lines
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.learner.asking import open_session
-from radofed.cli.output import Output, Result
-from radofed.cli.tables import wrapped
+from radofed.cli.output import Output, Result, wrapped
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

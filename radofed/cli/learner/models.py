@@ -94,7 +94,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     """Train the estimator `name` by queries over the schema of a file."""
     from learner.training import AskedTraining
     from radobase.files.schemas import load_schema
-    from radofed.planning.whole_training import ask_whole
+    from radofed.planning.asking import ask_whole
 
     schema, to = load_schema(file), options.to
     training = AskedTraining.of(name, options, schema)

@@ -11,7 +11,7 @@ from radobase.options import named_options
 from radobase.printing import amount
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
-from radofed.cli.report_files import check_files, result_of
+from radofed.cli.party_report import check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report

@@ -26,7 +26,7 @@ from learner.requests import Request, query_request
 from learner.session import Session
 from radobase.files.schemas import load_schema
 from radofed.console.learner.fields import BUDGET, CHOICES, PLAN, QUERY, STATISTIC, USUAL, PlanFields, fields_of
-from radofed.console.learner.following import Following
+from radofed.console.learner.queries import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.options import Planned, cost_of, request_of, worth_curve

@@ -5,6 +5,7 @@ console ends, the training stops before its next query. It goes on only when a p
 answered are read from disk, and only those that are still missing are asked and charged.
 """
 
+import json
 import re
 import secrets
 import shlex
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self, TypeGuard
 
 from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
@@ -28,16 +30,53 @@ from learner.requests import Request
 from learner.session import Session
 from learner.training import AskedTraining
 from radobase.failure import Failure
+from radobase.files.reading import FileKind, parse_json, read_text, with_remedy
 from radobase.files.schemas import load_schema
 from radobase.files.writing import create_durably, write_durably
 from radofed.console.learner.fields import TRAIN
-from radofed.console.learner.following import Following
-from radofed.console.learner.training_file import TrainingFile
+from radofed.console.learner.queries import Following
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from radofed.planning.whole_training import ask_whole
+from radofed.planning.asking import ask_whole
 from wire.request_fields import USUAL_DELTA, TrainOptions
 from wire.roster import Member
 from wire.status import QueryStatus
+
+# The file of a training: what it was started with, so that a later console can go on with it.
+
+
+FORMAT = "radofed-training"
+FORMAT_VERSION = 2
+_REMEDY = "train again, or by the command"
+_FILE = FileKind(with_remedy(_REMEDY), limit_bytes=1 << 20)
+
+
+@dataclass(frozen=True)
+class TrainingFile:
+    """given: texts of the options of `rado learner train`, by name. warning: of the estimator, once it has a model."""
+
+    estimator: str
+    given: Mapping[str, str]
+    warning: str = ""
+
+    def to_bytes(self) -> bytes:
+        """JSON in UTF-8."""
+        content = {"format": FORMAT, "format_version": FORMAT_VERSION, "estimator": self.estimator}
+        return (json.dumps({**content, "given": dict(self.given), "warning": self.warning}, indent=2) + "\n").encode()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Raises ConfigurationError if it is no such file."""
+        content = parse_json(read_text(path, _FILE), path, _FILE)
+        estimator, given, warning = (content.get(key) for key in ("estimator", "given", "warning"))
+        is_known = (content.get("format"), content.get("format_version")) == (FORMAT, FORMAT_VERSION)
+        if is_known and isinstance(estimator, str) and isinstance(warning, str) and _are_texts(given):
+            return cls(estimator, given, warning)
+        raise ConfigurationError(f"{path}: no training of this version of radofed; {_REMEDY}")
+
+
+def _are_texts(given: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(given, dict) and all(isinstance(text, str) for text in given.values())
+
 
 MOST_KEPT = 32
 """Trainings that wait for a confirmation; the oldest is dropped."""

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from learner.config import LearnerConfig
 from radobase.logs import quiet_grpc
-from radofed.console.learner.following import Following
 from radofed.console.learner.planning import Planning
-from radofed.console.learner.queries import Queries
+from radofed.console.learner.queries import Following, Queries
 from radofed.console.learner.releases import Releases
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Action, Page, Views

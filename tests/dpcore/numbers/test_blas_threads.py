@@ -41,8 +41,7 @@ from parties.config import PartyConfig
 from parties.node import PartyNode
 from radobase.cluster.jobs import run_item
 from radobase.version import program_version
-from radofed.simulation.party import Host
-from radofed.simulation.workers import _Guarded
+from radofed.simulation.workers import Host, _Guarded
 from tests.federation import party
 from tests.federation.coordinator import RunningNode
 from tests.federation.coordinator import World as CoordinatorWorld

@@ -13,8 +13,7 @@ from parties.state_directory import load_or_create
 from radobase.files.permissions import ExposedKeyError, check_private
 from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radobase.files.writing import create_durably
-from radofed.provision import provision
-from radofed.provision_roster import renew_roster
+from radofed.provision import provision, renew_roster
 from wire.envelopes import KEY_BYTES, SigningKey
 from wire.identity import TlsFiles
 from wire.roster import Role

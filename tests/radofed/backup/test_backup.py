@@ -18,9 +18,8 @@ from dpcore.accounting.filters import PrivacyLimit
 from parties.database import COPIED, LedgerSetBackError
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
-from radofed.backup.archive import Item, write_archive
+from radofed.backup.archive import Item, Manifest, write_archive
 from radofed.backup.making import back_up
-from radofed.backup.manifest import Manifest
 from radofed.backup.restoring import Expected, restore, verify_backup
 from radofed.cli.entry_point import run
 from tests.radofed.backup.nodes import RECORDED, config_of, content_of, make_federation
@@ -316,7 +315,7 @@ def test_a_file_that_changes_while_it_is_copied_is_noticed(tmp_path):
             file.write_bytes(b"behind")
             return super().entry()
 
-    from radofed.backup.contents import _PLAIN
+    from radofed.backup.making import _PLAIN
 
     items = [Item("large", (file, _PLAIN), 0), Changing("small", b"", 0)]
     manifest = Manifest("operator", "operator", "clinics", 0, "0", "", (), {}, ())
@@ -334,7 +333,7 @@ def test_what_is_said_of_an_old_backup(party, capsys, tmp_path):
     assert "days ago" in printed
     import datetime as dt
 
-    from radofed.backup.advice import age, next_steps, words_of
+    from radofed.backup.restoring import age, next_steps, words_of
 
     assert [age(made, made.created_at_unix_s + s) for s in (5, 60, 7200, 90_000)] == [
         "5 s", "1 minute", "2 hours", "1 day",

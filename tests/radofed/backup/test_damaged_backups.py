@@ -19,9 +19,8 @@ from dpcore.errors import ConfigurationError
 from parties.database import LedgerOwner, LedgerSetBackError, PartyDatabase
 from radobase.files.databases import copy_of, kept_file
 from radofed.backup import restoring
-from radofed.backup.archive import Item, write_archive
+from radofed.backup.archive import BackupError, Entry, Item, Manifest, path_fault, write_archive
 from radofed.backup.making import back_up, back_up_operator
-from radofed.backup.manifest import BackupError, Entry, Manifest, path_fault
 from radofed.backup.restoring import Expected, restore, verify_backup
 from radofed.joining.operator import found
 from tests.federation.faults import fill

@@ -17,9 +17,9 @@ from parties.history.history import History, What
 from parties.history.reading import open_history
 from parties.policy import Policy
 from radobase.local_status import StatusServer
+from radofed.console import party
 from radofed.console.access import CSRF_FIELD
-from radofed.console.party import deciding, history
-from radofed.console.party.views import party_views
+from radofed.console.party import party_views
 from tests.federation.party import World
 from tests.federation.processes import rado
 from tests.parties.report.report_world import BACKWARDS, CONTROL, HTML, ada_at, statistic, wards, without_noise
@@ -301,7 +301,7 @@ def test_a_query_that_cannot_be_explained_has_no_form(own_desk):
 
 
 def test_many_predicates_are_on_several_pages(desk, caller, waiting, monkeypatch):
-    monkeypatch.setattr(deciding, "PREDICATES_AT_ONCE", 2)
+    monkeypatch.setattr(party, "PREDICATES_AT_ONCE", 2)
     path = f"queries/{waiting}"
     first, second = caller.ask(path)[2], caller.ask(f"{path}?from=3")[2]
     assert "Predicates 1 to 2 of 3" in first
@@ -313,7 +313,7 @@ def test_many_predicates_are_on_several_pages(desk, caller, waiting, monkeypatch
 
 
 def test_history_has_pages_filters_and_a_file(desk, caller, waiting, monkeypatch):
-    monkeypatch.setattr(history, "AT_ONCE", 2)
+    monkeypatch.setattr(party, "AT_ONCE", 2)
     rows = list(csv.DictReader(io.StringIO(caller.ask("history.csv")[2])))
     assert waiting in {row["query_id"] for row in rows}
     shown, skip = [], 0

@@ -8,7 +8,7 @@ import pytest
 from dpcore.numbers.rationals import lower_digits, upper_digits
 from learner.config import LearnerConfig
 from learner.session import QueryEndedError, Session
-from radofed.console.party.views import party_views
+from radofed.console.party import party_views
 from tests.end_to_end.test_approval import ROWS, ask, asking, at, in_history, ledger, waiting
 from tests.federation.processes import rado
 from tests.html_page import check_that_it_loads_nothing

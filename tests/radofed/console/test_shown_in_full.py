@@ -13,7 +13,7 @@ from dpcore.numbers.rationals import upper_digits
 from parties.report import gathering
 from parties.report.page import document
 from radofed.cli.entry_point import run
-from radofed.console.party.views import party_views
+from radofed.console.party import party_views
 from tests.federation.party import World
 from tests.parties.report import report_world
 from tests.parties.report.report_world import ada_at, answer, report_of, statistic

@@ -13,7 +13,7 @@ from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.federation import RoundEndedError, RoundLostError
 from learner.training import AskedTraining
-from radofed.console.learner.following import Following
+from radofed.console.learner.queries import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Visit
 from radofed.provision import provision

@@ -16,8 +16,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from radofed.certificates import AUTHORITY_DAYS, AUTHORITY_WARNING_DAYS, Authority
 from radofed.joining.installing import Admission, install
-from radofed.joining.listing import listing
-from radofed.joining.operator import admit, found, kept_requests
+from radofed.joining.operator import admit, found, kept_requests, listing
 from radofed.joining.requests import ReceivedRequest, make_join_request
 from tests.docs.examples import DOCS
 from tests.federation.processes import rado

@@ -17,7 +17,7 @@ from radofed.certificates import Authority
 from radofed.joining.installing import Admission, install, is_pinned
 from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.requests import JoinRequest, ReceivedRequest, make_join_request
-from radofed.provision_roster import signed_roster
+from radofed.provision import signed_roster
 from tests.federation.processes import rado
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key, public_key_of, spoken
 from wire.identity import Certificate

@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.joining.listing import listing
-from radofed.joining.operator import admit, kept_requests
+from radofed.joining.operator import admit, kept_requests, listing
 from radofed.provision import provision
 from tests.federation.processes import free_port, rado
 from tests.radofed.joining.test_joining import NOW, Home

@@ -140,7 +140,7 @@ def test_a_directory_without_keys_and_a_file_that_is_none(secret, tmp_path, monk
     assert (tmp_path / "a.key").read_text() == "no key"
     monkeypatch.delenv(ENVIRONMENT)
     with pytest.raises(ConfigurationError, match=ENVIRONMENT):
-        from radofed.joining.passphrases import set_passphrases
+        from radofed.joining.installing import set_passphrases
 
         set_passphrases(tmp_path)
 
