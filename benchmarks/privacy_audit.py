@@ -209,7 +209,7 @@ def no_record() -> Records:
 
 
 def in_this_thread(part: RowPart, records: Records, progress: Progress | None = None) -> Integers:  # noqa: ARG001
-    """The sums of a few rows (dpcore.records.computation.RowSums) without starting threads for each of many releases."""
+    """The sums of a few rows (dpcore.records.computation.RowSums) without threads for each of many releases."""
     total = np.zeros(part.shape, dtype=np.int64)
     part.add(total, records, 0)
     return total

@@ -198,7 +198,7 @@ class Estimates:
 # M queries of [0, 1]-valued phi are answered by means over m rows, with noise on each sum. All answers are within tau
 # of E[phi] with probability >= 1 - failure if
 #
-#     sampling(m) + quantisation + noise / m <= tau,
+#     tau is at least sampling(m) + quantisation + noise / m,
 #
 # with sampling(m) = sqrt(ln(2 M / a) / (2 m)) by Hoeffding, noise the half-width that fails with probability at most
 # b, and a + b = failure (a = b with noise, else a = failure). Values rounded down to multiples of q move a mean by

@@ -193,11 +193,7 @@ def row_count_plan(
 
 
 # A simulated federation to query: try statistics, estimators of several rounds and evaluations on your own table.
-#
-# It has the interface of a federation of nodes:
-#
-#     federation = simulated_federation("patients.csv", label="outcome", positive="ill", parties=5)
-#     federation.statistic(['x["age"] >= 65'], epsilon=Fraction(1))
+# It has the interface of a federation of nodes.
 
 
 _WHOLE_TABLE = 1

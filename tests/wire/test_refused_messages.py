@@ -31,11 +31,11 @@ from wire.cohort import (
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
 from wire.features import MAX_FEATURES, Features, check_features, check_known, open_features
+from wire.purpose import MAX_PURPOSE
 from wire.query import (
     CLOCK_SKEW_S,
     MAX_ATTEMPTS,
     MAX_PHASE_S,
-    MAX_PURPOSE,
     MAX_QUERY_BYTES,
     Cancel,
     PaillierKey,
