@@ -9,7 +9,6 @@ from typing import Any
 from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.release import Release, possible_attempts
-from learner.session import RELEASE_NAME_DIGITS
 from learner.state import LearnerState
 from radobase.printing import json_text, local_time
 from wire.envelopes import load_public_key, sha256
@@ -17,6 +16,8 @@ from wire.query import Query
 from wire.query_kinds import kind_bytes
 from wire.query_summary import QuerySummary
 from wire.roster import Member, Roster
+
+RELEASE_NAME_DIGITS = 16
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from learner.accepted_parties import Selection, selection
 from learner.client import GIVE_UP_AFTER_S, Coordinator, Note, StatusPolls, warn
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
-from learner.history import AskedBefore, asks_the_same
+from learner.history import RELEASE_NAME_DIGITS, AskedBefore, asks_the_same
 from learner.keys import LearnerKey, load_key, load_key_of
 from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
@@ -51,7 +51,6 @@ QUESTION_WITHIN_S = 30
 _QUESTION_SLACK_S = 30.0
 
 OnStatus = Callable[[QueryStatus], None]
-RELEASE_NAME_DIGITS = 16
 
 
 class Session:

@@ -12,13 +12,13 @@ from dpcore.accounting.odds import exceptions
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
 from learner.config import LearnerConfig
+from learner.history import RELEASE_NAME_DIGITS
 from learner.journal import query_ids_of
 from learner.model import Model
 from learner.release import Release, ReleaseError, stated_digest
 from learner.report.coefficients import Coefficients, coefficients
 from learner.report.curves import Curve, curves
 from learner.report.measured import Measured, measure, read_evaluation
-from learner.session import RELEASE_NAME_DIGITS
 from learner.shapes.shapes import Shapes, shapes_of
 from learner.training import digest_of_releases
 from radobase.presentation.words import chances

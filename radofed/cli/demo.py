@@ -9,7 +9,7 @@ import typer
 from dpcore.declared import values_of
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
-from radofed.demo.federation import DemoCommandOptions, DemoFields, DemoOptions
+from radofed.demo.options import DemoCommandOptions, DemoFields, DemoOptions
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema

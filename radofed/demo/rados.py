@@ -11,16 +11,8 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.records.schema import Schema
-from radofed.demo.federation import (
-    DELTA,
-    Children,
-    Clock,
-    DemoOptions,
-    Note,
-    RunningFederation,
-    Shared,
-    running_federation,
-)
+from radofed.demo.federation import Children, Clock, Note, RunningFederation, Shared, running_federation
+from radofed.demo.options import DELTA, DemoOptions
 from radofed.demo.tables import Baselines, baselines
 from radofed.templates import PolicyChoices
 

@@ -22,7 +22,7 @@ from dpcore.records.features import BooleanFeature, CategoryFeature, Label, Real
 from dpcore.records.schema import Schema
 from radobase.tables.csv_table import CsvTable
 from radobase.tables.tables import encoded_blocks, open_table
-from radofed.demo.federation import Split
+from radofed.demo.options import Split
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

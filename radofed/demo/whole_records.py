@@ -5,7 +5,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from radofed.demo.federation import DELTA, Clock, Note, RunningFederation, Shared, running_federation
+from radofed.demo.federation import Clock, Note, RunningFederation, Shared, running_federation
+from radofed.demo.options import DELTA
 from radofed.demo.tables import Baselines, baselines
 from radofed.templates import PolicyChoices
 

@@ -24,16 +24,8 @@ from parties.policy import Policy
 from radofed.cli.demo import _schema
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output
-from radofed.demo.federation import (
-    ChildError,
-    Children,
-    DemoCommandOptions,
-    DemoOptions,
-    Shared,
-    ended_by_signals,
-    last_lines,
-    wait_for,
-)
+from radofed.demo.federation import ChildError, Children, Shared, ended_by_signals, last_lines, wait_for
+from radofed.demo.options import DemoCommandOptions, DemoOptions
 from radofed.demo.rados import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for
 from radofed.demo.run import run_demo
 from radofed.demo.tables import OWN_SHARE, baselines, digits, own_file, party_names, read_xy

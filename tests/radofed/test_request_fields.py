@@ -20,7 +20,7 @@ from radofed.cli.commands import app
 from radofed.cli.learner.histograms import HistogramOptions, QuantileOptions
 from radofed.cli.learner.models import EvaluateOptions, StatisticOptions
 from radofed.console.forms import Form
-from radofed.demo.federation import DemoCommandOptions
+from radofed.demo.options import DemoCommandOptions
 from radofed.planning.asking import AskRequest
 from radofed.planning.fields import PlanOptions
 from radofed.planning.request import PlanRequest
