@@ -302,10 +302,12 @@ def nearest(point: Vector, rows: Matrix) -> Vector:
     if not len(rows) or (rows @ point >= 0).all():
         return point
     # The import takes a quarter of a second, and most models have no conditions.
-    from scipy.optimize import nnls  # noqa: PLC0415  (lazy for the reason above)
+    from scipy.optimize import lsq_linear  # noqa: PLC0415  (lazy for the reason above)
 
-    scaled = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
-    weights, _ = nnls(scaled.T, -point)
+    size = np.linalg.norm(rows, axis=1)
+    scaled = rows[size > 0] / size[size > 0, np.newaxis]
+    # scipy.optimize.nnls of versions 1.15 to 1.17 errs if conditions depend on each other (scipy's issue 25389).
+    weights = lsq_linear(scaled.T, -point, (0.0, np.inf), method="bvls", tol=1e-15).x
     return np.asarray(point + scaled.T @ weights)
 
 
