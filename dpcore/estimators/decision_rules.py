@@ -42,7 +42,8 @@ from dpcore.estimators.query_learner import (
     indicators,
 )
 from dpcore.predicates.expressions import And, AtLeast, Not, Or, Predicate
-from dpcore.records.schema import Group, Schema
+from dpcore.records.features import Group
+from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 
 MOST_RULES = 40
