@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.transforms import fast_length, self_convolved
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
+from dpcore.numbers.distributions import ROUND_OFF, CountDistribution, fast_length, self_convolved
 from dpcore.numbers.rationals import upper_digits
 
 # An epsilon beyond this bounds nothing (e^150 to one), and cut tails are weighed with its exponential.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import CountDistribution
+from dpcore.numbers.distributions import CountDistribution
 from dpcore.randomness.noise import rational
 
 # Logarithms of a - 1 where the search for an order begins; every order gives a valid bound.
@@ -180,7 +180,7 @@ def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated
 
 
 def of_count(distribution: CountDistribution, n: int, failure: Fraction) -> Concentrated:
-    """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions).
+    """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.distributions).
 
     distribution: from `binomial_distribution`, whose window conditions the true distribution. The count is conditioned
     on low + c + 1 to high - c, c the largest with n (1 - P) <= failure. If the infinite losses alone are more likely

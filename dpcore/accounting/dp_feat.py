@@ -29,7 +29,7 @@ from dpcore.accounting.composition import (
     epsilon_bracket,
 )
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import (
+from dpcore.numbers.distributions import (
     MOST_ROWS,
     ROUND_OFF,
     TRIMMED,

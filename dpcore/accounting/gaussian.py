@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.composition import LARGEST_EPSILON, Bracket, DeltaTooSmallError
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, TAIL_BITS
-from dpcore.numbers.normal import erfcx, tails
+from dpcore.numbers.distributions import ROUND_OFF, TAIL_BITS, erfcx, tails
 
 Vector = NDArray[np.float64]
 
@@ -326,7 +325,7 @@ def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
     erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi.
 
     Rounding: a and b are off by at most 6 round-offs of |b| >= |a|, and neither term moves by more than exp(-a^2/2)/2
-    times |a| as much. Phi and erfcx are right to 2^-47 (dpcore.numbers.normal).
+    times |a| as much. Phi and erfcx are right to 2^-47 (dpcore.numbers.distributions).
     """
     mu = np.sqrt(squares)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):

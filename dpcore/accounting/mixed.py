@@ -45,10 +45,8 @@ from dpcore.accounting.composition import (
 )
 from dpcore.accounting.concentrated import Concentrated, of_epsilon
 from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, check_delta, composed_shift
-from dpcore.accounting.transforms import convolved
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
-from dpcore.numbers.normal import tails
+from dpcore.numbers.distributions import ROUND_OFF, CountDistribution, convolved, tails
 from dpcore.randomness.noise import rational
 
 # The share of delta that the Gaussian part's tails may have.
@@ -62,7 +60,7 @@ _MOST_STEPS = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class CountRelease:
-    """n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions)."""
+    """n independent releases of a count that neighbours shift by one (dpcore.numbers.distributions)."""
 
     distribution: CountDistribution
     n: int
@@ -246,7 +244,7 @@ def _tails_error(family: ShiftDistribution) -> float:
 
     There |z| < 39, and (ln Phi)' is at most |z| + 1. A grid point has four roundings and |l| <= |z| sqrt S + S/2, so z
     is off by at most 10 |z| + 3 sqrt S round-offs. Adding up the atoms takes one more each. Phi is right to 2^-47
-    (dpcore.numbers.normal).
+    (dpcore.numbers.distributions).
     """
     widest = math.sqrt(float(max(family.lower.max(), family.upper.max())))
     return 2.0**-46 + (40 * (390 + 3 * widest) + len(family.masses) + 1) * ROUND_OFF

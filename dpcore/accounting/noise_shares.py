@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, shift_distribution, subsampled_mu
 from dpcore.errors import PlanError
-from dpcore.numbers.normal import quantile
+from dpcore.numbers.distributions import quantile
 from dpcore.randomness.noise import (
     LARGEST_SCALE,
     LARGEST_SIGMA,
@@ -35,7 +35,7 @@ from dpcore.randomness.noise import (
 )
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
-from dpcore.records.margin_weights import clip_squared
+from dpcore.records.losses import clip_squared
 
 # L2 sensitivities of sums under replacing one record, in the integer units that are sent.
 #

@@ -21,7 +21,7 @@ from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, PureLoss
 from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares, smallest_share
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
+from dpcore.numbers.distributions import binomial_distribution, pooled_distribution
 
 Scope = Literal["none", "marginal", "joint", "record"]
 

@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.numbers.fixed_point import frozen
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 from dpcore.rados.distribution import PLAIN_DISTRIBUTION, RadoDistribution
 
 Vector = NDArray[np.float64]

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 
 # Losses over rados and over examples (Nock, Patrini, Friedman, ICML 2015, equations 1 to 4).
 #

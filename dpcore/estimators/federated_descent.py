@@ -1,6 +1,6 @@
 """Gradient descent in a few rounds of noisy gradients: private empirical risk minimisation in a federation.
 
-The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm.noisy_descent) takes n^2 steps of one
+The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm) takes n^2 steps of one
 record each. Here every step is a separate release, so steps must be few and use all records.
 
 A round asks for the mean of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu. The
@@ -25,11 +25,12 @@ from numpy.typing import ArrayLike
 
 from dpcore.accounting.noise_shares import root_up
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.base import LinearClassifier, Vector
-from dpcore.estimators.erm import Ball
-from dpcore.estimators.oracle import GradientOracle, RowOracle, check_left
-from dpcore.queries.norms import usual_norm
-from dpcore.records.margin_weights import LossName
+from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
+from dpcore.estimators.oracle import GradientOracle, MomentsAndGradients, MomentsOracle, RowOracle, check_left
+from dpcore.queries.moments import usual_norm
+from dpcore.rados.distribution import Moments
+from dpcore.records.losses import Ball, LossName
 from dpcore.records.schema import Schema
 
 _STEP = 16.0
@@ -198,3 +199,171 @@ class HingeDescent(FederatedDescent):
     """Descent on the hinge loss, max(0, 1 - theta . e), by subgradients."""
 
     loss: LossName = "hinge"
+
+
+# Linear and logistic regression in summation form: all results are computed from a few sums over all records.
+#
+# After Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006). With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i:
+#
+# Linear regression of y on x: theta = (S + alpha J)^-1 c, the normal equations; J is the identity without the bias.
+# One release of moments.
+#
+# Logistic regression. The Hessian's bound for all theta, S / 4, needs S once (Boehning and Lindsay 1988): theta <-
+# theta
+# - 4 S^-1 g, with g the sum of gradients at theta, never raises the logistic loss, and converges to its minimum. It
+# takes one release of moments, then one gradient release a round. It starts from the linear discriminant of the same
+# moments.
+#
+# With noise S may have negative eigenvalues: they are raised by the noise's size as in
+# dpcore.estimators.moments_discriminant. In a direction of little spread a step divides the gradient's noise by a
+# small number. There the bound is raised to `damping` standard deviations of that noise, for each record.
+
+
+class SummationLinear(LinearClassifier):
+    """Least squares of the label, -1 or +1, on the record, by the normal equations; predicts by the sign.
+
+    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias. shrinkage: as in
+    `MomentsDiscriminant`. After `fit_queries` or `fit_moments`: `theta_` (d,), `coef_` = theta_ as (1, d), `intercept_`
+    zero, `classes_` [-1, 1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
+    """
+
+    def __init__(self, *, alpha: float = 0.0, shrinkage: float = 0.8) -> None:
+        self.alpha = alpha
+        self.shrinkage = shrinkage
+
+    def fit_queries(self, oracle: MomentsOracle) -> Self:
+        """Query moments with the whole budget and fit to them; returns self.
+
+        Raises ConfigurationError if a parameter is out of range, and what the oracle raises.
+        """
+        self._check()
+        return self.fit_moments(oracle.moments())
+
+    def fit_moments(self, moments: Moments) -> Self:
+        """Fit to a release; returns self. Raises ConfigurationError if a parameter is out of range."""
+        self._keep_encoded(self._solve(moments))
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to the exact moments of rows, for comparison; returns self.
+
+        Features are scaled to [-1, 1]; alpha applies after. X, y, errors: as for `RadoClassifier.fit`, and
+        ConfigurationError as `fit_moments`.
+        """
+        rows = RowOracle(self._edges(X, y))
+        self._keep(rows.in_given_units(self._solve(rows.moments())))
+        return self
+
+    def _solve(self, moments: Moments) -> Vector:
+        self._check()
+        penalty = np.full(moments.d, float(self.alpha))
+        if moments.bias:
+            penalty[-1] = 0.0
+        values, vectors = np.linalg.eigh(moments.product_sum)
+        raised = raise_eigenvalues(values, moments.product_noise, self.shrinkage)
+        matrix = (vectors * raised) @ vectors.T + np.diag(penalty)
+        # Without noise, directions in which the rows do not vary are omitted.
+        return np.asarray(np.linalg.pinv(matrix, rcond=1e-12, hermitian=True) @ moments.edge_sum)
+
+    def _check(self) -> None:
+        for name in ("alpha", "shrinkage"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= 0):
+                raise ConfigurationError(f"{name} is {value}: it must be finite and at least 0")
+
+
+class SummationLogistic(GradientLearner):
+    """Logistic regression from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
+
+    rounds: at least 2. moments_part: the part of the budget's squared mu for the moments; gradients share the rest
+    equally. clip: the clipping norm C; None is the longest gradient that a record can have. damping: at least 0.
+    shrinkage: as in `MomentsDiscriminant`. radius: theta stays in a ball of that radius.
+
+    `rounds_done_` counts the moments too.
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: int = 10,
+        moments_part: float = 0.3,
+        clip: float | Fraction | None = None,
+        damping: float = 4.0,
+        shrinkage: float = 0.8,
+        radius: float = 50.0,
+    ) -> None:
+        self.rounds = rounds
+        self.moments_part = moments_part
+        self.clip = clip
+        self.damping = damping
+        self.shrinkage = shrinkage
+        self.radius = radius
+
+    def fit_queries(self, oracle: MomentsAndGradients) -> Self:
+        """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
+
+        Raises:
+            SchemaError: the schema has no bias.
+            ConfigurationError: a parameter is out of range.
+            OracleRefusedError: the oracle does not answer at all.
+        """
+        self._keep_encoded(self._learn(oracle, RecordLengths.of(oracle.schema)))
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to exact sums of rows, for comparison with other estimators on the same rows; returns self.
+
+        X, y, errors: as for `dpcore.estimators.federated_descent.FederatedDescent.fit`.
+        """
+        rows = RowOracle(self._edges(X, y))
+        self._keep(rows.in_given_units(self._learn(rows, RecordLengths.of_rows(rows))))
+        return self
+
+    def _learn(self, oracle: MomentsAndGradients, lengths: RecordLengths) -> Vector:
+        self._check()
+        check_left(oracle)
+        clip, ball = self._clip(lengths.longest), Ball(float(self.radius))
+        first = Fraction(self.moments_part).limit_denominator(10**6)
+        moments = oracle.moments(part=first)
+        spread = CurvatureBound(moments, self.shrinkage)
+        theta = ball.project(MomentsDiscriminant(shrinkage=self.shrinkage).fit_moments(moments).theta_)
+        part, self.rounds_done_, self.warning_ = (1 - first) / (int(self.rounds) - 1), 1, None
+        while self.rounds_done_ < self.rounds:
+            try:
+                answer = oracle.gradient(theta, clip=clip, part=part)
+            except OracleRefusedError as error:
+                self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {error}"
+                break
+            theta = ball.project(theta - spread.step(answer.mean, self.damping * answer.deviation))
+            self.rounds_done_ += 1
+        return theta
+
+    def _check(self) -> None:
+        if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 2):
+            raise ConfigurationError(f"rounds is {self.rounds}: the first asks for moments, give at least 2")
+        if not 1e-3 <= self.moments_part <= 1 - 1e-3:
+            raise ConfigurationError(f"moments_part is {self.moments_part}: give a number from 0.001 to 0.999")
+        if not 0 < self.radius <= LARGEST_RADIUS:
+            raise ConfigurationError(f"radius is {self.radius}: give a positive number up to {LARGEST_RADIUS:g}")
+        for name in ("damping", "shrinkage"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= 0):
+                raise ConfigurationError(f"{name} is {value}: it must be finite and at least 0")
+
+
+class CurvatureBound:
+    """The curvature bound S / (4 m), with eigenvalues raised by the moments' noise."""
+
+    def __init__(self, moments: Moments, shrinkage: float) -> None:
+        values, self._vectors = np.linalg.eigh(moments.product_sum)
+        self._bounds: Vector = raise_eigenvalues(values, moments.product_noise, shrinkage) / (4.0 * moments.rows)
+        self._floor = float(self._bounds.max()) * moments.d * float(np.finfo(np.float64).eps)
+
+    def step(self, gradient: Vector, least: float) -> Vector:
+        """The bound's inverse times a mean gradient (d,), with eigenvalues raised to at least `least`.
+
+        Directions in which the rows do not vary are omitted.
+        """
+        inverses = np.where(self._bounds > self._floor, 1.0 / np.maximum(self._bounds, max(least, self._floor)), 0.0)
+        vectors: Matrix = self._vectors
+        return np.asarray(vectors @ (inverses * (vectors.T @ gradient)))

@@ -34,7 +34,7 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
-from dpcore.estimators.edge_moments import (
+from dpcore.estimators.moments_discriminant import (
     EdgeMoments,
     Spread,
     moments_of,
@@ -42,7 +42,7 @@ from dpcore.estimators.edge_moments import (
     products_of,
     restoration,
 )
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 from dpcore.rados.distribution import Moments, RadoDistribution
 
 # The logistic loss of Gaussian edges: the objective of logistic regression if only moments are known.

@@ -14,18 +14,16 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.estimators.base import Matrix, Vector
-from dpcore.estimators.erm import margin_loss
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.margin_weights import LossName
+from dpcore.records.losses import LossName, margin_loss
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, Label, RealFeature, Schema
-from dpcore.statistics.accuracy import Estimates
-from dpcore.statistics.label_noise import corrected_batch
+from dpcore.statistics.accuracy import Estimates, corrected_batch
 
 WHOLE = Fraction(1)
 
@@ -156,7 +154,7 @@ class MomentsOracle(Asked, Protocol):
         """Noisy sums of edges and of products, of records clipped to length `norm_bound`.
 
         norm_bound: the clipping norm R; None leaves the choice to the oracle. edge_weight: a, as for
-        `dpcore.queries.norms.edge_multiplier`: the smaller, the less noise on products. feature_map: what records are
+        `dpcore.queries.moments.edge_multiplier`: the smaller, the less noise on products. feature_map: what records are
         mapped by before they are clipped; sums are then of its coordinates.
         """
         ...

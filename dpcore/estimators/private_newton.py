@@ -11,7 +11,7 @@ c - D phi_t + noise, c = (I + D) phi*. Ridge regression over all releases estima
 root.
 
 Moments are of records clipped to R, gradients are not, so R is larger here than the best one for a separate release
-(dpcore.queries.norms). Why whitening and clipped weights pay: docs/explanation/proofs.md, "Private Newton steps".
+(dpcore.queries.moments). Why whitening and clipped weights pay: docs/explanation/proofs.md, "Private Newton steps".
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import MomentsAndGradients, RowOracle, check_left
-from dpcore.queries.norms import norm_bound_of
+from dpcore.queries.moments import norm_bound_of
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.schema import Schema
@@ -197,7 +197,7 @@ class PrivateNewton(LinearClassifier):
 def roomy_norm(schema: Schema) -> Fraction:
     """R with R^2 = 2/3 (real features) + (other features) + (bias), rounded up to hundredths.
 
-    Twice what `dpcore.queries.norms.norm_bound_of` allows for real features.
+    Twice what `dpcore.queries.moments.norm_bound_of` allows for real features.
     """
     return norm_bound_of(
         real_features=2 * sum(group.scaled_coordinates for group in schema.groups),

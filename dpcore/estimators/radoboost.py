@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import LinearClassifier, Matrix, RadoClassifier, RadoSample, Vector
 from dpcore.estimators.boosting import BoostingRules, Score, Selection, boost, make_oracle
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 
 
 class RadoBoost(RadoClassifier):

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
 from dpcore.estimators.boosting import LARGEST_EDGE
-from dpcore.estimators.edge_moments import Spread, products_of
-from dpcore.progress import Progress
+from dpcore.estimators.moments_discriminant import Spread, products_of
+from dpcore.numbers.processors import Progress
 
 BISECTIONS = 60
 """Halvings of the interval that holds the new coordinate."""

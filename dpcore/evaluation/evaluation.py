@@ -18,7 +18,7 @@ Intervals hold with probability at least `confidence` for each of these families
 distribution separately:
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
-    all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.roc).
+    all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.scores).
 """
 
 from dataclasses import dataclass, replace
@@ -33,8 +33,7 @@ from dpcore.errors import ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, check_left
 from dpcore.evaluation.intervals import CellNoise, Count, Interval, Judge, Proportion, count_of
 from dpcore.evaluation.options import EvaluationOptions
-from dpcore.evaluation.roc import Curve, RocPoint
-from dpcore.evaluation.scores import CELLS, Edges, even_steps, find_edges, linear_scores, narrow_cells
+from dpcore.evaluation.scores import CELLS, Curve, Edges, RocPoint, even_steps, find_edges, linear_scores, narrow_cells
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 
 def processors() -> int:
@@ -101,3 +101,10 @@ def _belongs_to_thread(library: Any) -> bool:
 
 
 _limit = _Limit()
+
+
+# Progress callbacks of long computations.
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Progress callback `(done, total)`. It may raise to stop the work."""

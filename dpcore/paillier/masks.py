@@ -20,16 +20,18 @@ pseudorandom. The key binds the cohort's digest: members that were shown differe
 cancel.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from dpcore.errors import RadofedError
+from dpcore.errors import RadofedError, TotalError
 from dpcore.randomness.sources import KeyedRandom
 
 _DOMAIN = b"rado.v1/mask\0"
@@ -114,3 +116,153 @@ def agreed(own_key: X25519PrivateKey, peer_key: bytes, peer: str) -> bytes:
         return own_key.exchange(X25519PublicKey.from_public_bytes(peer_key))
     except ValueError as error:
         raise MaskKeyError(peer) from error
+
+
+# The tag of a total: one number modulo a prime that binds all values to one query, attempt and cohort.
+#
+# The learner opens only the total that the cohort's members sent, whatever the coordinator computes instead. With p =
+# 2^130 - 5 and x the values (L integers) of member i, the member's tag is
+#
+#     t_i = s_i + sum over j = 1..L of alpha^j x_j      (mod p)
+#
+# alpha   the coefficient of this attempt, which the cohort's members and the learner derive from the query's seed s_i
+# the pad that only this member and the learner derive
+#
+# and the total's tag is the sum of t_i, sent under pairwise masks (mod p), encrypted. The learner accepts values V if
+# the total's tag is S + h(V), S = sum of s_i and h(V) = sum alpha^j V_j.
+#
+# - Claim 1: no total is forged. Against a coordinator that knows neither alpha nor the pad of one member, a total with
+#   other values than the members' sum is accepted with a probability of at most L / p < 2^-101 (L <= 2^28).
+# - Claim 2: the tag reveals nothing beside the total, whatever the learner sends.
+#
+# A colluding member knows alpha and its own pad. With it the coordinator can add numbers, and cannot make a total
+# without the product of all other members' uploads. Each member checks its seed against the commitment of the signed
+# query, c = HKDF-SHA256(seed, salt = nonce), so there is one alpha.
+#
+# Assumes that HKDF-SHA256 of an X25519 agreement is pseudorandom (gap Diffie-Hellman); that HKDF-SHA256 is a
+# pseudorandom function of its input key (claim 1); that SHA-256 has no collisions (claim 2). Proofs:
+# docs/explanation/proofs.md, "The tag".
+
+
+PRIME = (1 << 130) - 5
+SEED_BYTES = 32
+COMMITMENT_BYTES = 32
+_COEFFICIENT = b"rado.v1/tag-coefficient\0"
+_COMMITMENT = b"rado.v1/tag-seed-commitment\0"
+_PAD = b"rado.v1/tag-pad\0"
+_MASK = b"rado.v1/tag-mask\0"
+# 2^-254 from uniform modulo the prime.
+_WIDE_BYTES = 48
+# Values of one block, whose sum of products of 16-bit limbs stays below 2^53: exact in double precision.
+_BLOCK = 1 << 12
+_LIMB_BITS = 16
+_VALUE_LIMBS = 64 // _LIMB_BITS
+_POWER_LIMBS = -(-PRIME.bit_length() // _LIMB_BITS)
+
+
+class TagError(TotalError):
+    """A total's tag is not that of its values: it is not the sum that the cohort's members sent for this attempt."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the total's tag does not match its values: it is not what the members of the cohort sent for this attempt "
+            "(the coordinator changed or replaced it, or a party is faulty); discard it and ask the operator why"
+        )
+
+
+def coefficient(seed: bytes, *, query_id: bytes, attempt: int) -> int:
+    """Alpha of one attempt, in [0, p). seed: SEED_BYTES that the learner chose for the query."""
+    info = _COEFFICIENT + attempt.to_bytes(4, "big")
+    return _residue(HKDF(SHA256(), _WIDE_BYTES, query_id, info).derive(seed))
+
+
+def seed_commitment(seed: bytes, *, nonce: bytes) -> bytes:
+    """The commitment of a query to its seed, 32 bytes. seed: SEED_BYTES. nonce: the query's."""
+    return HKDF(SHA256(), COMMITMENT_BYTES, nonce, _COMMITMENT).derive(seed)
+
+
+def polynomial(values: NDArray[np.int64], alpha: int) -> int:
+    """h(values) = sum over j = 1..L of alpha^j values[j - 1] mod p, in [0, p). values: (L,) int64.
+
+    Blocks of values are multiplied with the powers of alpha as matrices of 16-bit limbs, in exact double precision.
+    """
+    length = len(values)
+    if not length:
+        return 0
+    block = min(_BLOCK, length)
+    powers = [mpz(alpha)]
+    for _ in range(block - 1):
+        powers.append(powers[-1] * alpha % PRIME)
+    # Shifted to be unsigned; the shift's own polynomial is subtracted at the end.
+    shifted = np.zeros(-(-length // block) * block, dtype=np.uint64)
+    shifted[:length] = np.asarray(values, dtype=np.int64).view(np.uint64) ^ np.uint64(1 << 63)
+    limbs = shifted.astype("<u8", copy=False).view("<u2").reshape(-1, block, _VALUE_LIMBS)
+    factors = _limbs_of(powers)
+    step, total = powers[-1], mpz(0)
+    for part in limbs[::-1]:
+        products = (part.T.astype(np.float64) @ factors).astype(np.int64)
+        total = (total * step + _recombined(products)) % PRIME
+    return int((total - (mpz(1) << 63) * _geometric(alpha, length)) % PRIME)
+
+
+def _limbs_of(numbers: Sequence[int]) -> NDArray[np.float64]:
+    """(count, _POWER_LIMBS): each number below p in limbs of 16 bits, the lowest first."""
+    width = _POWER_LIMBS * _LIMB_BITS // 8
+    serial = b"".join(int(number).to_bytes(width, "little") for number in numbers)
+    return np.frombuffer(serial, dtype="<u2").reshape(len(numbers), _POWER_LIMBS).astype(np.float64)
+
+
+def _recombined(products: NDArray[np.int64]) -> mpz:
+    """Sum of products[a, b] 2^(16 (a + b))."""
+    rows = ((a, b, int(products[a, b])) for a in range(_VALUE_LIMBS) for b in range(_POWER_LIMBS))
+    return sum((mpz(product) << (_LIMB_BITS * (a + b)) for a, b, product in rows), mpz(0))
+
+
+def _geometric(alpha: int, length: int) -> int:
+    """Alpha + alpha^2 + ... + alpha^length mod p."""
+    if alpha % PRIME == 1:
+        return length % PRIME
+    return alpha * (pow(alpha, length, PRIME) - 1) * pow(alpha - 1, -1, PRIME) % PRIME
+
+
+def pad(own_key: X25519PrivateKey, peer_key: bytes, party: str, attempt: CohortAttempt) -> int:
+    """The pad of one member's tag, in [0, p).
+
+    own_key, peer_key: the member's mask key and the learner's opening key, each giving its private and the other's
+    public half. party: the member's name, for both. Raises MaskKeyError if the peer's key is of low order.
+    """
+    return _residue(attempt.derive(own_key, peer_key, _PAD, party, peer=party, length=_WIDE_BYTES))
+
+
+def tag_mask(own_name: str, own_key: X25519PrivateKey, peers: Mapping[str, bytes], attempt: CohortAttempt) -> int:
+    """One member's mask of its tag, in [0, p). Those of all members sum to zero mod p.
+
+    Arguments, guarantee and errors are those of `dpcore.paillier.masks.cohort_mask`.
+    """
+    pairs = attempt.pairs(own_name, own_key, peers, _MASK, length=_WIDE_BYTES)
+    return sum(_residue(uniform) if is_added else -_residue(uniform) for is_added, uniform in pairs) % PRIME
+
+
+def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Sequence[int]) -> None:
+    """Raise TagError unless the decrypted tag of a total is that of its values.
+
+    plaintext: of the product of all members' tags. pads: of every member of the cohort.
+    """
+    expected = (sum(pads) + polynomial(values, alpha)) % PRIME
+    if not 0 <= plaintext < len(pads) * PRIME or plaintext % PRIME != expected:
+        raise TagError
+
+
+@lru_cache(1024)
+def is_low_order(public_key: bytes) -> bool:
+    """Whether an X25519 public key (32 bytes) agrees with every private key on zero."""
+    try:
+        # Every private key is a multiple of the cofactor, so any one decides.
+        X25519PrivateKey.from_private_bytes(bytes(32)).exchange(X25519PublicKey.from_public_bytes(public_key))
+    except ValueError:
+        return True
+    return False
+
+
+def _residue(uniform: bytes) -> int:
+    return int.from_bytes(uniform, "big") % PRIME

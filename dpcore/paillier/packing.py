@@ -8,7 +8,7 @@ value i is in plaintext i // (S - 1), slot 1 + i % (S - 1).
 
 The check slot detects mistakes: a contribution that is missing, counted twice or corrupted. It does not detect
 cheating: anyone who knows n can add a known number to an encrypted plaintext. Masks (dpcore.paillier.masks) and the tag
-(dpcore.paillier.tag) protect against that.
+(dpcore.paillier.masks) protect against that.
 """
 
 from collections.abc import Sequence

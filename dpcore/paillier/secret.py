@@ -20,9 +20,8 @@ import gmpy2
 from gmpy2 import mpz
 
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.processors import processors
+from dpcore.numbers.processors import Progress, processors
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey, lock_released, over_ranges
-from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, require_system
 
 # GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16, even

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+from dpcore.numbers.processors import Progress
 from dpcore.predicates.expressions import (
     MOST_DEPTH,
     Above,
@@ -20,7 +21,6 @@ from dpcore.predicates.expressions import (
     PredicateError,
 )
 from dpcore.predicates.program import WORD_ROWS, Block, Program, compiled
-from dpcore.progress import Progress
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Comparison, nearest
 from dpcore.records.records import Records

@@ -178,7 +178,7 @@ def _coordinates(records: Records, part: slice, columns: Sequence[int]) -> NDArr
     if all(column < width for column in columns):
         return features[:, list(columns)]
     assert records.feature_map is not None, "only a map has coordinates after the schema's"
-    from dpcore.records.compiled_map import mapped  # noqa: PLC0415 - imports Numba
+    from dpcore.records.compiled import mapped  # noqa: PLC0415 - imports Numba
 
     terms = mapped(np.require(features, requirements=("C", "A")), records.feature_map)
     found = np.empty((len(features), len(columns)), dtype=np.int32)

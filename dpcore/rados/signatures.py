@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.dp_feat import truncation
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.count_distributions import binomial_mass
+from dpcore.numbers.distributions import binomial_mass
 from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.support import check_support, last_byte, ones_per_rado, packed_width, rows_of_block, subsets

@@ -93,7 +93,7 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
     if total.size == 0:
         return
     check_room(magnitude * len(edges) + largest(total))
-    from dpcore.rados import compiled_kernel as compiled  # noqa: PLC0415 - Numba, only where something is computed
+    from dpcore.rados import compiled as compiled
 
     kind, rows = _cells(magnitude, len(edges))
     tiles, sums, tables = (_aligned(size, kind) for size in compiled.scratch_sizes(*total.shape))
@@ -290,7 +290,7 @@ class RadoPart:
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
         """As `RowPart` says."""
-        from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
+        from dpcore.records.compiled import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
 
         clip = self.design.clipping
         for first, block in edges(records, self.fraction_bits, self.design.coded):

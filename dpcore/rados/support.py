@@ -155,7 +155,7 @@ class SubsetSignatures:
 
     def block(self, first_row: int) -> NDArray[np.uint8]:
         """The block of rows that begins at `first_row`: uint8 (groups, n), group-major."""
-        from dpcore.rados.compiled_support import move  # noqa: PLC0415  (numba takes half a second to import)
+        from dpcore.rados.compiled import move  # noqa: PLC0415  (numba takes half a second to import)
 
         number, rows = first_row // BLOCK_ROWS, rows_of_block(first_row, self.rows)
         selection = _tossed(self.coin, self.coins, first_row, self.rows, self.rados)
@@ -178,7 +178,7 @@ def subsets(rows: int, sizes: NDArray[np.int64], random: RandomSource) -> Subset
 
     Raises ShapeError if a size is out of range.
     """
-    from dpcore.rados.compiled_support import allot  # noqa: PLC0415  (numba takes half a second to import)
+    from dpcore.rados.compiled import allot  # noqa: PLC0415  (numba takes half a second to import)
 
     if sizes.ndim != 1 or not len(sizes) or int(sizes.min()) < 0 or int(sizes.max()) > rows:
         raise ShapeError(f"a subset of {rows} rows has 0 to {rows} of them: give such sizes, at least one")

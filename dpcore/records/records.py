@@ -163,7 +163,7 @@ def edges(
         raise PlanError("a feature map has no sensitive coordinates: leave out one of the two")
     if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
         raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
-    from dpcore.records.compiled_edges import fill_edges  # noqa: PLC0415 - imports Numba
+    from dpcore.records.compiled import fill_edges  # noqa: PLC0415 - imports Numba
 
     coordinates = np.asarray(sensitive, dtype=np.int64)
     for first in range(0, records.rows, block_rows):
@@ -178,7 +178,7 @@ def edges(
 
 
 def _mapped(features: NDArray[np.int32], feature_map: FeatureMap) -> NDArray[np.int32]:
-    from dpcore.records.compiled_map import mapped  # noqa: PLC0415 - imports Numba
+    from dpcore.records.compiled import mapped  # noqa: PLC0415 - imports Numba
 
     return mapped(features, feature_map)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.records.changed_cells import Change, changes, main_cause
+from dpcore.records.encoding import Change, changes, main_cause
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.features import Group, RealFeature
 from dpcore.records.schema import Schema

@@ -12,9 +12,9 @@ import pytest
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import TotalError
 from dpcore.numbers.fixed_point import ONE
+from dpcore.paillier.masks import TagError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import TagError
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs, NonNegative
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery

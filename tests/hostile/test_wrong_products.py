@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from coordinator.totals import check_chunk, product_of_run
+from dpcore.paillier.masks import TagError
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.tag import TagError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SystemRandom

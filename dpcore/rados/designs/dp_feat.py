@@ -12,7 +12,7 @@ from dpcore.accounting.dp_feat import truncation
 from dpcore.accounting.noise_shares import joint_squared
 from dpcore.accounting.protection import CountProtection, GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.distributions import binomial_distribution
 from dpcore.numbers.rationals import check_rational
 from dpcore.rados.designs.base import HALF, RadoDesign, Split, check_split
 from dpcore.rados.distribution import CentralCount, RadoDistribution

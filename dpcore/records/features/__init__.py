@@ -13,18 +13,19 @@ from dpcore.records.features.boolean import BooleanFeature
 from dpcore.records.features.category import CategoryFeature
 from dpcore.records.features.date import DateFeature, day_of
 from dpcore.records.features.described import Bound, Comparison, Day, DescribedFeature, Limit, Missing, Policy
-from dpcore.records.features.field_checks import (
+from dpcore.records.features.label import Label
+from dpcore.records.features.real import RealFeature
+from dpcore.records.features.threshold import ThresholdFeature
+from dpcore.records.texts import (
     TRIMMED,
     SchemaFieldError,
     close_match,
     nearest,
     require_name,
+    same_form,
+    stored_form,
     value_text,
 )
-from dpcore.records.features.label import Label
-from dpcore.records.features.real import RealFeature
-from dpcore.records.features.threshold import ThresholdFeature
-from dpcore.records.texts import same_form, stored_form
 
 #: Lists of texts that cells are compared with: no text of them may be in the other, or twice in one.
 _COMPARED = (("positive", "negative"), ("true", "false"), ("values",))

@@ -16,44 +16,42 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dpcore.records.features.category import CategoryFeature
-from dpcore.records.features.cells import (
-    Cells,
-    EncodedColumn,
-    Floats,
-    Mask,
-    Numbers,
-    Texts,
-    as_texts,
-    missing_cells,
-    unreadable_cells,
-)
 from dpcore.records.features.described import (
     MISSING_POLICIES,
     SCHEMA_VERSION,
     Bound,
+    Cells,
     Day,
     DescribedFeature,
+    EncodedColumn,
+    Floats,
     Limit,
+    Mask,
     Missing,
+    Numbers,
     OutOfBounds,
     Policy,
+    Texts,
     Unreadable,
     Weights,
+    as_texts,
     begin,
     for_missing,
     for_unreadable,
+    missing_cells,
     on_unreadable,
     require_unreadable,
+    unreadable_cells,
 )
-from dpcore.records.features.field_checks import (
+from dpcore.records.features.real import RealFeature
+from dpcore.records.texts import (
+    Form,
     SchemaFieldError,
     nearest,
     require_choice,
     require_impute,
     settle,
 )
-from dpcore.records.features.real import RealFeature
-from dpcore.records.texts import Form
 
 Part = Literal["year", "month", "weekday"]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpcore.records.features.described import MissingLabel, Policy, for_missing
-from dpcore.records.features.field_checks import require_choice, require_disjoint, require_text, require_texts, settle
+from dpcore.records.texts import require_choice, require_disjoint, require_text, require_texts, settle
 
 _EITHER = " | "
 """Between the texts of a class, in its name."""

@@ -12,7 +12,7 @@ from dpcore.predicates.expressions import Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.several_releases import CountedRelease, composed_cost
+from dpcore.queries.statement import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, SensitiveFeature
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design

@@ -1,23 +1,136 @@
-"""Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts.
+"""The guarantee of a private PAC learner, and the number of rows that it needs.
 
-The parties release noisy totals of counts, from which anyone can choose a concept (post-processing).
+Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every distribution P of points and every
+target in the class, with probability at least 1 - beta over rows drawn independently from P and over the algorithm's
+randomness, the learned concept disagrees with the target with probability less than alpha under P. Accuracy needs
+`rows`.
 
-A bad concept wins a comparison with probability at most E exp(s (noise in favour - excess of errors)), for every s > 0:
-inequality (1) of dpcore.pac.guarantee, with K_h(s) the moment generating function of the noise on all counts that the
-comparison adds or subtracts.
+For all tables that differ in one replaced row, P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of
+outcomes. Privacy holds for every table and every number of rows.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpcore.accounting.noise_shares import GaussianShares, NoiseShares
-from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.pac.guarantee import PacGuarantee, least_rows
+from dpcore.errors import ConfigurationError, PlanError, ShapeError
+from dpcore.numbers.rationals import check_rational
+
+Where = Literal["at one party or a curator", "federated"]
+"""Who computes: a party that holds all rows; or anyone with the noisy totals of several parties, without any row."""
+
+
+class TooFewRowsError(PlanError):
+    """There are fewer `rows` than the guarantee needs: `needed` would suffice."""
+
+    def __init__(self, rows: int, needed: int) -> None:
+        self.rows, self.needed = rows, needed
+        super().__init__(f"{rows} rows, and the guarantee needs {needed}: add rows, or raise alpha, beta or epsilon")
+
+
+@dataclass(frozen=True)
+class PacGuarantee:
+    """(alpha, beta, epsilon, delta)-private PAC learning from `rows` rows; the module's docstring defines it.
+
+    Raises ConfigurationError or PlanError if a field is out of range.
+    """
+
+    alpha: float
+    beta: float
+    epsilon: Fraction
+    delta: Fraction
+    rows: int
+    """Examples of all parties in total."""
+    where: Where
+    """See `Where`."""
+    agnostic: bool = False
+    """Labels may come from any distribution of (x, y), and the learned concept's error is less than that of the best
+    concept in the class plus alpha."""
+
+    def __post_init__(self) -> None:
+        check_accuracy(self.alpha, self.beta)
+        check_rational("epsilon", self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise ConfigurationError(f"delta is {self.delta}: give 0 or a probability below 1")
+        if self.rows < 1:
+            raise ConfigurationError(f"a guarantee from {self.rows} rows on: give at least 1")
+
+    def check_rows(self, rows: int) -> None:
+        """Raise TooFewRowsError if `rows` are fewer than the guarantee needs."""
+        if rows < self.rows:
+            raise TooFewRowsError(rows, self.rows)
+
+
+def check_accuracy(alpha: float, beta: float) -> None:
+    """Raise ConfigurationError if alpha or beta is not strictly between 0 and 1."""
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not (math.isfinite(value) and 0 < value < 1):
+            raise ConfigurationError(f"{name} is {value}: give a number strictly between 0 and 1")
+
+
+# How many rows suffice for a choice among finitely many concepts by noisy numbers of errors.
+#
+# A concept h is bad if its number of errors e(h) is at least alpha of the rows (agnostic: above that of the best
+# concept h*). All algorithms of this package satisfy, for some s > 0 and numbers K_h(s) that do not depend on the
+# data,
+#
+#     P[h is chosen | rows] <= K_h(s) exp(-s (e(h) - e(h*))).                                                    (1)
+#
+# With rate(s) = -log(1 - alpha (1 - exp(-s))), or -log(cosh(s) - alpha sinh(s)) in the agnostic case, a bad concept is
+# chosen with probability at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on, for every s.
+#
+# Proof: docs/explanation/proofs.md, "Rows for a choice among concepts".
+
+
+_GRID = np.geomspace(1e-7, 1.0, 2001)
+# Neither bound improves for larger s: exp(-60) is negligible compared with 1.
+_LARGEST = 60.0
+# Bound on the relative rounding error of the few operations that give a number of rows.
+_ROUNDING = 1e-9
+
+
+def pac_rows(
+    log_competitors: Callable[[float], float], alpha: float, beta: float, reach: float, *, agnostic: bool
+) -> int:
+    """The number of rows from which a bad concept is chosen with probability at most beta; see the module's docstring.
+
+    log_competitors: log K(s), in nats, for s in (0, reach]; infinite if it is not known. Raises PlanError if no s gives
+    a finite number, ConfigurationError if alpha or beta is out of range.
+    """
+    check_accuracy(alpha, beta)
+    # cosh(s) - alpha sinh(s) is least at tanh(s) = alpha, and K(s) grows with s.
+    largest = min(reach, math.atanh(alpha) if agnostic else _LARGEST)
+    best = math.inf
+    for s in (largest * _GRID).tolist():
+        rate = row_rate(s, alpha, agnostic=agnostic)
+        if rate > 0:
+            best = min(best, (log_competitors(s) - math.log(beta)) / rate)
+    if not best < 1 << 62:
+        raise PlanError("no number of rows below 2^62 suffices: raise alpha, beta or epsilon, or take a smaller domain")
+    return math.ceil(best * (1 + _ROUNDING)) if best > 1 else 1
+
+
+def row_rate(s: float, alpha: float, *, agnostic: bool) -> float:
+    """The rate(s) of the module's docstring, in nats a row; not positive where agnostic and s is too large."""
+    if agnostic:
+        return -math.log1p(2 * math.sinh(s / 2) ** 2 - alpha * math.sinh(s))
+    return -math.log1p(alpha * math.expm1(-s))
+
+
+# Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts.
+#
+# The parties release noisy totals of counts, from which anyone can choose a concept (post-processing).
+#
+# A bad concept wins a comparison with probability at most E exp(s (noise in favour - excess of errors)), for every s >
+# 0: inequality (1) of dpcore.statistics.pac, with K_h(s) the moment generating function of the noise on all counts that
+# the comparison adds or subtracts.
+
 
 MOST_COUNT_BITS = 15
 """Domains up to {0, ..., 2^15 - 1}: two counts for each value are the 2^16 statistics that one query may ask for."""
@@ -129,11 +242,11 @@ def counts_guarantee(
 ) -> PacGuarantee:
     """The guarantee of choosing the concept of fewest noisy errors.
 
-    log_competitors: log K(s) of dpcore.pac.guarantee as a function of the log of one count's moment generating
+    log_competitors: log K(s) of dpcore.statistics.pac as a function of the log of one count's moment generating
     function at s. epsilon, delta: the privacy cost of releasing the counts, by its own accounting. Raises as
     `least_rows`.
     """
-    rows = least_rows(lambda s: log_competitors(noise.log_mgf(s)), alpha, beta, noise.reach, agnostic=agnostic)
+    rows = pac_rows(lambda s: log_competitors(noise.log_mgf(s)), alpha, beta, noise.reach, agnostic=agnostic)
     return PacGuarantee(alpha, beta, epsilon, delta, rows, "federated", agnostic)
 
 
@@ -225,7 +338,7 @@ def check_bits(bits: int, most: int) -> None:
 # With N_y(x) rows of label y at x, concept j errs on e(j) = sum_x N_1(x) - N_1(j) + N_0(j) rows, so the fewest errors
 # are where N_1(j) - N_0(j) is largest.
 #
-# A comparison of two concepts by noisy counts involves four of them, so K(s) of dpcore.pac.guarantee is (2^d - 1)
+# A comparison of two concepts by noisy counts involves four of them, so K(s) of dpcore.statistics.pac is (2^d - 1)
 # M(s)^4, with M the moment generating function of the noise on one count.
 
 

@@ -23,9 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
-from dpcore.pac.counts import bit_rows_of
-from dpcore.pac.guarantee import PacGuarantee, check_accuracy
 from dpcore.randomness.sources import RandomSource
+from dpcore.statistics.pac import PacGuarantee, bit_rows_of, check_accuracy
 
 # Linear equations over GF(2) by Gaussian elimination on packed 64-bit words.
 

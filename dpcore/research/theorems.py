@@ -11,8 +11,8 @@ from scipy.special import betainc, entr, expit
 from dpcore.accounting.dp_feat import admissible_range
 from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError, ShapeError
 from dpcore.estimators.boosting import logistic_rado_loss
-from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.research.paper.signature_sets import SignatureSet
+from dpcore.numbers.distributions import binomial_mass
+from dpcore.research.signature_sets import SignatureSet
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -2,13 +2,13 @@
 
 A concept is chosen with probability proportional to exp(epsilon q / 2), q the number of rows that it labels correctly.
 Replacing a row changes every q by at most 1, so the choice is (epsilon, 0)-differentially private
-(dpcore.research.pac.classes). It runs at one party or a curator that holds the rows; the choice may be
+(dpcore.research.pac_classes). It runs at one party or a curator that holds the rows; the choice may be
 published.
 
 Rows. P[h is chosen] <= exp(-epsilon (e(h) - e(h*)) / 2) for every h, since the sum of weights is at least that of h*;
 and a probability of at most x is at most x^t for every t in [0, 1].
 
-So inequality (1) of dpcore.pac.guarantee holds for every s in (0, epsilon / 2] with K(s) = |C| - 1:
+So inequality (1) of dpcore.statistics.pac holds for every s in (0, epsilon / 2] with K(s) = |C| - 1:
 
     realisable   n >= log((|C| - 1) / beta) / -log(1 - alpha (1 - exp(-epsilon / 2))),
                  near 2 log(|C| / beta) / (alpha epsilon) for a small epsilon and Occam's log(|C| / beta) / alpha for a
@@ -29,10 +29,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.rationals import check_rational
-from dpcore.pac.counts import MOST_BITS, check_bits, integers_of, labels_of
-from dpcore.pac.guarantee import PacGuarantee, least_rows
 from dpcore.randomness.noise import exp_bounds
 from dpcore.randomness.sources import RandomSource
+from dpcore.statistics.pac import MOST_BITS, PacGuarantee, check_bits, integers_of, labels_of, pac_rows
 
 # The exponential mechanism over groups of candidates of equal score, sampled exactly.
 #
@@ -186,15 +185,15 @@ def finite_class_guarantee(
     if concepts < 1:
         raise ConfigurationError(f"a class of {concepts} concepts: give at least one")
     log_others = math.log(concepts - 1) if concepts > 1 else -math.inf
-    rows = least_rows(lambda _: log_others, alpha, beta, float(epsilon / 2), agnostic=agnostic)
+    rows = pac_rows(lambda _: log_others, alpha, beta, float(epsilon / 2), agnostic=agnostic)
     return PacGuarantee(alpha, beta, epsilon, Fraction(0), rows, "at one party or a curator", agnostic)
 
 
 # POINT_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
 #
 # `learn_point` takes rows, at one party or a curator: the exponential mechanism over all 2^d concepts
-# (dpcore.research.pac.classes), in time n log n, since all points without a row make the same number of errors. A
-# federation uses noisy counts instead: dpcore.pac.counts.
+# (dpcore.research.pac_classes), in time n log n, since all points without a row make the same number of errors. A
+# federation uses noisy counts instead: dpcore.statistics.pac.
 
 
 def learn_point(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fraction, random: RandomSource) -> int:
@@ -228,8 +227,8 @@ def point_guarantee(bits: int, alpha: float, beta: float, epsilon: Fraction, *, 
 # THRESHOLD_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
 #
 # `learn_threshold` takes rows, at one party or a curator: the exponential mechanism over all 2^d + 1 concepts
-# (dpcore.research.pac.classes), in time n log n, since the number of errors changes only after a row's value. A
-# federation uses noisy counts instead: dpcore.pac.counts.
+# (dpcore.research.pac_classes), in time n log n, since the number of errors changes only after a row's value. A
+# federation uses noisy counts instead: dpcore.statistics.pac.
 
 
 def learn_threshold(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fraction, random: RandomSource) -> int:
