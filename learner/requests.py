@@ -21,8 +21,7 @@ from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
 from dpcore.queries.moments import MomentsQuery, edge_multiplier, usual_norm
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.rados.support import check_support
 from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA
 from dpcore.records.clipping import Basis, Clip

@@ -16,8 +16,10 @@ from dpcore.rados.designs import (
     GaussianDesign,
     JointDesign,
     PlainDesign,
+    dp_feat_design,
+    joint_design,
+    plain_design,
 )
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
 from dpcore.records.losses import LossName

@@ -59,7 +59,7 @@ from dpcore.statistics.pac import (
 
 # Base of the estimators that choose the concept of fewest noisy errors, with a guarantee for enough rows.
 #
-# dpcore.pac has the guarantees. They need a bound on the moments of a count's noise, which follows from its
+# dpcore.statistics.pac has the guarantees. They need a bound on the moments of a count's noise, which follows from its
 # distribution.
 #
 # If answers state its standard deviation D only, the worst of all distributions that it may have

@@ -72,7 +72,7 @@ class SignedLiteral:
     scale: float
     offset: float
 
-    def negated(self) -> "Literal":
+    def negated(self) -> "SignedLiteral":
         """The complement; a category's also holds for values that are not listed."""
         return SignedLiteral(f"not {self.text}", Not(self.predicate), self.position, -self.scale, 1.0 - self.offset)
 

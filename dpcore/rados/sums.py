@@ -93,7 +93,7 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
     if total.size == 0:
         return
     check_room(magnitude * len(edges) + largest(total))
-    from dpcore.rados import compiled as compiled
+    from dpcore.rados import compiled  # noqa: PLC0415  (slow to import)
 
     kind, rows = _cells(magnitude, len(edges))
     tiles, sums, tables = (_aligned(size, kind) for size in compiled.scratch_sizes(*total.shape))

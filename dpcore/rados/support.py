@@ -230,7 +230,7 @@ def _fed(
     rados: int,
     words: int,
 ) -> None:
-    """Pass words of a stream to a loop of compiled_support until all rados are done. words: about how many."""
+    """Pass words of a stream to a loop of dpcore.rados.compiled until all rados are done. words: about how many."""
     buffer = np.empty(min(max(words, _FEWEST_WORDS), _MOST_WORDS), dtype=kind)
     rado = 0
     while rado < rados:

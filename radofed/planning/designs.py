@@ -35,7 +35,7 @@ from dpcore.queries.kind import MAX_VALUES, QueryKind
 from dpcore.queries.moments import norm_bound_of
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import assumptions_of
-from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.rados.designs import dp_feat_design
 from dpcore.rados.support import SupportError
 from dpcore.randomness.noise import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema

@@ -12,7 +12,7 @@ import pytest
 from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, pad
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import KeyedRandom, SystemRandom
 from dpcore.research.who_learns_what.protocol import (
     CHECK,

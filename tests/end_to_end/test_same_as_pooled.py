@@ -20,8 +20,16 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+    dp_feat_design,
+    joint_design,
+    plain_design,
+)
 from dpcore.rados.signatures import signatures_of, whole
 from dpcore.rados.sums import NoisedTable, rounded
 from dpcore.randomness.noise import discrete_gaussian

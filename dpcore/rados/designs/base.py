@@ -226,3 +226,12 @@ class PlainDesign(RadoDesign):
     def features(self, schema: Schema) -> tuple[str, ...]:
         """The booleans that the design names: only for them does the count include rows that are not usable."""
         return tuple(schema.coordinates[coordinate] for coordinate in self.booleans)
+
+
+def plain_design(schema: Schema) -> PlainDesign:
+    """Plain rados over this schema's coordinates.
+
+    A boolean counts as protected only if no other coordinate derives from the same column.
+    """
+    alone = (name for name in schema.boolean_coordinates if len(schema.derived_from(str(schema.sources(name)))) == 1)
+    return PlainDesign(tuple(schema.coordinate(name) for name in alone))

@@ -6,14 +6,23 @@ TOML file, so that an error names what the user wrote. A type of feature is one 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, ClassVar, TypeVar
 
 from dpcore.records.features.boolean import BooleanFeature
 from dpcore.records.features.category import CategoryFeature
 from dpcore.records.features.date import DateFeature, day_of
-from dpcore.records.features.described import Bound, Comparison, Day, DescribedFeature, Limit, Missing, Policy
-from dpcore.records.features.label import Label
+from dpcore.records.features.described import (
+    Bound,
+    Comparison,
+    Day,
+    DescribedFeature,
+    Limit,
+    Missing,
+    MissingLabel,
+    Policy,
+    for_missing,
+)
 from dpcore.records.features.real import RealFeature
 from dpcore.records.features.threshold import ThresholdFeature
 from dpcore.records.texts import (
@@ -21,8 +30,13 @@ from dpcore.records.texts import (
     SchemaFieldError,
     close_match,
     nearest,
+    require_choice,
+    require_disjoint,
     require_name,
+    require_text,
+    require_texts,
     same_form,
+    settle,
     stored_form,
     value_text,
 )
@@ -32,6 +46,50 @@ _COMPARED = (("positive", "negative"), ("true", "false"), ("values",))
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Feature | Label")
+
+_EITHER = " | "
+"""Between the texts of a class, in its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """The column to predict.
+
+    positive: the texts that mean +1. negative: the texts that mean -1; if omitted, all others do. missing: how a row is
+    handled whose label is empty or, if `negative` is given, in neither list.
+    """
+
+    reals: ClassVar[tuple[str, ...]] = ()
+    column: str
+    positive: tuple[str, ...]
+    negative: tuple[str, ...] | None = None
+    missing: MissingLabel = "refuse"
+
+    def __post_init__(self) -> None:
+        require_text("label.column", self.column)
+        positive = tuple(sorted(require_texts("label.positive", self.positive)))
+        settle(self, positive=positive)
+        if self.negative is not None:
+            negative = tuple(sorted(require_texts("label.negative", self.negative)))
+            require_disjoint("label.positive", positive, negative, "positive and negative")
+            settle(self, negative=negative)
+        require_choice("label.missing", self.missing, ("refuse", "zero-vector"))
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, and for those in neither list."""
+        words = "in neither positive nor negative of the schema's label"
+        return for_missing(self.missing), Policy("missing", self.missing, "unlisted", words)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What to call the classes, negative first: by their text; by all their texts, if there are several.
+
+        If any text but the positive ones is negative, the name is "not " before the positive name.
+        """
+        positive = _EITHER.join(self.positive)
+        return (f"not {positive}" if self.negative is None else _EITHER.join(self.negative)), positive
+
 
 Group = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
 """Coordinates of one column that belong together. Each is a feature too, and other features are made of several."""

@@ -27,7 +27,7 @@ from dpcore.accounting.dp_feat import (
 )
 from dpcore.accounting.protection import CountProtection
 from dpcore.errors import PlanError
-from dpcore.numbers import distributions as distributions
+from dpcore.numbers import distributions
 from dpcore.numbers.distributions import binomial_distribution, binomial_mass, pooled_distribution
 
 HALF = Fraction(1, 2)
