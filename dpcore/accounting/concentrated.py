@@ -289,16 +289,11 @@ def _log_delta(delta: Fraction | float) -> float:
     return logs[0] - logs[1] - 2 * math.ulp(logs[1])
 
 
-# Renyi divergences of single releases at fixed orders: of Laplace noise, and of whatever is only known to be pure.
+# Renyi divergences of single releases at fixed orders: of Laplace noise, and of what is only known to be pure.
 #
-# A curve is a tuple: for each order 1 + s, s in STEPS, a bound on D_(1+s) between the outputs of neighbours, both
-# ways.
-#
-# Curves of releases add up, also where each is chosen after the answers to earlier ones (dpcore.accounting.filters).
-# The empty curve is that of no release. s D_(1+s) is convex in s, so a chord between two orders lies above it.
-#
-# Every bound is an upper bound. It is computed with 300 bits, of which cancellation takes fewer than 150 for what
-# queries may have, raised by a margin far above the rest of the error, and rounded up to a double.
+# A curve is a tuple: for each order 1 + s, s in STEPS, an upper bound on D_(1+s) between the outputs of neighbours.
+# Curves of releases add up; the empty one is that of no release. s D_(1+s) is convex in s, so a chord between two
+# orders lies above it. 300 bits, of which cancellation takes fewer than 150, then a margin and rounding up.
 
 
 Curve = tuple[Fraction, ...]

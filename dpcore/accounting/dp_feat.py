@@ -40,16 +40,13 @@ from dpcore.numbers.distributions import (
     pooled_distribution,
 )
 
-# What DP-FEAT's sensitive coordinate reveals to colluding parties, where split = exact.
+# DP-FEAT's sensitive coordinate against colluding parties, where split = exact.
 #
-# Signatures are uniform over Algorithm 2's set for the pool of M rows. The coordinator divides the pool's k among the
-# parties and so knows every k_q: the figures hold only if it does so honestly and tells no one.
+# The coordinator divides the pool's k and knows every k_q: the figures hold only if it does so honestly and tells no
+# one. The learner and all parties but p see no more than (s, k_p + c), s the sum of the others' counts and c of p's
+# data:
 #
-# The learner and all parties but p see no more than (s, k_p + c), s the sum of the others' counts and c of p's data,
-# with
-#
-#     P(s, j) proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low, B(m, k) the mass of Binomial(m,
-# 1/2).
+#     P(s, j) proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low, B the binomial mass.
 #
 # The smallest party has the largest epsilon. Proof: docs/explanation/proofs.md, "DP-FEAT with an exact split".
 
@@ -114,10 +111,8 @@ def sliding_sums(values: NDArray[np.float64], length: int, starts: NDArray[np.in
     return np.asarray(onwards[block, place] + before[block + 1, place])
 
 
-# The counts k that DP-FEAT admits (Nock, Patrini, Friedman, ICML 2015, Algorithm 2), as exact integers.
-#
-# k = #(selected, e = +1) + #(not selected, e = -1) on the sensitive coordinate. Algorithm 2 admits beta (m + 1) <= k
-# <= m - beta (m + 1), beta = 1 / (1 + e^(epsilon/2)).
+# The counts k = #(selected, e = +1) + #(not selected, e = -1) that Algorithm 2 admits (ICML 2015), exactly: beta (m +
+# 1) <= k <= m - beta (m + 1), beta = 1 / (1 + e^(epsilon/2)).
 
 
 class EmptyTruncationError(PlanError):

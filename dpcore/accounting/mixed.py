@@ -250,17 +250,11 @@ def _tails_error(family: ShiftDistribution) -> float:
     return 2.0**-46 + (40 * (390 + 3 * widest) + len(family.masses) + 1) * ROUND_OFF
 
 
-# The worst case of pure differential privacy, in the form of the Gaussian distributions.
+# The worst case of pure differential privacy: randomized response, one bit kept with p = e^epsilon / (1 + e^epsilon).
 #
-# Every (epsilon, 0)-private release is, for each pair of neighbours, a post-processing of randomized response: one bit
-# that is kept with probability p = e^epsilon / (1 + e^epsilon), else flipped (Kairouz, Oh and Viswanath, ICML 2015).
-#
-# Proof: if P and Q are the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1)
-# are distributions too, because neither P nor Q is above e^epsilon times the other.
-#
-# P = p A + (1-p) B, and Q = (1-p) A + p B.
-#
-# So the bounds of randomized response hold for every such release, and are tight for it.
+# Every (epsilon, 0)-private release is, for each pair of neighbours, its post-processing (Kairouz, Oh and Viswanath,
+# ICML 2015): with P and Q the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1)
+# are distributions, P = p A + (1-p) B and Q = (1-p) A + p B.
 
 
 # Far above the rounding error of a few operations in double precision.

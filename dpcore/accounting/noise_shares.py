@@ -37,10 +37,8 @@ from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 from dpcore.records.losses import clip_squared
 
-# L2 sensitivities of sums under replacing one record, in the integer units that are sent.
-#
-# Every bound is for clipped integer vectors (dpcore.records.clipping), so it holds for the integers sent and not only
-# for the real numbers that they encode. Squared sensitivities are exact rationals; a root is rounded up.
+# L2 sensitivities of sums under replacing one record, in the integer units that are sent, for clipped integer vectors.
+# Squared ones are exact rationals; a root is rounded up.
 
 
 SQUARE_WEIGHT, PRODUCT_WEIGHT = 5, 7
@@ -100,19 +98,15 @@ def root_up(value: Fraction | int) -> float:
     return math.nextafter(math.ldexp(float(root), -shift // 2), math.inf)
 
 
-# Integer noise counted as Gaussian noise, with a proved bound on the difference.
+# Integer noise counted as Gaussian noise: the sum of N independent shares N_Z(0, s^2), s >= 3 an integer.
 #
-# The noise on each coordinate is the sum of N shares, each an independent discrete Gaussian N_Z(0, s^2) of integer
-# standard deviation s >= 3. With tau_r = 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2), r_j^2 = s^2 j / (j + 1), rho = 2 and
+# With tau_r = 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2), r_j^2 = s^2 j / (j + 1), rho = 2 and
 #
 #     lambda = -sum_{j < N} log(1 - tau_{r_j}) - log(1 - tau_rho) + N log(1 + tau_s),
 #
-# the mass on each coordinate is within a factor e^(+-lambda) of that of post-processed noise N(0, sigma^2 - rho^2),
-# sigma = s sqrt(N). So if that mechanism is (epsilon, delta)-private, the integer one over D coordinates is (epsilon +
-# 2 D lambda, delta e^(D lambda))-private. D lambda is below 1e-20 for every query that fits a message.
-#
-# Kairouz, Liu and Steinke (ICML 2021, arXiv 2102.06387) bound the same ratio. Proof: docs/explanation/proofs.md,
-# "Integer noise".
+# if noise N(0, s^2 N - rho^2) is (epsilon, delta)-private, the integer one over D coordinates is (epsilon + 2 D lambda,
+# delta e^(D lambda))-private (after Kairouz, Liu and Steinke, ICML 2021). Proof: docs/explanation/proofs.md, "Integer
+# noise".
 
 
 ROUNDING_VARIANCE = 4

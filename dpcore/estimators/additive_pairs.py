@@ -33,20 +33,11 @@ from dpcore.statistics.accuracy import Estimates
 # With s_i = 1 where feature i is above a point near its median, else -1, and y = 1 or -1, the score of a pair is
 #
 #     E[(y - E y)(s_i - E s_i)(s_j - E s_j)]
-#         = E[y s_i s_j] - E[y] E[s_i s_j] - E[s_i] E[y s_j] - E[s_j] E[y s_i] + 2 E[y] E[s_i] E[s_j].
+#         = E[y s_i s_j] - E[y] E[s_i s_j] - E[s_i] E[y s_j] - E[s_j] E[y s_i] + 2 E[y] E[s_i] E[s_j],
 #
-# It is 0 if the label depends on at most one of the two and they are independent, however unbalanced, and up to 1 in
-# magnitude if it depends on whether both are above or below.
-#
-# A label that bends with what correlated columns share looks like an interaction. Then pairs are chosen that the model
-# does not need, and shrinks.
-#
-# Each expectation is 1 minus twice that of an exclusive-or, or the negative of that: F features need M = F^2 + F + 1
-# predicates. A record can change each by 1, and none exclude another, so the squared sensitivity is M
-# (dpcore.predicates.disjoint).
-#
-# A pair is chosen if its score is more than the expected largest of as many scores of zero, sqrt(2 log(2 pairs))
-# standard deviations of noise and sampling. So about a tenth of a pair is chosen for nothing, on average.
+# 0 if the label depends on at most one of two independent features, up to 1 in magnitude for an exclusive-or. F
+# features need M = F^2 + F + 1 predicates; none exclude another, so the squared sensitivity is M. A pair is chosen
+# above sqrt(2 log(2 pairs)) standard deviations of noise and sampling: about a tenth of a pair for nothing, on average.
 
 
 Pairs = tuple[tuple[int, int], ...]

@@ -208,17 +208,10 @@ def _smooth(count: int) -> Matrix:
 
 # Scores that rise or fall with a column, whatever the other columns are: linear conditions on a model's weights.
 #
-# A curve of an additive model is straight between neighbouring knots, so it rises if its slopes there are at least 0:
-# a condition for each interval, linear in the weights.
-#
-# Of a point mass, only one at an end of the column's range can keep the order. Such a column is in no product, whose
-# slope would depend on another column.
-#
-# The model becomes the nearest one that meets the conditions, in the coordinates of the answers
-# (dpcore.estimators.private_newton), where noise and curvature are of about one size in every direction.
-#
-# The conditions are a convex cone, so no model that meets them gets further away: if the population's best model meets
-# them, its distance falls. The conditions use no rows: they cost no privacy.
+# A curve is straight between knots, so it rises if its slopes there are at least 0. Of a point mass, only one at an end
+# of the range can keep the order, and no product can. The model becomes the nearest one in the conditions' convex cone,
+# in the coordinates of the answers, so it gets no further from a best model in the cone. The conditions use no rows:
+# they cost no privacy.
 
 
 RISING, FALLING = 1, -1

@@ -38,9 +38,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.processors import Progress
 
-# Losses over rados and over examples (Nock, Patrini, Friedman, ICML 2015, equations 1 to 4).
-#
-# theta is (d,); rados are (n, d), one a row; edges are (m, d), one a row; all in real units.
+# Losses over rados (n, d) and over edges (m, d), at theta (d,), in real units (ICML 2015, equations 1 to 4).
 
 
 Vector = NDArray[np.float64]
@@ -113,10 +111,8 @@ def mean_variance_loss(theta: Vector, rados: Matrix) -> float:
     return float(products.var() - products.mean())
 
 
-# Weak feature index oracles (WFI): which feature a round of boosting takes (ICML 2015, Algorithm 1, step 2.1).
-#
-# An oracle sees only the normalised edges (equation 9). An edge of zero marks a feature that cannot be boosted; at
-# least one edge is not zero.
+# Weak feature index oracles (WFI): which feature a round takes (ICML 2015, Algorithm 1, step 2.1), from the normalised
+# edges (equation 9). An edge of zero marks a feature that cannot be boosted; at least one is not zero.
 
 
 Oracle = Callable[[Vector], int | None]

@@ -57,20 +57,15 @@ from dpcore.statistics.pac import (
     threshold_from_counts,
 )
 
-# Base of the estimators that choose the concept of fewest noisy errors, with a guarantee for enough rows.
+# Base of the estimators that choose the concept of fewest noisy errors, guaranteed from a number of rows on
+# (dpcore.statistics.pac).
 #
-# dpcore.statistics.pac has the guarantees. They need a bound on the moments of a count's noise, which follows from its
-# distribution.
+# If answers state only the noise's standard deviation D, the worst distribution that it may have is taken: one discrete
+# Laplace variable on whole rows, of scale t = 1 / (2 asinh(1 / (sqrt(2) D))), with E exp(s noise) <= 1 / (1 - (s t)^2),
+# s < 1 / t.
 #
-# If answers state its standard deviation D only, the worst of all distributions that it may have
-# (dpcore.accounting.noise_shares) is taken: one discrete Laplace variable, on whole rows, of that D. Its scale is t =
-# 1 / (2 asinh(1 / (sqrt(2) D))), and
-#
-#     E exp(s noise) <= 1 / (1 - (s t)^2),    s < 1 / t.
-#
-# A sum of c >= 1 such variables of total variance D^2, on any grid of unit u <= 1, has (1 - x / c)^-c with x = (D
-# sinh(s u / 2) / u)^2 2, which falls with c and grows with u. For normal noise, exp(s^2 D^2 / 2) is below its limit
-# exp(x).
+# A sum of c >= 1 such variables of total variance D^2, on a grid of unit u <= 1, has (1 - x / c)^-c with x = (D sinh(s
+# u / 2) / u)^2 2, which falls with c and grows with u. For normal noise, exp(s^2 D^2 / 2) is below its limit exp(x).
 
 
 MOST_VALUES = 4096
@@ -162,10 +157,8 @@ def worst_noise(deviation: float) -> CountNoise:
     return LaplaceCounts(1.0 / (2.0 * math.asinh(1.0 / (math.sqrt(2.0) * deviation))))
 
 
-# A point function over a category feature: +1 for rows of one value, -1 for all others.
-#
-# The rows of each value and label are counted, in one release of mutually exclusive predicates (sensitivity 2), and
-# the value with the fewest errors by the counts is chosen (dpcore.research.pac_classes).
+# A point function over a category feature: +1 for rows of one value, -1 for all others. One release counts the rows of
+# each value and label (sensitivity 2); the value with the fewest errors by the counts is chosen.
 
 
 class PrivatePoint(CountedConcepts):
@@ -234,14 +227,10 @@ def _values(schema: Schema, name: str) -> tuple[str, ...]:
     return values
 
 
-# A threshold on a real feature, at one of the cuts of an even grid between its declared bounds.
+# A threshold on a real feature, at a cut of an even grid between its declared bounds.
 #
-# One release counts the rows of each label in dyadic intervals of the grid: k + 1 histograms for 2^k cells, so the
-# sensitivity is 2 (k + 1).
-#
-# The errors of each cut are sums of at most k counts a label, and the cut of the fewest errors is chosen
-# (dpcore.research.pac_classes). With L(s) the log moment generating function of one count's noise, for either
-# direction
+# One release counts the rows of each label in dyadic intervals: k + 1 histograms for 2^k cells, of sensitivity 2 (k +
+# 1). With L(s) the log moment generating function of one count's noise, for either direction
 #
 #     K(s) <= K_same(s) + (2^k + 1) exp(2 k L(2 s) + 2 L(s)).
 #

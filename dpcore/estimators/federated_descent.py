@@ -201,22 +201,15 @@ class HingeDescent(FederatedDescent):
     loss: LossName = "hinge"
 
 
-# Linear and logistic regression in summation form: all results are computed from a few sums over all records.
+# Linear and logistic regression in summation form, after Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006).
 #
-# After Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006). With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i:
-#
-# Linear regression of y on x: theta = (S + alpha J)^-1 c, the normal equations; J is the identity without the bias.
-# One release of moments.
-#
-# Logistic regression. The Hessian's bound for all theta, S / 4, needs S once (Boehning and Lindsay 1988): theta <-
-# theta
-# - 4 S^-1 g, with g the sum of gradients at theta, never raises the logistic loss, and converges to its minimum. It
-# takes one release of moments, then one gradient release a round. It starts from the linear discriminant of the same
+# With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i. Linear: theta = (S + alpha J)^-1 c, J the identity without the
+# bias; one release of moments. Logistic: S / 4 bounds the Hessian for all theta (Boehning and Lindsay 1988), so theta
+# <- theta - 4 S^-1 g never raises the loss; then one gradient release a round, from the linear discriminant of the same
 # moments.
 #
-# With noise S may have negative eigenvalues: they are raised by the noise's size as in
-# dpcore.estimators.moments_discriminant. In a direction of little spread a step divides the gradient's noise by a
-# small number. There the bound is raised to `damping` standard deviations of that noise, for each record.
+# With noise, negative eigenvalues of S are raised as in dpcore.estimators.moments_discriminant. Where there is little
+# spread, the bound is raised to `damping` standard deviations of the gradient's noise, for each record.
 
 
 class SummationLinear(LinearClassifier):

@@ -45,14 +45,11 @@ from dpcore.estimators.moments_discriminant import (
 from dpcore.numbers.processors import Progress
 from dpcore.rados.distribution import Moments, RadoDistribution
 
-# The logistic loss of Gaussian edges: the objective of logistic regression if only moments are known.
+# The expected logistic loss of Gaussian edges, by Gauss-Hermite quadrature over the margin N(theta . c, theta . C
+# theta).
 #
-# For an edge e ~ N(c, C) the margin theta . e is N(theta . c, theta . C theta), so the expected loss is an integral
-# over one dimension, computed by Gauss-Hermite quadrature.
-#
-# Its nodes come in pairs, and for a convex f the sum f(a + v z) + f(a - v z) is convex in (a, v) and does not fall in
-# v >= 0; v = sqrt(theta . C theta) is convex in theta. So the quadrature sum is itself convex, and Newton's method
-# minimises it.
+# Its nodes come in pairs, and f(a + v z) + f(a - v z) is convex in (a, v) and does not fall in v = sqrt(theta . C
+# theta), which is convex in theta. So the quadrature sum is itself convex, and Newton's method minimises it.
 
 
 _NODES, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)

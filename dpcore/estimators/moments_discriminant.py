@@ -131,10 +131,8 @@ def log_odds(theta: Vector, products: Matrix, moments: Moments) -> Vector:
     return np.append(scale * slopes, bias)
 
 
-# Synthetic rados: draws from a normal distribution with the mean and covariance of a moments release.
-#
-# The sum of many independent terms is nearly normal, so such rados resemble the parties' plain rados, and a rado
-# estimator can be trained on them. They cost no privacy for any number of draws.
+# Synthetic rados: draws from a normal distribution with a moments release's mean and covariance, which plain rados
+# resemble. They cost no privacy for any number of draws.
 
 
 def synthetic_rados(moments: Moments, count: int, random: np.random.Generator) -> Matrix:
@@ -157,27 +155,19 @@ def synthetic_rados(moments: Moments, count: int, random: np.random.Generator) -
 #
 #     E[pi] = p sum_i e_i,    Cov[pi] = p (1 - p) (sum_i e_i e_i^T + m diag(w)) + diag(v).
 #
-# If every rado holds exactly p m records, drawn without replacement, inclusions i and k have covariance -p (1 - p) /
-# (m - 1). With e' the noised edges and mu' their sum
+# If every rado holds exactly p m records, with e' the noised edges and mu' their sum,
 #
 #     Cov[pi] = p (1 - p) m / (m - 1) (sum_i e'_i e'_i^T - mu' mu'^T / m) + diag(v).
 #
-# Each party draws from its own records, and party means are not released, so the parties' means are taken as equal. If
-# they differ, the estimate is too small by the scatter between parties.
+# The parties' means are taken as equal: if they differ, the estimate is too small by the scatter between parties.
 #
-# DP-FEAT's truncation leaves the coins c_i = +-1, of which k counts the heads, symmetric about half and exchangeable,
-# so E[pi] = (1/2) sum_i e_i as before. Since pi = (1/2) sum_i (1 + c_i e_ij) e_i, one party with rho = Corr(c_i, c_k)
+# Under DP-FEAT's truncation E[pi] = (1/2) sum_i e_i as before. One party with coins c_i = +-1, rho = Corr(c_i, c_k),
 # has
 #
-#     Cov[pi] = (1/4) ((1 - rho) S + rho S_j S_j^T),    4 Var[pi_j] = (1 - rho) m + rho m^2.
+#     Cov[pi] = (1/4) ((1 - rho) S + rho S_j S_j^T),    4 Var[pi_j] = (1 - rho) m + rho m^2,
 #
-# So the slope of pi on pi_j is S_j / m, as without truncation, and the residual covariance given pi_j is (1 - rho)
-# times that without. Over parties this holds if their means are equal, as above; see `restoration`.
-#
-# Rados of many more records than coordinates are Gaussian to a good approximation, with these two moments: the third
-# cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can resolve.
-#
-# So mean and covariance carry the information. (With m <= d they are not Gaussian, and rados determine each edge.)
+# so the slope of pi on pi_j is S_j / m, as without truncation, and the residual covariance given pi_j is (1 - rho)
+# times that without; see `restoration`.
 
 
 _BLOCK_VALUES = 1 << 14

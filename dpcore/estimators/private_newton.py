@@ -32,16 +32,13 @@ from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.schema import Schema
 
-# How much spread a symmetric matrix has along the eigenvectors of a noisy copy of it.
+# The spread of a symmetric S along the eigenvectors v_i of M = S + W, W of standard deviation s in each entry: for
+# large d
 #
-# If M = S + W, with noise of standard deviation s in each entry of W, noise alone spreads the eigenvalues of M over 4
-# s sqrt(d), and an eigenvector v_i of M is not one of S. For large d the spread v_i^T S v_i is
+#     v_i^T S v_i = lambda_i - 2 s^2 sum over j of 1 / (lambda_i - lambda_j)
 #
-#     lambda_i - 2 s^2 sum over j of 1 / (lambda_i - lambda_j)
-#
-# up to a vanishing error, whatever S is: Bun, Allez, Bouchaud and Potters, "Rotational invariant estimator for general
-# noisy matrices", IEEE Transactions on Information Theory 62 (2016). For a finite d each 1 / x is x / (x^2 + width^2)
-# here, and the estimates are made ascending.
+# (Bun, Allez, Bouchaud and Potters, IEEE Transactions on Information Theory 62, 2016). For a finite d each 1 / x is x /
+# (x^2 + width^2) here, and the estimates are made ascending.
 
 
 _WIDTH = 2.0

@@ -88,10 +88,8 @@ class RadoBoost(RadoClassifier):
         return boosted.theta
 
 
-# AdaBoost with the weak learner of RadoBoost: one feature a round, on edge vectors instead of rados.
-#
-# The baseline of Nock, Patrini and Friedman (ICML 2015), section 4. It trains on rows, so it is a comparison for those
-# who may see them; it cannot train on a release. `dpcore.estimators.boosting` describes a round.
+# AdaBoost with the weak learner of RadoBoost, on edge vectors: the baseline of ICML 2015, section 4. It trains on rows,
+# so it is a comparison for those who may see them.
 
 
 LOWEST_ERROR = "lowest-error"

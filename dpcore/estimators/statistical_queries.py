@@ -105,10 +105,7 @@ def all_of(parts: Sequence[Predicate]) -> Predicate:
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
-# Counts of every feature against the label, in a region: one batch of mutually exclusive predicates per feature.
-#
-# A boolean or threshold feature has two cells, a category one for each listed value, a real feature `bins` of equal
-# width. Each cell is counted among positive and among negative labels. A record is in one cell of a feature, so a
+# Counts of every feature against the label, in a region: one batch of mutually exclusive predicates per feature. A
 # feature adds 2 to the batch's sensitivity, as does the pair of class counts.
 
 
@@ -186,31 +183,20 @@ def encoded(feature: RealFeature, bound: Fraction) -> float:
     return float(2 * (bound - lower) / (upper - lower) - 1)
 
 
-# Naive Bayes by statistical queries: every feature's counts by class, in one release.
+# Naive Bayes from sums (Chu et al., NIPS 2006): every feature's counts by class, in one batch.
 #
-# Chu et al., Map-reduce for machine learning on multicore (NIPS 2006): naive Bayes needs only sums. One batch
-# (dpcore.estimators.statistical_queries) gives the class counts, each boolean and category by class, and a histogram of
-# each real feature by class. Its sensitivity is 2 for each feature and 2 for the classes, for any number of cells.
-#
-# The log odds of a class, given features that are independent within it, are linear in the encoded coordinates:
+# The log odds of a class are linear in the encoded coordinates:
 #
 #     log(N+ / N-) + sum over features of
 #         discrete, in cell v:  log(c+_v / N+ + t) - log(c-_v / N- + t)
 #         real, at z:           (delta / v) (z - (mean+ + mean-) / 2),     delta = mean+ - mean-
 #
-# the latter for two normal distributions of one variance v. Counts with noise:
-#
-# * t = 2 (smoothing + s) / (N+ + N-), s the standard deviation of the noise on a count: each cell has smoothing + s
-# more
-#   rows, shared among the classes by their sizes (a Dirichlet prior of that strength). A cell lost in the noise has
-#   little effect. Negative counts are taken as 0.
-# * v is the variance of the cells' centres within classes, less a twelfth of the squared cell width (Sheppard), plus
-# the
-#   standard deviation of the noise in that sum. It is at least a twelfth of the squared width.
-# * delta is multiplied by max(0, 1 - (its noise's variance) / delta^2), as in positive-part James-Stein shrinkage. *
-# if a class has fewer than 3 s rows, its means are not used: theta is the prior only.
-#
-# All of this is post-processing of the release.
+# - t = 2 (smoothing + s) / (N+ + N-), s the standard deviation of the noise on a count (a Dirichlet prior of smoothing
+#   + s rows a cell, shared by the classes' sizes). Negative counts are taken as 0.
+# - v is the variance of the cells' centres within classes, less a twelfth of the squared cell width (Sheppard) and at
+#   least that, plus the standard deviation of the noise in that sum.
+# - delta is multiplied by max(0, 1 - (its noise's variance) / delta^2), as in positive-part James-Stein shrinkage.
+# - if a class has fewer than 3 s rows, theta is the prior only.
 
 
 CERTAIN_CLASS = 3.0
@@ -305,26 +291,16 @@ def _normal(table: Matrix, centres: Vector, sizes: Vector, noise: float) -> tupl
     return kept * delta / variance, float(means.sum()) / 2.0
 
 
-# Decision lists by statistical queries: "if l1 then b1, else if l2 then b2, ..., else b".
+# Decision lists: "if l1 then b1, else if l2 then b2, ..., else b" (Rivest, Machine Learning 2, 1987; by statistical
+# queries Kearns 1998).
 #
-# Rivest, Learning decision lists (Machine Learning 2, 1987): take a literal whose rows all have one label, remove
-# those rows, and repeat. Kearns (1998) does this by statistical queries.
+# A round counts, for each literal, the remaining rows of each class that it covers, in one release. The rule added has
+# the largest score right - kappa wrong beyond what chance explains, for kappa = 19, else 4, else 1, and then only if it
+# overrules the larger remaining class. Chance is the sample's variance, (right + kappa^2 wrong) / m, plus the noise's,
+# 1 + kappa^2 times its square, times a logarithm of the number of candidates.
 #
-# Here a round counts, for each literal, the remaining rows of each class that it covers, in one release
-# (dpcore.estimators.statistical_queries). The literals are boolean and threshold features, values of categories, and
-# their negations.
-#
-# The rule added has the largest score right - kappa wrong beyond what chance explains, for kappa = 19 (rules that are
-# right 95 % of the time), else for 4 (80 %), else for 1, and then only if it overrules the larger remaining class.
-#
-# The list ends when no rule is left, at `max_rules`, or when the oracle refuses.
-#
-# Chance is the sample's variance, (right + kappa^2 wrong) / m, plus the noise's, 1 + kappa^2 times its square, times a
-# logarithm of the number of candidates.
-#
-# A list of J rules is linear: let u_j in {0, 1} be 1 if l_j holds. The sign of sum_j b_j 2^(J+1-j) u_j + b is that of
-# the first rule that applies, since each weight exceeds the sum of all later ones. Every score is a sum of multiples
-# of 1/2 below 2^(J+2), so it is exact.
+# A list of J rules is linear: the sign of sum_j b_j 2^(J+1-j) u_j + b, u_j = 1 if l_j holds, is that of the first rule
+# that applies. Every score is a sum of multiples of 1/2 below 2^(J+2), so it is exact.
 
 
 MOST_RULES = 40
@@ -443,16 +419,12 @@ def _theta(schema: Schema, rules: list[_Candidate], default: int) -> Vector:
     return theta
 
 
-# The best rule on one feature, by statistical queries: the errors of each rule are a count.
+# The best rule on one feature: a flag, a value of a category, or one of `cuts` even bounds, each also reversed; or a
+# class.
 #
-# The rules: a boolean or threshold feature is true; a category has a listed value; a real feature is at least one of
-# `cuts` bounds that divide its declared range evenly; each of them reversed; and either class always.
-#
-# For each condition c one query is asked, phi = [c(x) != (y = 1)], the rule's error. The reversed rule errs where phi
-# is 0 on a usable row. Random flips of labels at a rate eta below 1/2 turn an error e into eta + (1 - 2 eta) e, so the
-# best rule stays the best.
-#
-# With M conditions and answers within tau, the error of the chosen rule is at most 2 tau above the least.
+# Each condition c is one query, phi = [c(x) != (y = 1)], the rule's error; the reversed rule errs where phi is 0 on a
+# usable row. Label flips at a rate eta below 1/2 turn an error e into eta + (1 - 2 eta) e, so the best rule stays the
+# best. If answers are within tau, the chosen rule's error is at most 2 tau above the least.
 
 
 _HALF_UNIT = 2.0**-31

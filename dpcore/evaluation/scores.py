@@ -116,14 +116,11 @@ def linear_scores(
     )
 
 
-# Edges of bins where a model's scores are, from a first noisy release of their histogram by label.
+# Edges of bins where a model's scores are: quantiles of a first noisy histogram by label, in narrow cells.
 #
-# A part of the budget first asks how many rows of each label are in each of many narrow cells between the least and
-# the largest possible score; replacing a row moves two cells by 1. The edges are quantiles of what is found there.
-# They only decide how much the second release tells, never whether it is right.
-#
-# The noise on many empty cells would add up. So a range of cells counts only if its sum is above the noise, and is
-# divided only where a half is too (`located`).
+# Replacing a row moves two cells by 1. The edges decide only how much the second release tells, never whether it is
+# right. A range of cells counts only if its sum is above the noise, and is divided only where a half is too
+# (`located`).
 
 
 CELLS = 256
@@ -227,14 +224,11 @@ def _levels(bins: int, positive: float) -> Floats:
     return np.asarray(crowded if positive > 1.0 - RARE else even)
 
 
-# The ROC curve and the area under it, from the noisy counts of two histograms of scores, one for each label.
+# The ROC curve and the area under it (AUC, ties counted as a half), from noisy histograms of scores by label.
 #
-# The area (AUC) is the probability that a positive row's score is above a negative one's, with ties counted as a half.
-# Pairs in one bin may have either order, so the area on the rows is only known within bounds (`Curve._on_rows`).
-#
-# For the distribution, half the failure probability is spent on that and half on Hoeffding's bound for two samples (J.
-# Am. Stat. Assoc. 58, 1963, inequality 5.7): the area on the rows, a mean over pairs, differs by more than h from that
-# on the distribution with probability at most 2 exp(-2 h^2 min(positives, negatives)).
+# Pairs in one bin may have either order, so the area on the rows is known within bounds (`Curve._on_rows`), at half the
+# failure probability. The other half is Hoeffding's bound for two samples (J. Am. Stat. Assoc. 58, 1963, inequality
+# 5.7): the area on the distribution is further than h with probability at most 2 exp(-2 h^2 min(positives, negatives)).
 
 
 _AREAS = np.linspace(0.0, 1.0, 1001)

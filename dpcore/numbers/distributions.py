@@ -142,13 +142,11 @@ def _polynomial(coefficients: tuple[float, ...], x: Number) -> Number:
     return value
 
 
-# Distribution of k, the count that determines DP-FEAT's sensitive coordinate.
+# Distribution of k, the count that determines DP-FEAT's sensitive coordinate: Binomial(m, 1/2), conditioned on low <= k
+# <= m - low; the sum of the parties' for a pool. All are symmetric about half the row count.
 #
-# With a uniform signature, k ~ Binomial(m, 1/2) for all data. Truncation conditions it on low <= k <= m - low. The k
-# of the pool is the sum of the parties'. All these distributions are symmetric about half the row count.
-#
-# Tails are cut: `trimmed` bounds the total variation distance to the true distribution. Masses are products and sums
-# of positive numbers, whose number bounds their `relative_error`.
+# `trimmed` bounds the total variation distance that cut tails cause; masses are products and sums of positive numbers,
+# whose number bounds their `relative_error`.
 
 
 ROUND_OFF = 2.0**-53
@@ -299,16 +297,10 @@ def _sum_of_independent(base: CountDistribution, count: int) -> CountDistributio
 
 # Convolutions of masses by Fourier transforms, with a proved bound on their rounding.
 #
-# A transform of length L is off by at most e(L) |x|_1, e(L) = (1 + STAGE u)^t - 1, u the round-off and t <= log2(L)
-# the number of stages of radix 2 to 5 (after Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002,
-# section 24.1).
-#
-# Powers, products and the inverse transform have bounds of their own, so every point of a convolution has the same
-# error bound.
-#
-# Assumed of the library: it evaluates lengths without prime factors above 5 by these stages (pocketfft does so), with
-# twiddle factors right to 8 u. Tests compare transforms with extended precision. Proof: docs/explanation/proofs.md,
-# "Rounding of transforms".
+# A transform of length L is off by at most e(L) |x|_1, e(L) = (1 + STAGE u)^t - 1, t <= log2(L) the number of stages of
+# radix 2 to 5 (after Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 24.1). Assumes that
+# the library uses these stages (pocketfft does), with twiddle factors right to 8 u; tests compare with extended
+# precision. Proof: docs/explanation/proofs.md, "Rounding of transforms".
 
 
 STAGE = 20

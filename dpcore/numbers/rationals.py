@@ -48,11 +48,8 @@ def check_rational(name: str, value: Fraction) -> None:
         raise PlanError(f"{name} has a numerator or denominator of more than 63 bits: give fewer digits")
 
 
-# Decimals of bounds, for people, rounded outwards: an upper bound up, a lower bound down, whatever their size.
-#
-# A double stands for a bound that it was rounded outwards from. So a decimal between an upper bound and the double
-# before it, or a lower bound and the double after it, is the bound itself: 0.1 becomes 0.100, and 0.30000000000000004
-# becomes 0.300. Texts are made from integers, so they are right for numbers of any size.
+# Decimals of bounds, for people, rounded outwards, made from integers. A double stands for a bound that it was rounded
+# outwards from, so 0.1 becomes 0.100, and 0.30000000000000004 becomes 0.300.
 
 
 _FEWEST, _MOST = -5, 15

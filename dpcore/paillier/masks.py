@@ -118,26 +118,19 @@ def agreed(own_key: X25519PrivateKey, peer_key: bytes, peer: str) -> bytes:
         raise MaskKeyError(peer) from error
 
 
-# The tag of a total: one number modulo a prime that binds all values to one query, attempt and cohort.
+# The tag of a total: one number modulo p = 2^130 - 5 that binds all values to one query, attempt and cohort.
 #
-# The learner opens only the total that the cohort's members sent, whatever the coordinator computes instead. With p =
-# 2^130 - 5 and x the values (L integers) of member i, the member's tag is
+# Member i with values x (L integers) sends, under pairwise masks (mod p) and encrypted, t_i = s_i + sum over j of
+# alpha^j x_j (mod p). alpha is the attempt's coefficient, which members and learner derive from the query's seed; s_i
+# is the pad that only this member and the learner derive. The learner accepts V if the tags' total is sum s_i + sum
+# alpha^j V_j.
 #
-#     t_i = s_i + sum over j = 1..L of alpha^j x_j      (mod p)
-#
-# alpha   the coefficient of this attempt, which the cohort's members and the learner derive from the query's seed s_i
-# the pad that only this member and the learner derive
-#
-# and the total's tag is the sum of t_i, sent under pairwise masks (mod p), encrypted. The learner accepts values V if
-# the total's tag is S + h(V), S = sum of s_i and h(V) = sum alpha^j V_j.
-#
-# - Claim 1: no total is forged. Against a coordinator that knows neither alpha nor the pad of one member, a total with
-#   other values than the members' sum is accepted with a probability of at most L / p < 2^-101 (L <= 2^28).
+# - Claim 1: against a coordinator that lacks alpha and one member's pad, a forged total is accepted with a probability
+#   of at most L / p < 2^-101 (L <= 2^28).
 # - Claim 2: the tag reveals nothing beside the total, whatever the learner sends.
 #
-# A colluding member knows alpha and its own pad. With it the coordinator can add numbers, and cannot make a total
-# without the product of all other members' uploads. Each member checks its seed against the commitment of the signed
-# query, c = HKDF-SHA256(seed, salt = nonce), so there is one alpha.
+# With a colluding member, who knows alpha, the coordinator can add numbers, and cannot make a total without all other
+# members' uploads. Members check their seed against the signed query's commitment, HKDF-SHA256(seed, salt = nonce).
 #
 # Assumes that HKDF-SHA256 of an X25519 agreement is pseudorandom (gap Diffie-Hellman); that HKDF-SHA256 is a
 # pseudorandom function of its input key (claim 1); that SHA-256 has no collisions (claim 2). Proofs:

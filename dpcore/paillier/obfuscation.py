@@ -32,13 +32,10 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.paillier.public import Ciphertext, PublicKey, lock_released, times_one_plus
 from dpcore.randomness.sources import RandomSource, require_system, this_process
 
-# Fixed-base powers modulo n^2 from tables of products, without knowing a factor of n.
+# Fixed-base powers modulo n^2 from tables of products, without a factor of n.
 #
-# A number x prime to n is a (1 + n t) mod n^2 for a = x mod n and one t in [0, n), and (1 + n s)(1 + n t) = 1 + n (s +
-# t).
-#
-# A table's entry is the pair (a, t): a power multiplies the half-length a's, adds the t's, and combines the two once,
-# at the end. That costs little more than half of a multiplication modulo n^2.
+# x is a (1 + n t) mod n^2 with a = x mod n and one t in [0, n). An entry is (a, t): a power multiplies the half-length
+# a's, adds the t's and combines once, for little more than half of a multiplication modulo n^2.
 
 
 TABLES = 8
@@ -257,14 +254,13 @@ def _negated_square(n: mpz, random: RandomSource) -> mpz:
             return -x * x % n
 
 
-# Obfuscators computed ahead of time, so that encryption takes only microseconds a ciphertext.
+# Obfuscators computed ahead of time. Two ciphertexts under one reveal the difference of their plaintexts; none is used
+# twice:
 #
-# Two ciphertexts under one obfuscator reveal the difference of their plaintexts. None is used twice:
-#
-# - An entry leaves the pool under its lock before the caller sees it, and cannot return, also if an encryption fails.
-# - Entries belong to the process that made them. A forked child looks under its own identity (process id and number of
-#   forks), finds none, and makes its own. It uses its own lock: a thread that the child lacks may have held its
-# parent's. - A pool can be neither copied nor pickled, and is never written to a file.
+# - An entry leaves the pool under its lock before the caller sees it, and never returns.
+# - Entries belong to the process that made them: a forked child (by process id and number of forks) makes its own,
+#   under its own lock.
+# - A pool can be neither copied nor pickled, and is never written to a file.
 #
 # No program can detect a snapshot of a whole machine that is resumed twice: do not resume one.
 

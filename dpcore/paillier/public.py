@@ -24,9 +24,7 @@ from gmpy2 import mpz
 from dpcore.errors import CiphertextError, ShapeError
 from dpcore.numbers.processors import processors
 
-# Big-integer work on all cores: gmpy2 releases the interpreter's lock if its context says so.
-#
-# A thread that releases the lock this often gets it back late if others run pure Python, so short work keeps it.
+# Big-integer work on all cores: gmpy2 releases the interpreter's lock if its context says so, which short work keeps.
 
 
 T = TypeVar("T")

@@ -44,19 +44,13 @@ from dpcore.records.features import Bound, Day
 
 # Facts: what a non-zero value of a predicate proves about a record. Contradicting facts prove that predicates exclude.
 #
-# Each fact is on one axis: the label, a flag, a category, whether a category has one value, a real feature, or a
-# direction of coordinates.
+# Each is on one axis. On the label, a flag, a category or one of its values, two different values exclude; on a real
+# feature or a direction of coordinates two disjoint intervals do. Conjunctions give facts: min(a, b) is non-zero only
+# if a and b are.
 #
-# On the first four a fact is a value, and two different values exclude. On the others it is an interval, and two
-# disjoint intervals exclude. Facts come from conjunctions: min(a, b) is non-zero only if a and b are.
-#
-# A real feature is compared as it is stored, where different bounds may coincide (dpcore.predicates.program). Let k(c)
-# be the stored bound, which never decreases in c. If c <= c', `< c` excludes `>= c'` and `> c'`, and `<= c` excludes
-# `> c'`. But `<= c` never provably excludes `>= c'`, not even if c < c'.
-#
-# So a real feature has two axes, on which ends compare as their bounds do: intervals [c, c'), where `> c` counts as
-# `>= c` and `<= c'` gives no fact, and intervals (c, c'], where `< c'` counts as `<= c'` and `>= c` gives no fact. A
-# form is evaluated exactly and needs one axis only.
+# A real feature is compared as stored, where different bounds may coincide: `<= c` never provably excludes `>= c'`, not
+# even if c < c'. So it has two axes: intervals [c, c'), where `> c` counts as `>= c` and `<= c'` gives no fact, and (c,
+# c'], where `< c'` counts as `<= c'` and `>= c` gives no fact. A form is evaluated exactly and needs one axis.
 
 
 Axis = tuple[object, ...]

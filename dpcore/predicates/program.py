@@ -44,15 +44,8 @@ from dpcore.records.features import Bound, RealFeature
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
-# A block of a party's rows, and the exact operations on all its rows at once.
-#
-# An operation gives one of three kinds of results:
-#
-# - bits: 64 rows in a word;
-# - values: int32 in units of 2^-f;
-# - sums of weighted coordinates: int64 in units of 2^-30.
-#
-# Nothing overflows within the bounds of `expressions`: a sum is below 2^62 in magnitude.
+# A block of a party's rows, and the exact operations on all its rows at once. A result is bits (64 rows in a word),
+# values (int32 in units of 2^-f) or sums of weighted coordinates (int64 in units of 2^-30, below 2^62).
 
 
 WORD_ROWS = 64

@@ -73,16 +73,12 @@ class SumQuery(Protocol[Decoded_co]):
         ...
 
 
-# The fraction bits of a query: the fewest whose error is small compared with the sampling error of n rados.
+# The fraction bits of a query without noise: the fewest whose error is small compared with the sampling error of n
+# rados.
 #
-# Rados at f fraction bits are, bit for bit, rados of a table with features x', |x - x'| < u = 2^-f and |x'| <= |x|.
-# The error does not grow with the number of rows, and is 0 for features coded -1, 0 or 1.
-#
-# For a feature of root mean square r it is at most 2 u sqrt(n) / r of the sampling error, which `least_fraction_bits`
-# keeps at a quarter for r = 1/2.
-#
-# With noise, the bits also set the granularity of the noise and of clipping. Those kinds use a fixed number of bits.
-# Proof: docs/explanation/proofs.md, "Fraction bits".
+# Rados at f bits are those of features x', |x - x'| < u = 2^-f and |x'| <= |x|. For a feature of root mean square r the
+# error is at most 2 u sqrt(n) / r of the sampling error, kept at a quarter for r = 1/2. Proof:
+# docs/explanation/proofs.md, "Fraction bits".
 
 
 MOST_FRACTION_BITS = 16

@@ -234,11 +234,9 @@ def _checked(fraction_bits: int) -> int:
     return fraction_bits
 
 
-# Clipping norms from a schema, and the weight of edges relative to products in a `moments` query.
-#
-# Both depend on the schema alone, never on data, so they cost no privacy. A smaller R means less noise and more
-# clipping. Both rules were chosen by the test error of dpcore.estimators.moments_discriminant over fourteen tasks at
-# epsilon 0.3, 1 and 3, which varies little near the choice.
+# Clipping norms from a schema, and the weight of edges relative to products: from the schema alone, so they cost no
+# privacy. Chosen by the test error of dpcore.estimators.moments_discriminant over fourteen tasks at epsilon 0.3, 1 and
+# 3, which varies little near the choice.
 
 
 _HUNDREDTHS = 100

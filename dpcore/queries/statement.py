@@ -18,19 +18,13 @@ from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.kind import QueryKind
 from dpcore.records.schema import Schema
 
-# The composition of several releases over the same records, counted exactly and not by adding up their epsilons.
+# The exact composition of several releases over the same records, all read by one learner.
 #
-# The same learner reads all releases. Their parameters must be fixed without looking at earlier answers; a party's
-# ledger does not assume that and charges more (dpcore.accounting.filters).
+# Their parameters must be fixed without looking at earlier answers; a party's ledger does not assume that and charges
+# more (dpcore.accounting.filters). A bound of a scope holds for every narrower one: record, column, marginal.
 #
-# A release bounds a scope if it bounds that scope or a wider one: a bound for a record holds for each of its columns,
-# a bound for a column for the marginals of its features.
-#
-# Attempts. The learner alone opens the total of at most one attempt of a query. In one that was lost, members may have
-# uploaded, and coordinator, learner and the members that did not upload can complete its total.
-#
-# So under collusion every attempt counts, also of a query that ended without a total. Its cohort is not known to the
-# learner, so it counts for every party.
+# The learner alone opens the total of at most one attempt of a query. Under collusion every attempt counts, for every
+# party, also of a query that ended without a total.
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,10 +204,8 @@ def add_sums(
         _pour(total, first_rado, rados, sums)
 
 
-# Compiled loops of dpcore.rados.support: they move one row at a time in or out of a rado's support.
-#
-# Both take the words of a keystream in turn, return the rado at which the words ran out, and resume there. They use
-# integers only: the distribution is exact.
+# Loops of dpcore.rados.support: they move one row at a time in or out of a rado's support. Both take words of a
+# keystream, return the rado at which these ran out, and resume there.
 
 
 _INT64 = types.int64

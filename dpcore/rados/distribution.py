@@ -69,10 +69,8 @@ PLAIN_DISTRIBUTION = RadoDistribution()
 """Uniform signatures, no noise."""
 
 
-# The first two moments of the population of all 2^m rados, as a release gives them: noisy, with the noise's size.
-#
-# E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T over signatures drawn from all of {-1, +1}^m, so the two
-# sums are all the information in any number of plain rados, in the limit.
+# The first two moments of all 2^m plain rados, noisy: E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T. They
+# are all the information in any number of plain rados, in the limit.
 
 
 Matrix = NDArray[np.float64]

@@ -22,11 +22,8 @@ from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.computation import on_threads
 from dpcore.records.records import BLOCK_ROWS
 
-# Packed selection bits: their size in bytes, and counts of their ones.
-#
-# Row i is bit i mod 8 of byte i div 8 (little-endian bit order); bits beyond the last row are zero. A whole signature
-# is a row of such bytes, (n, ceil(m/8)). A block of rows is held group-major, (ceil(rows/8), n): byte [g, j] holds the
-# rows 8g to 8g + 7 of rado j.
+# Packed selection bits: row i is bit i mod 8 of byte i div 8, bits beyond the last row are zero. A signature is a row
+# of such bytes, (n, ceil(m/8)); a block of rows is group-major, (ceil(rows/8), n).
 
 
 # The most bytes whose one bits can be counted in one byte.

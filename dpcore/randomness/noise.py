@@ -21,14 +21,8 @@ from numpy.typing import NDArray
 from dpcore.errors import PlanError
 from dpcore.randomness.sources import RandomSource
 
-# Coins of any computable probability, decided exactly: rounding never affects the result.
-#
-# A 64-bit word is the start of a uniform number. Double precision decides on which side of the probability it is, as
-# long as they are further apart than its error.
-#
-# Otherwise, once in about 2^39 coins, the sampler draws further bits and compares them with bounds of the probability.
-# The distribution is exact, and the same bytes give the same coins on every machine. The time that a coin takes is not
-# hidden.
+# Coins of any computable probability, decided exactly, the same for the same bytes on every machine: double precision
+# decides on a 64-bit word, and once in about 2^39 coins further bits and bounds do. The time is not hidden.
 
 
 TOLERANCE = 2.0**-40
@@ -206,18 +200,13 @@ def tail_bound(sigma: int, summands: int, values: int) -> int:
     return math.ceil(sigma * math.sqrt(2 * summands * (math.log(2 * values) + 64 * math.log(2)))) + 1
 
 
-# Exact samples of Polya variables, whose differences are shares of discrete Laplace noise.
-#
-# NB(r, q), the negative binomial distribution with r = 1/h and q = exp(-1/t), called Polya if r is not an integer, has
-# the mass
+# Exact samples of Polya variables NB(r, q), r = 1/h and q = exp(-1/t), whose differences are shares of discrete Laplace
+# noise:
 #
 #     P(k) = (1 - q)^r w(k) q^k,    w(k) = C(k + r - 1, k) = Gamma(k + r) / (Gamma(r) k!),    k = 0, 1, 2, ...
 #
-# If h parties each add the difference of two independent NB(1/h, q), the sum of their noise is discrete Laplace of
-# scale t, P(x) proportional to exp(-|x|/t) (Goryczka and Xiong, IEEE Transactions on Dependable and Secure Computing
-# 14(5), 2017). Sampling is by rejection on pieces [2^i, 2^(i+1)) and a geometric tail, with exact coins
-# (dpcore.randomness.noise), so nothing is rounded.
-#
+# The sum of h parties' differences is discrete Laplace of scale t (Goryczka and Xiong, IEEE Transactions on Dependable
+# and Secure Computing 14(5), 2017). By rejection on pieces [2^i, 2^(i+1)) and a geometric tail, with exact coins.
 # Proof: docs/explanation/proofs.md, "Polya variables".
 
 

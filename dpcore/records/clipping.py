@@ -76,11 +76,8 @@ class Clip:
         return clipped
 
 
-# A basis in which records are expressed before clipping: z = P e, in integers.
-#
-# If P is the inverse root of the records' second moments, z has the same spread in every direction, so that one
-# clipping norm suits all records and one noise scale suits all directions. P is computed from earlier releases, so it
-# is public.
+# A basis in which records are expressed before clipping: z = P e, in integers, P the inverse root of the records'
+# second moments by earlier releases. So one clipping norm suits all records and one noise scale all directions.
 
 
 BASIS_BITS = 12

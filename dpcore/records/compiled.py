@@ -98,9 +98,7 @@ def fill_edges(
             block[row, coordinate] = (value ^ sign) - sign
 
 
-# Clipped gradients of rows, compiled: exact integers, one block of rows at a time.
-#
-# Importing this module imports Numba, which is slow: import it only in functions that compute.
+# Clipped gradients of rows.
 
 
 _HALF = LARGEST_MARGIN << STEP_BITS
@@ -156,9 +154,7 @@ def subtract_gradients(
                 total[place] -= weight * z[place]
 
 
-# Feature maps, compiled: exact integers, one block of rows at a time.
-#
-# Importing this module imports Numba, which is slow: import it only in functions that compute.
+# Feature maps.
 
 
 _COLUMN, _HAT, _POINT_MASS, _PRODUCT = range(4)

@@ -17,10 +17,8 @@ from dpcore.randomness.sources import RandomSource
 from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 
-# Sums over a party's rows, run by run, on threads. A party's cluster may provide another implementation.
-#
-# The sums are integers, so the total does not depend on the partition of the rows: any runs of whole blocks, in any
-# order, on any machine, give the same total bit for bit.
+# Sums over a party's rows, run by run, on threads. They are integers, so the total is the same for any runs of whole
+# blocks, in any order, on any machine.
 
 
 RUN_BLOCKS = 16

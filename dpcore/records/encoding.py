@@ -207,9 +207,8 @@ def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask)
     return labels, Tally(label.column, empty, 0, unlisted.count, alike(found, unlisted, meaning))
 
 
-# What a schema's policies changed in a table, by column and policy, in one form of words: what lost most comes first.
-#
-# The counts are for whoever holds the table. No cell is quoted, and nothing of them goes on the wire.
+# What a schema's policies changed in a table, what lost most first: for whoever holds the table. No cell is quoted, and
+# nothing of it goes on the wire.
 
 
 MANY = 0.1

@@ -97,11 +97,8 @@ def _logistic(step: int) -> int:
         return int(gmpy2.rint((1 << WEIGHT_BITS) / (1 + gmpy2.exp(z))))
 
 
-# Convex losses of a margin, and bounds on their gradients.
-#
-# The loss of a classifier theta on a record (x, y) is l(theta . e), e = y x. Both losses here have a slope l' in [-1,
-# 0], so if |x| <= R the loss is R-Lipschitz in theta, in the Euclidean norm: its gradient l'(theta . e) e is no longer
-# than R.
+# Convex losses l(theta . e) of a margin, e = y x. Slopes are in [-1, 0], so if |x| <= R a gradient l'(theta . e) e is
+# no longer than R.
 
 
 Vector = NDArray[np.float64]

@@ -21,33 +21,22 @@ from dpcore.records.clipping import Clip
 from dpcore.records.losses import LOGISTIC, ConvexSet, MarginLoss
 from dpcore.research.mechanisms import ExponentialMechanism
 
-# Central noisy stochastic gradient descent over a convex set: the reference for the federated form.
+# Central noisy stochastic gradient descent: Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 1.
 #
-# Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 1, A_Noise-GD. For t = 1 to n^2 - 1: draw one of
-# the n records with replacement, take its gradient g of an L-Lipschitz loss, and set
+# For t = 1 to n^2 - 1: draw one of the n records with replacement, take its gradient g of an L-Lipschitz loss, and set
 #
 #     theta_{t+1} = Pi_C(theta_t - eta(t) (n g + b_t)),  b_t ~ N(0, sigma^2 I),
 #     eta(t) = |C| / sqrt(t (n^2 L^2 + d sigma^2)),
 #     sigma^2 = 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon^2,
 #
-# |C| being the diameter. The output is the last iterate. Theorem 2.1 states (epsilon, delta) for one replaced record.
-# dpcore.research.erm accounts for the noise that is drawn, and a plan whose accounted epsilon exceeds
-# its epsilon is refused. Noise is exact, in units of L 2^-24. Utility: docs/explanation/proofs.md, "Noisy descent".
+# |C| being the diameter. A plan whose accounted epsilon exceeds its epsilon is refused. Noise is exact, in units of L
+# 2^-24. Utility: docs/explanation/proofs.md, "Noisy descent".
 
 
-# The subsampled Gaussian mechanism with one record of n per step: an epsilon for many steps, with its proof.
+# The subsampled Gaussian mechanism with one record of n per step, n >= 2: an epsilon for many steps.
 #
-# One step. An index is drawn uniformly from n >= 2 records; the output is that record's vector plus N(0, sigma^2 I).
-# No two vectors are further apart than Delta; mu = Delta / sigma.
-#
-# Neighbours: one record is replaced. With gamma = 1/n and r the likelihood ratio of N(mu, 1) to N(0, 1), t = 1 + gamma
-# (r
-# - 1)_+,
-#
-#     E_M'[(M / M')^k] <= 1 + E[F(t)],  F(t) = t^k + t^(1-k) - 1 - t = (t^k - t)(1 - t^-k).
-#
-# Many steps: divergences of one order add up (Mironov, CSF 2017, Proposition 1); to epsilon by Canonne, Kamath and
-# Steinke (NeurIPS 2020), Proposition 12. Proof: docs/explanation/proofs.md, "The subsampled Gaussian mechanism".
+# Divergences of one order add up (Mironov, CSF 2017, Proposition 1); to epsilon by Canonne, Kamath and Steinke (NeurIPS
+# 2020), Proposition 12. Proof: docs/explanation/proofs.md, "The subsampled Gaussian mechanism".
 
 
 _CELLS = 4096
@@ -258,22 +247,16 @@ def _units(ratio: float) -> int:
     return units
 
 
-# Exponential sampling: a classifier drawn with probability that falls exponentially in its loss.
+# Exponential sampling: Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 2, A_exp-samp.
 #
-# Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 2, A_exp-samp: theta in a convex set C, with
-# density proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz convex loss over n records, |C| the diameter,
-#
-#     k = epsilon / (2 L |C|).
-#
-# That distribution is (epsilon, 0)-private for one replaced record (Theorem 3.1), with E[F] - min F <= d / k (Theorem
-# 3.2). `ExponentialSampling.walk` takes a random walk towards it and claims no epsilon. `GridSampling` draws from
-# finitely many candidates, exactly, and its epsilon holds. Proof: docs/explanation/proofs.md, "Exponential sampling".
+# theta in a convex set C of diameter |C|, with density proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz
+# convex loss over n records, k = epsilon / (2 L |C|): (epsilon, 0)-private (Theorem 3.1), E[F] - min F <= d / k
+# (Theorem 3.2). `walk` only approaches it and claims no epsilon; `GridSampling` is exact on finitely many candidates.
+# Proof: docs/explanation/proofs.md, "Exponential sampling".
 
 
-# Arrays of uniform and normal numbers from a source of random bits.
-#
-# Uniform numbers are multiples of 2^-53, and normal ones their quantiles. They suit random walks; no privacy proof
-# holds for distributions in double precision (Mironov, CCS 2012).
+# Uniform numbers (multiples of 2^-53) and normal ones (their quantiles), for random walks: no privacy proof holds for
+# distributions in double precision (Mironov, CCS 2012).
 
 
 def uniforms(count: int, random: RandomSource) -> NDArray[np.float64]:

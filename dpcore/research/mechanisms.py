@@ -22,16 +22,12 @@ from dpcore.errors import DataError, PlanError
 from dpcore.randomness.noise import around, bernoulli, bernoulli_exp, exp_interval, rational
 from dpcore.randomness.sources import RandomSource
 
-# The Laplace mechanism on integers, in one and more dimensions: discrete Laplace noise, exact.
+# The Laplace mechanism on integers: discrete Laplace noise, exact, of mass (1 - q)/(1 + q) q^|x|, q = exp(-1/t), t =
+# sensitivity / epsilon, on each coordinate.
 #
-# Dwork, McSherry, Nissim and Smith (TCC 2006); Balcan's notes on differential privacy and statistical queries (2015),
-# Theorem 3; on integers Ghosh, Roughgarden and Sundararajan (STOC 2009). Noise x has mass (1 - q)/(1 + q) q^|x|, q =
-# exp(-1/t), t = sensitivity / epsilon, independently on each coordinate.
-#
-# If a record moves the values by at most `sensitivity` in total, |v - v'|_1, an output's probabilities differ by a
-# factor of at most exp(sensitivity / t) = e^epsilon. This is reached if all of the move is in one coordinate.
-#
-# An average of n numbers in [0, b] is the sum of n integers, with sensitivity b in their units, divided afterwards.
+# Dwork, McSherry, Nissim and Smith (TCC 2006); Balcan's notes (2015), Theorem 3; on integers Ghosh, Roughgarden and
+# Sundararajan (STOC 2009). An average of n numbers in [0, b] is the sum of n integers, with sensitivity b in their
+# units, divided afterwards.
 
 
 # Validation of parameters and of released values, shared by the mechanisms.
@@ -103,11 +99,8 @@ class LaplaceMechanism:
         return self.shares.half_width(1, values, failure)
 
 
-# The Gaussian mechanism on integers: exact discrete Gaussian noise, with the least standard deviation that suffices.
-#
-# Calibrated to the tight (epsilon, delta) of Gaussian noise (Balle and Wang, ICML 2018, Theorem 8), not to the
-# classical sqrt(2 log(1.25/delta)) / epsilon, and corrected for the difference of integer noise
-# (dpcore.accounting.noise_shares).
+# The Gaussian mechanism on integers, calibrated to the tight (epsilon, delta) (Balle and Wang, ICML 2018, Theorem 8)
+# and corrected for integer noise (dpcore.accounting.noise_shares).
 
 
 @dataclass(frozen=True)
@@ -153,16 +146,11 @@ class GaussianMechanism:
         return GaussianShares(self.sigma).half_width(1, self.coordinates, failure)
 
 
-# Adaptive composition of mechanisms on the same records, each of an (epsilon, delta) fixed in advance.
+# Adaptive composition of mechanisms, each of an (epsilon, delta) fixed in advance; results are rounded up.
 #
-# Three bounds. Basic: epsilons and deltas add (Dwork, Kenthapadi, McSherry, Mironov and Naor, EUROCRYPT 2006). Strong:
-# Dwork, Rothblum and Vadhan (FOCS 2010, Theorem III.3), better than basic for many small epsilons.
-#
-# Optimal: Kairouz, Oh and Viswanath (ICML 2015, Theorem 3.3), never worse than either; no smaller bound holds for
-# every k mechanisms of that (epsilon, delta). It is the distribution of k pairs of coins: a mechanism reveals its
-# input with probability delta, and else is randomized response.
-#
-# Results are rounded up.
+# Basic: epsilons and deltas add (Dwork, Kenthapadi, McSherry, Mironov and Naor, EUROCRYPT 2006). Strong: Dwork,
+# Rothblum and Vadhan (FOCS 2010, Theorem III.3). Optimal: Kairouz, Oh and Viswanath (ICML 2015, Theorem 3.3); no
+# smaller bound holds for every k mechanisms of that (epsilon, delta).
 
 
 MOST_MECHANISMS = 1 << 16
@@ -277,18 +265,12 @@ def _up(value: Fraction) -> float:
     return rounded if Fraction(rounded) >= value else math.nextafter(rounded, math.inf)
 
 
-# Choosing one of k candidates by its score: the exponential mechanism, and permute-and-flip, both exact.
+# Choosing one of k candidates by its score, exactly. Scores are rationals, moved by at most `sensitivity` by a record.
 #
-# Scores are exact rationals, each moved by at most `sensitivity` if a record is replaced. Coins show heads with
-# probability exp(-gamma_i), gamma_i = epsilon (max_j s_j - s_i) / (2 sensitivity).
-#
-# - Exponential mechanism (McSherry and Talwar, FOCS 2007): i with probability proportional to exp(epsilon s_i / (2
-#   sensitivity)), by rejection. The Gumbel form has no guarantee in floating point (Mironov, CCS 2012), so it is not
-#   used.
-# - Permute-and-flip (McKenna and Sheldon, NeurIPS 2020, Algorithm 1): in a uniformly random order, the first whose coin
-#   is heads; its expected score is never lower.
-#
-# Both are (epsilon, 0)-private. Proof: docs/explanation/proofs.md, "The exponential mechanism and permute-and-flip".
+# Coins show heads with exp(-gamma_i), gamma_i = epsilon (max_j s_j - s_i) / (2 sensitivity). Exponential mechanism
+# (McSherry and Talwar, FOCS 2007): by rejection. Permute-and-flip (McKenna and Sheldon, NeurIPS 2020, Algorithm 1): in
+# random order, the first whose coin is heads; its expected score is never lower. Both are (epsilon, 0)-private. Proof:
+# docs/explanation/proofs.md, "The exponential mechanism and permute-and-flip".
 
 
 Rule = Literal["exponential", "permute-and-flip"]
@@ -362,15 +344,11 @@ def _accepted(gammas: Sequence[Fraction], rounded: NDArray[np.float64], random: 
     return drawn[heads[0]] if len(heads) else None
 
 
-# Randomized response on k values: each answer is randomly kept or replaced by another one.
+# Randomized response on k values: the true one with probability p = e^epsilon / (e^epsilon + k - 1), each other with 1
+# / (e^epsilon + k - 1); (epsilon, 0)-private for each answer, without trust in the collector.
 #
-# The true value is reported with probability p = e^epsilon / (e^epsilon + k - 1), each other one with u = 1 /
-# (e^epsilon + k - 1). Two inputs give an output probabilities whose ratio is 1 or e^(+-epsilon): (epsilon, 0)-private
-# for each answer, without trust in the collector (the local model).
-#
-# Warner (Journal of the American Statistical Association, 1965) for k = 2; Kairouz, Oh and Viswanath (NeurIPS 2014)
-# for k. The protocol of two fair coins, which answers truthfully if the first is tails and else reports the second,
-# has k = 2 and epsilon = log 3.
+# Warner (Journal of the American Statistical Association, 1965) for k = 2; Kairouz, Oh and Viswanath (NeurIPS 2014) for
+# k. The protocol of two fair coins has k = 2 and epsilon = log 3.
 
 
 Counts = NDArray[np.int64]

@@ -33,18 +33,12 @@ from dpcore.randomness.noise import exp_bounds
 from dpcore.randomness.sources import RandomSource
 from dpcore.statistics.pac import MOST_BITS, PacGuarantee, check_bits, integers_of, labels_of, pac_rows
 
-# The exponential mechanism over groups of candidates of equal score, sampled exactly.
+# The exponential mechanism over groups of candidates of equal score, exact (McSherry and Talwar, FOCS 2007): weights
+# exp(epsilon score / 2), (epsilon, 0)-private if a row changes every score by at most 1.
 #
-# McSherry and Talwar (FOCS 2007): a candidate is chosen with probability proportional to exp(epsilon score / 2). If
-# replacing one row changes every score by at most 1, each weight changes by at most a factor exp(epsilon / 2), and so
-# does their sum, so the choice is (epsilon, 0)-differentially private.
-#
-# Only the scores matter, so candidates of equal score form one group, and a class of 2^62 concepts costs no more than
-# the rows that distinguish them.
-#
-# Rounding never decides: a uniform number is compared with sums of weights in double precision if it is further from
-# each than their error; else weights are bracketed by integers (dpcore.randomness.noise), to as many bits as needed.
-# Neither the choice nor its running time is hidden from other users of the machine.
+# A class of 2^62 concepts costs no more than the rows that distinguish them. A uniform number is compared with sums of
+# weights in double precision where it is further from each than their error, else with integer brackets, to as many
+# bits as needed. Neither the choice nor its running time is hidden from other users of the machine.
 
 
 LARGEST_SCORE = 1 << 53
@@ -189,11 +183,8 @@ def finite_class_guarantee(
     return PacGuarantee(alpha, beta, epsilon, Fraction(0), rows, "at one party or a curator", agnostic)
 
 
-# POINT_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
-#
-# `learn_point` takes rows, at one party or a curator: the exponential mechanism over all 2^d concepts
-# (dpcore.research.pac_classes), in time n log n, since all points without a row make the same number of errors. A
-# federation uses noisy counts instead: dpcore.statistics.pac.
+# POINT_d: c_j(x) = 1 if x = j, else 0, over {0, ..., 2^d - 1}. All points without a row make the same number of errors,
+# so `learn_point` takes time n log n. A federation uses noisy counts: dpcore.statistics.pac.
 
 
 def learn_point(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fraction, random: RandomSource) -> int:
@@ -224,11 +215,8 @@ def point_guarantee(bits: int, alpha: float, beta: float, epsilon: Fraction, *, 
     return finite_class_guarantee(1 << bits, alpha, beta, epsilon, agnostic=agnostic)
 
 
-# THRESHOLD_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
-#
-# `learn_threshold` takes rows, at one party or a curator: the exponential mechanism over all 2^d + 1 concepts
-# (dpcore.research.pac_classes), in time n log n, since the number of errors changes only after a row's value. A
-# federation uses noisy counts instead: dpcore.statistics.pac.
+# THRESHOLD_d: c_j(x) = 1 if x < j, over {0, ..., 2^d - 1}, for j from 0 to 2^d. The number of errors changes only after
+# a row's value, so `learn_threshold` takes time n log n. A federation uses noisy counts: dpcore.statistics.pac.
 
 
 def learn_threshold(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fraction, random: RandomSource) -> int:

@@ -125,14 +125,10 @@ def _check_set(theta: Vector, edges: Matrix, signatures: SignatureSet, n: int, e
         raise ConfigurationError(f"constant is {constant}: give a positive number")
 
 
-# Lemma 9: edge vectors from rados whose signatures are known (Nock, Patrini, Friedman, ICML 2015, section 7.1).
+# Lemma 9: edges from rados whose signatures are known (Nock, Patrini, Friedman, ICML 2015, section 7.1).
 #
-# With S the (n, m) matrix of selections and E the (m, d) matrix of edges, the rados are S E. In the lemma's notation
-# S^T = G_m U, and its E = Pi U^T G_m^T (G_m U U^T G_m^T)^{-1}, edges as columns, is E = (S^T S)^{-1} S^T Pi here:
-# least squares.
-#
-# It exists if and only if S has rank m, so never for n < m; for n >= m uniform signatures have this rank with
-# probability close to 1.
+# With S (n, m) the selections and E (m, d) the edges, rados are S E, so E = (S^T S)^{-1} S^T Pi, if and only if S has
+# rank m: never for n < m, and for n >= m with probability close to 1.
 
 
 Mask = NDArray[np.bool_]

@@ -196,18 +196,12 @@ class Estimates:
 
 # Rows that a batch of statistical queries needs, and the accuracy of its answers for given rows.
 #
-# M queries of [0, 1]-valued phi are answered by means over m rows, with noise on each sum. All answers are within tau
-# of E[phi] with probability >= 1 - failure if
+# All M means of [0, 1]-valued phi over m rows are within tau of E[phi] with probability >= 1 - failure if tau >=
+# sqrt(ln(2 M / a) / (2 m)) + q + noise / m (Hoeffding), noise the half-width that fails with probability b, a + b =
+# failure (a = b with noise, else b = 0), q the unit that values are rounded down to.
 #
-#     tau is at least sampling(m) + quantisation + noise / m,
-#
-# with sampling(m) = sqrt(ln(2 M / a) / (2 m)) by Hoeffding, noise the half-width that fails with probability at most
-# b, and a + b = failure (a = b with noise, else a = failure). Values rounded down to multiples of q move a mean by
-# less than q.
-#
-# Queries that depend on earlier answers need fresh rows each: `separate_rows` follows Theorems 6 and 7 of Balcan's
-# lecture notes (Differential privacy and the statistical query model, 2015). Proof: docs/explanation/proofs.md, "Rows
-# for statistical queries".
+# Queries that depend on earlier answers need fresh rows each: Theorems 6 and 7 of Balcan's lecture notes (Differential
+# privacy and the statistical query model, 2015). Proof: docs/explanation/proofs.md, "Rows for statistical queries".
 
 
 MOST_ROWS = 1 << 62
@@ -339,20 +333,12 @@ def _require_probability(failure: float) -> None:
         raise ConfigurationError(f"failure is {failure}: it must be between 0 and 1")
 
 
-# Statistical queries under random label noise: estimates of the answers on true labels.
+# Statistical queries under random label noise: labels are the true c*(x), flipped with probability eta < 1/2.
 #
-# Each label that parties hold is the true c*(x) flipped with probability eta < 1/2, independently of all else. With a
-# = E[phi(x, y)] and b = E[phi(x, -y)] over what they hold, the answer on true labels is (Theorem 8 of Balcan's lecture
-# notes, 2015, after Kearns 1998)
-#
-#     E[phi(x, c*(x))] = ((1 - eta) a - eta b) / (1 - 2 eta).
-#
-# So a predicate that depends on the label is queried with its swap.
-#
-# Half-widths grow by the least factor that holds for every phi: sampling and noise by 1 / (1 - 2 eta), quantisation by
-# (1
-# - eta) / (1 - 2 eta), the deviation by sqrt((1 - eta)^2 + eta^2) / (1 - 2 eta). Proof: docs/explanation/proofs.md,
-# "Label noise".
+# With a = E[phi(x, y)] and b = E[phi(x, -y)] over what parties hold, the answer on true labels is ((1 - eta) a - eta b)
+# / (1 - 2 eta) (Theorem 8 of Balcan's lecture notes, 2015, after Kearns 1998). Half-widths grow: sampling and noise by
+# 1 / (1 - 2 eta), quantisation by (1 - eta) / (1 - 2 eta), the deviation by sqrt((1 - eta)^2 + eta^2) / (1 - 2 eta).
+# Proof: docs/explanation/proofs.md, "Label noise".
 
 
 @dataclass(frozen=True)

@@ -76,16 +76,14 @@ def check_accuracy(alpha: float, beta: float) -> None:
 
 # How many rows suffice for a choice among finitely many concepts by noisy numbers of errors.
 #
-# A concept h is bad if its number of errors e(h) is at least alpha of the rows (agnostic: above that of the best
-# concept h*). All algorithms of this package satisfy, for some s > 0 and numbers K_h(s) that do not depend on the
-# data,
+# A bad concept h has e(h) at least alpha of the rows (agnostic: above that of the best h*). All algorithms here
+# satisfy, for some s > 0 and numbers K_h(s) that do not depend on the data,
 #
 #     P[h is chosen | rows] <= K_h(s) exp(-s (e(h) - e(h*))).                                                    (1)
 #
 # With rate(s) = -log(1 - alpha (1 - exp(-s))), or -log(cosh(s) - alpha sinh(s)) in the agnostic case, a bad concept is
-# chosen with probability at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on, for every s.
-#
-# Proof: docs/explanation/proofs.md, "Rows for a choice among concepts".
+# chosen with probability at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on. Proof:
+# docs/explanation/proofs.md, "Rows for a choice among concepts".
 
 
 _GRID = np.geomspace(1e-7, 1.0, 2001)
@@ -123,13 +121,8 @@ def row_rate(s: float, alpha: float, *, agnostic: bool) -> float:
     return -math.log1p(alpha * math.expm1(-s))
 
 
-# Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts.
-#
-# The parties release noisy totals of counts, from which anyone can choose a concept (post-processing).
-#
-# A bad concept wins a comparison with probability at most E exp(s (noise in favour - excess of errors)), for every s >
-# 0: inequality (1) of dpcore.statistics.pac, with K_h(s) the moment generating function of the noise on all counts that
-# the comparison adds or subtracts.
+# Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts. In (1)
+# K_h(s) is the moment generating function of the noise on all counts that the comparison adds or subtracts.
 
 
 MOST_COUNT_BITS = 15
@@ -333,13 +326,8 @@ def check_bits(bits: int, most: int) -> None:
         raise ConfigurationError(f"a domain of {bits} bits: give an integer from 1 to {most}")
 
 
-# Point functions from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
-#
-# With N_y(x) rows of label y at x, concept j errs on e(j) = sum_x N_1(x) - N_1(j) + N_0(j) rows, so the fewest errors
-# are where N_1(j) - N_0(j) is largest.
-#
-# A comparison of two concepts by noisy counts involves four of them, so K(s) of dpcore.statistics.pac is (2^d - 1)
-# M(s)^4, with M the moment generating function of the noise on one count.
+# Point functions from noisy counts: c_j(x) = 1 if x = j, else 0. With N_y(x) rows of label y at x, the fewest errors
+# are where N_1(j) - N_0(j) is largest. K(s) = (2^d - 1) M(s)^4, M the moment generating function of a count's noise.
 
 
 def point_counts(bits: int) -> IntervalCounts:
@@ -382,13 +370,10 @@ def point_counts_guarantee(
     )
 
 
-# Thresholds from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
+# Thresholds from noisy counts: c_j(x) = 1 if x < j, for j from 0 to 2^d; e(j) - e(0) = N_0[0, j) - N_1[0, j).
 #
-# With N_y[lo, hi) rows of label y in an interval, e(j) - e(0) = N_0[0, j) - N_1[0, j).
-#
-# Interval v, for v from 1 to 2^d, is [v - b, v) with b the lowest set bit of v (Fenwick's tree, Software: Practice and
-# Experience 24(3), 1994), so [0, j) is the disjoint union of one interval for each set bit of j. There are d + 1
-# lengths: one level for each.
+# Interval v, from 1 to 2^d, is [v - b, v) with b the lowest set bit of v (Fenwick, Software: Practice and Experience
+# 24(3), 1994): [0, j) is the union of one interval for each set bit of j, on d + 1 levels.
 #
 #     K(s) <= sum_{t < d} M2^(t + 1) (1 + M2)^t + M2^(d + 1);   K(s) = M2 (1 + M2)^d where j = 2^d,
 #

@@ -165,31 +165,21 @@ def _excess(honest: frozenset[str], allowed: Sequence[Form], found: Sequence[For
 
 # Which changes of a total an honest learner accepts, for each coalition that makes the total.
 #
-# A strategy adds to the honest product whatever the coalition can make under encryption: multiples of any upload of
-# any attempt, numbers in any slot and in the tag, and a packed plaintext in the tag.
+# A strategy adds, under encryption, multiples of any upload of any attempt, numbers in any slot and in the tag, and a
+# packed plaintext in the tag, with factors of the prime field. The total opens if the check slot is unchanged and the
+# tag moved by h(change of the values): linear conditions, as polynomials in all unknowns. A strategy fixed before the
+# unknowns are drawn, and accepted for more than a share of (values + 1) / p of them, fulfils them identically (Schwartz
+# 1980; Zippel 1979). Who knows a tag's coefficients may choose factors by them, so they are numbers then, at a random
+# point.
 #
-# Its factors are numbers of the prime field; a real one is a whole number. The total opens if the check slot is
-# unchanged and the tag moved by h(change of the values). These are linear conditions on the factors, as polynomials in
-# all unknowns.
+# What it does not see:
 #
-# **Why polynomials.** A strategy that is fixed before the unknowns are drawn, and accepted for more than a share of
-# (values + 1) / p of them, fulfils the conditions identically (Schwartz 1980; Zippel 1979).
-#
-# Coefficients of tags stay formal for who does not know them. Who knows them may choose factors by them, so they are
-# numbers then, at a random point.
-#
-# **What it does not see.**
-#
-# - A sum that wraps modulo 2^value_bits, which the tag refuses. Who knows the coefficient learns from a refusal whether
-#   one did (threat model, 4.1).
-# - Moves that shift slots by a power of two, or put a tag into slots: it has 130 bits, and what 64-bit slots read of it
-#   is no linear function.
-# - A ciphertext with a single value. A packed plaintext is one number whose slots cannot be taken apart, so ciphertexts
-#   have at least two values here. A single one can be taken out by who guesses how often each other slot's sum wrapped,
-#   with two honest members right in 3 of 4 cases on average for each slot.
-#
-#   Who knows the coefficient a then finds a c, small like a c mod p, and scales a value V by 1 + c, if V^2 <
-#   2^(value_bits - 1).
+# - A sum that wraps modulo 2^value_bits, which the tag refuses (threat model, 4.1).
+# - Moves that shift slots by a power of two, or put a tag into slots: 64-bit slots read no linear function of its 130
+#   bits.
+# - A ciphertext with a single value: ciphertexts have at least two here. A single one can be taken out by who guesses
+#   how often each other slot's sum wrapped, with two honest members right in 3 of 4 cases for each slot. Who knows the
+#   coefficient a then finds a c, small like a c mod p, and scales a value V by 1 + c, if V^2 < 2^(value_bits - 1).
 
 
 _SLOT = 1 << 24
@@ -281,15 +271,10 @@ def _changes(form: Form, target: Shown) -> Iterator[Change]:
 
 # Everything that a coalition may show each recipient apart, and what it gets by the best of it.
 #
-# The cohort rule is that of a party's policy: a party sends for cohorts with at least c + 2 members that it accepted,
-# itself among them, c being the colluders that it assumes.
-#
-# Members that it did not accept do not count. They only change the digest, as other mask keys of colluding members,
-# another row count or another query do, so they are variants here.
-#
-# **Why one attempt at a time.** Under today's rules no mask, pad or coefficient occurs in two attempts. What is
-# learned of several is then the span of what is learned of each. Rules that link attempts are tried on pairs of
-# attempts.
+# A party sends for cohorts with at least c + 2 members that it accepted, itself among them, c the colluders that it
+# assumes; members that it did not accept only change the digest, so they are variants here. No mask, pad or coefficient
+# occurs in two attempts, so what is learned of several is the span of what is learned of each. Rules that link attempts
+# are tried on pairs of attempts.
 
 
 _VARIANTS = 2

@@ -15,10 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Polynomials over unknowns with integer coefficients, and the spaces that they span modulo a prime.
-#
-# A value that travels is linear in the parties' unknowns. Its coefficients may be powers of a tag's coefficient, which
-# is itself unknown to some: so a form is a polynomial, and a space is over its monomials.
+# Polynomials over unknowns with integer coefficients, and the spaces that they span modulo a prime: a value that
+# travels is linear in the parties' unknowns, with powers of a tag's unknown coefficient.
 
 
 PRIME = (1 << 31) - 1
