@@ -242,10 +242,7 @@ _STEP = Fraction(1, 1 << 20)
 
 @dataclass(frozen=True)
 class GaussianShares:
-    """Each party's share is N_Z(0, share_sigma^2); share_sigma in integer units.
-
-    Raises PlanError if it is not an integer from 3 to 2^48.
-    """
+    """Each party's share is N_Z(0, share_sigma^2); share_sigma in integer units. Raises PlanError."""
 
     share_sigma: int
 

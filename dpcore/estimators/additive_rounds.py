@@ -92,10 +92,7 @@ class Outlook:
 
 
 def worth_keeping(prior: Matrix, always: Matrix, outlook: Outlook) -> Matrix:
-    """The directions to keep: (k, kept), orthonormal columns.
-
-    prior: (k, k), the covariance of phi. always: (k, any), vectors whose span is kept.
-    """
+    """The directions to keep, orthonormal: (k, kept). prior: (k, k), of phi. always: (k, any), whose span is kept."""
     fixed, _ = np.linalg.qr(always)
     others = np.eye(len(prior)) - fixed @ fixed.T
     variances, axes = np.linalg.eigh(others @ prior @ others)
@@ -185,10 +182,7 @@ class Prior:
         )
 
     def shrunk(self, phi: Vector, variance: float) -> Shrunk:
-        """The likeliest variances, and what they make of phi, (d,).
-
-        variance: of the noise on each coordinate of phi.
-        """
+        """The likeliest variances, and what they make of phi, (d,); variance: of the noise on each coordinate."""
         # The matrices are so small that the threads of BLAS, which spin, take far longer than one.
         with one_blas_thread():
             return self._shrunk(phi, variance * np.eye(len(phi)))
@@ -263,8 +257,7 @@ class Prior:
 class GradientRounds:
     """The gradients of one fit. phi: (d,), the weights so far in whitened coordinates.
 
-    asked: how many directions each gradient was about. groups: the variance of each group of terms. _answers: all of
-    them, also in directions that were left out later; _seen: in those that are kept.
+    asked: directions of each gradient. _answers: all of them; _seen: those in the directions that are kept.
     """
 
     def __init__(
@@ -327,10 +320,7 @@ class GradientRounds:
 
 
 def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:
-    """Weights from the moments alone, in whitened coordinates: shrunk, as P makes their noise large where P is.
-
-    They minimise the logistic loss's second-order expansion at zero, where z has covariance I.
-    """
+    """Weights from the moments alone, shrunk: they minimise the loss's second-order expansion at zero."""
     basis = whitening.basis.matrix
     phi = 2.0 * (basis @ moments.edge_sum) / moments.rows
     noise = (2.0 * moments.edge_noise / moments.rows) ** 2 * (basis @ basis.T) + 4.0 / moments.rows * np.eye(moments.d)

@@ -1,13 +1,8 @@
 """The terms of an additive model: which functions of which columns, chosen from noisy histograms.
 
-Every column has its coordinate, so that a straight line is always within reach. A real feature also has hat functions
-at inner quantiles, which bend the line, and its point masses.
-
-A pair has the product of two ramps, each straight between the 5 % and the 95 % quantile and flat outside; a pair with a
-flag has the product with the flag.
-
-Terms are centred at their means, so that they are about uncorrelated with the bias, and shorter records lose less to
-clipping.
+Each column has its coordinate; a real feature also hat functions at inner quantiles and its point masses. A pair has
+the product of two ramps, each straight between the 5 % and the 95 % quantile and flat outside, or of a ramp and a flag.
+Terms are centred at their means, so that records are shorter.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -127,9 +122,8 @@ def additive_terms(
 ) -> AdditiveTerms:
     """The terms for a schema. found: the histogram of each real feature, by its coordinate.
 
-    knots: inner knots of a feature; fewer if quantiles coincide. pairs: of coordinates of real features and flags that
-    have a product. directions: coordinates whose terms dpcore.estimators.additive_terms can order: they are in no pair,
-    and have no point mass inside the range.
+    knots: inner knots of a feature; fewer if quantiles coincide. pairs: of coordinates. directions: coordinates in no
+    pair and without a point mass inside the range.
     """
     building = _Building(schema, found)
     others, numbers = [], {group.name for group in schema.numbers}
@@ -195,10 +189,7 @@ def _apart(knots: Sequence[int]) -> list[int]:
 
 
 def _smooth(count: int) -> Matrix:
-    """The covariance of weights whose second differences are independent, with zero beyond both ends; mean variance 1.
-
-    So a straight line has no cost, and a smooth bend less than a rough one.
-    """
+    """The covariance of weights whose second differences are independent, zero beyond both ends; mean variance 1."""
     if not count:
         return np.zeros((0, 0))
     second = 2.0 * np.eye(count) - np.eye(count, k=1) - np.eye(count, k=-1)
@@ -223,10 +214,9 @@ Directions = Mapping[int, int]
 
 
 def directions_of(schema: Schema, increasing: str | Sequence[str], decreasing: str | Sequence[str]) -> Directions:
-    """RISING or FALLING for each coordinate whose direction is given.
+    """RISING or FALLING for each coordinate whose direction is given, by names: a text with commas, or a sequence.
 
-    increasing, decreasing: names of real and boolean features: a text, separated by commas, or a sequence. Raises
-    ConfigurationError for another name, and for one that is given twice.
+    Raises ConfigurationError for another name than a real or boolean feature's, or one given twice.
     """
     ordered = [feature.name for feature in ordered_features(schema)]
     found: dict[int, int] = {}
@@ -264,10 +254,7 @@ def ordered_features(schema: Schema) -> list[Group]:
 
 
 def conditions(directions: Directions, feature_map: FeatureMap | None, width: int) -> Matrix:
-    """Rows a such that the score has its directions if a . theta >= 0 for each: (conditions, width).
-
-    feature_map: of theta; None if theta is over the schema's coordinates. width: the length of theta.
-    """
+    """Rows a, (conditions, width), such that the score has its directions if a . theta >= 0 for each."""
     rows: list[Vector] = []
     for coordinate, direction in directions.items():
         if feature_map is None:

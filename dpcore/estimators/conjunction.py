@@ -89,23 +89,19 @@ class UnstatedRowsError(TooFewRowsError):
 
 
 class CountedConcepts(QueryClassifier):
-    """An estimator that uses counts; `_promise` gives its guarantee.
+    """An estimator that uses counts; `_promise` gives its guarantee. After `fit_queries`: `guarantee_`.
 
     A row that is not usable is in no count: every concept is right on it. Errors are shares of all rows.
-
-    After `fit_queries`: `guarantee_`, for any number of rows.
     """
 
     alpha: float
     beta: float
-    """With probability >= 1 - beta the error is below alpha, if labels are those of a concept of the class; if
-    `agnostic`, below that of the best concept plus alpha, for any labels."""
+    """With probability >= 1 - beta the error is below alpha, beyond the best concept's if `agnostic`."""
     agnostic: bool
     part: Fraction
     """Of the oracle's budget."""
     require_rows: bool
-    """Refuse if there are fewer rows than the guarantee needs: before the query if even the least possible noise is too
-    much, after it if the stated noise is."""
+    """Refuse if there are fewer rows than the guarantee needs, before the query where that is known."""
 
     @abstractmethod
     def _promise(self, noise: CountNoise, epsilon: Fraction, delta: Fraction) -> PacGuarantee:
@@ -162,10 +158,9 @@ def worst_noise(deviation: float) -> CountNoise:
 
 
 class PrivatePoint(CountedConcepts):
-    """A point function, estimated from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
+    """A point function, estimated from counts; see `CountedConcepts`.
 
-    feature: a category, of at most 4096 values. empty: the concept that is -1 everywhere may be chosen too. After
-    `fit_queries`: `value_`, None for the empty concept.
+    feature: a category, of at most 4096 values. empty: -1 everywhere may be chosen too; then `value_` is None.
     """
 
     def __init__(
@@ -244,11 +239,10 @@ _HALF_UNIT = 2.0**-31
 
 
 class PrivateThreshold(CountedConcepts):
-    """A threshold, estimated from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
+    """A threshold, estimated from counts; see `CountedConcepts`.
 
-    feature: a real one. cuts: cells of the grid, a power of two from 2 to 4096. direction: which side is +1; "above"
-    includes the cut itself. After `fit_queries`: `cut_`, in the feature's units, None if one class is predicted
-    everywhere, and `direction_`.
+    feature: a real one. cuts: a power of two from 2 to 4096. direction: which side is +1; "above" includes the cut.
+    After `fit_queries`: `cut_` in the feature's units, None for one class everywhere, and `direction_`.
     """
 
     def __init__(
@@ -362,10 +356,7 @@ def _real(schema: Schema, name: str) -> RealFeature:
 
 
 class SampleTooSmallError(PlanError):
-    """The sample is too small for the guarantee.
-
-    needed: the rows that suffice. rows: those available, or 0 if no party states any.
-    """
+    """The sample is too small. needed: rows that suffice. rows: those available, 0 if no party states any."""
 
     def __init__(self, *, needed: int, rows: int) -> None:
         self.needed, self.rows = needed, rows
@@ -380,15 +371,11 @@ class SampleTooSmallError(PlanError):
 class MonotoneConjunction(QueryClassifier):
     """A conjunction of boolean and threshold features; the module's docstring describes the algorithm.
 
-    - error, failure: in (0, 1). With probability >= 1 - failure the classifier's error is at most `error`, if labels
-      are a conjunction's, flipped at a known rate `noise_rate` in [0, 1/2).
+    - error, failure: in (0, 1); for labels of a conjunction, flipped at the rate `noise_rate` in [0, 1/2).
     - indicators: also take the values of category features as candidates.
-    - part: of the oracle's budget.
-    - require_rows: refuse below `rows_needed`: before the query if even the least possible noise is too much, after it
-      if the stated noise is.
+    - require_rows: refuse below `rows_needed`, before the query where that is known.
 
-    After `fit_queries`: `features_`, the names of the features that must be true; `estimates_`; `warning_`, a sentence
-    if no feature is kept, else None. An empty conjunction is true.
+    After `fit_queries`: `features_`, names that must be true; `estimates_`; `warning_` if none is kept, else None.
     """
 
     warning_: str | None
@@ -456,10 +443,9 @@ class MonotoneConjunction(QueryClassifier):
 
 
 def rows_needed(d: int, error: float, failure: float, *, noise_rate: float = 0.0, noise: SumNoise | None = None) -> int:
-    """The least number of rows for which a conjunction over d features is guaranteed; see the module's docstring.
+    """The least rows for which a conjunction over d features is guaranteed. noise: on each count of the query.
 
-    noise: on each count that the query asks for, d of them, 2 d if noise_rate is above 0. Raises ConfigurationError if
-    an argument is out of range, PlanError if no number of rows is enough.
+    Raises ConfigurationError if an argument is out of range, PlanError if no number of rows is enough.
     """
     _check(d, error, failure, noise_rate)
     sampling_failure = failure if noise is None else failure / 2.0
@@ -485,10 +471,7 @@ def _log_failure(rows: int, d: int, error: float, noise_rate: float, width: floa
 
 
 def _divergence(b: float, gap: float) -> float:
-    """K(b + gap, b), the Kullback-Leibler divergence of two Bernoulli distributions, in nats; 0 < b < 1.
-
-    Its two terms are near +gap and -gap and nearly cancel, so a bound on the rounding error is subtracted.
-    """
+    """K(b + gap, b), the Kullback-Leibler divergence of two coins, in nats; less a bound on its rounding error."""
     a = b + gap
     exact = a * math.log1p(gap / b) + (1.0 - a) * math.log1p(-gap / (1.0 - b))
     return max(0.0, exact - 8.0 * math.ulp(1.0) * abs(gap))

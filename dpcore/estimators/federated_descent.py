@@ -1,18 +1,12 @@
 """Gradient descent in a few rounds of noisy gradients: private empirical risk minimisation in a federation.
 
-The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm) takes n^2 steps of one
-record each. Here every step is a separate release, so steps must be few and use all records.
+The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm) takes n^2 steps of one record each.
+Here every step is a release, the mean clipped gradient of all records, with a share 1 / rounds of the budget's squared
+mu. Theta stays in a ball.
 
-A round asks for the mean of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu. The
-rest is post-processing. Theta stays in a ball, projected as in the paper.
-
-A step is `learning_rate` times the gradient; None takes 16 / R^2, R the usual length of a record by the schema. The
-mean logistic loss has curvature at most a quarter of the largest eigenvalue of the records' second moments, whose trace
-is about R^2, so this suits an eigenvalue up to R^2 / 4.
-
-Between rounds: Nesterov's momentum. If a gradient points back along the last move, by more than twice its noise,
-momentum is dropped (O'Donoghue and Candes 2015). If it does so after a step without momentum, that step overshot, and
-the step size is halved. The same answers give the same theta.
+`learning_rate` None takes 16 / R^2, R the usual length of a record: it suits an eigenvalue of the records' second
+moments, of trace R^2, up to R^2 / 4. Nesterov's momentum is dropped if a gradient points back by more than twice its
+noise (O'Donoghue and Candes 2015); after a step without momentum the step size is halved.
 """
 
 from abc import abstractmethod
@@ -52,10 +46,8 @@ class GradientLearner(LinearClassifier):
     """A linear classifier from noisy gradients; a subclass defines the step from one to the next.
 
     After `fit_queries`: `theta_` (d,), the bias last; `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
-    1], and `predict` takes rows as the schema encodes them; `rounds_done_`, the number of gradients received;
-    `warning_`, why there were fewer than requested, else None.
-
-    After `fit`: `coef_` (1, features), `intercept_` the bias.
+    1]; `rounds_done_`; `warning_`, why there were fewer than requested. After `fit`: `coef_` (1, features),
+    `intercept_`.
     """
 
     clip: float | Fraction | None
@@ -97,9 +89,8 @@ class RecordLengths:
 class FederatedDescent(GradientLearner):
     """Projected gradient descent with momentum; the module's docstring describes it.
 
-    rounds: at least 1, each one release. clip: the clipping norm C, in units of encoded records; None clips nothing.
-    radius: of the ball that theta stays in. momentum: in [0, 1). learning_rate: positive, or None. output: "last"
-    iterate, or the "average" of the later half.
+    rounds: at least 1. clip: C, in units of encoded records, or None. radius: of theta's ball. momentum: in [0, 1).
+    learning_rate: positive, or None. output: "last" iterate, or the "average" of the later half.
     """
 
     def __init__(
@@ -127,19 +118,13 @@ class FederatedDescent(GradientLearner):
     def fit_queries(self, oracle: GradientOracle) -> Self:
         """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises:
-            SchemaError: the schema has no bias.
-            ConfigurationError: a parameter is out of range.
-            OracleRefusedError: the oracle does not answer at all.
+        Raises SchemaError without a bias, ConfigurationError, OracleRefusedError.
         """
         self._keep_encoded(self._descend(oracle, RecordLengths.of(oracle.schema)))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to exact gradients of rows, for comparison; returns self.
-
-        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_queries`.
-        """
+        """Fit to exact gradients of rows, for comparison; returns self. As `RadoClassifier.fit`."""
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._descend(rows, RecordLengths.of_rows(rows))))
         return self
@@ -215,9 +200,8 @@ class HingeDescent(FederatedDescent):
 class SummationLinear(LinearClassifier):
     """Least squares of the label, -1 or +1, on the record, by the normal equations; predicts by the sign.
 
-    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias. shrinkage: as in
-    `MomentsDiscriminant`. After `fit_queries` or `fit_moments`: `theta_` (d,), `coef_` = theta_ as (1, d), `intercept_`
-    zero, `classes_` [-1, 1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
+    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias. shrinkage, and what is set: as
+    in `MomentsDiscriminant`.
     """
 
     def __init__(self, *, alpha: float = 0.0, shrinkage: float = 0.8) -> None:
@@ -225,10 +209,7 @@ class SummationLinear(LinearClassifier):
         self.shrinkage = shrinkage
 
     def fit_queries(self, oracle: MomentsOracle) -> Self:
-        """Query moments with the whole budget and fit to them; returns self.
-
-        Raises ConfigurationError if a parameter is out of range, and what the oracle raises.
-        """
+        """Query moments with the whole budget and fit to them; returns self. Raises ConfigurationError."""
         self._check()
         return self.fit_moments(oracle.moments())
 
@@ -238,11 +219,7 @@ class SummationLinear(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison; returns self.
-
-        Features are scaled to [-1, 1]; alpha applies after. X, y, errors: as for `RadoClassifier.fit`, and
-        ConfigurationError as `fit_moments`.
-        """
+        """Fit to the exact moments of rows scaled to [-1, 1], for comparison; returns self. As `RadoClassifier.fit`."""
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._solve(rows.moments())))
         return self
@@ -266,13 +243,11 @@ class SummationLinear(LinearClassifier):
 
 
 class SummationLogistic(GradientLearner):
-    """Logistic regression from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
+    """Logistic regression from one release of moments and `rounds` - 1 of gradients.
 
-    rounds: at least 2. moments_part: the part of the budget's squared mu for the moments; gradients share the rest
-    equally. clip: the clipping norm C; None is the longest gradient that a record can have. damping: at least 0.
-    shrinkage: as in `MomentsDiscriminant`. radius: theta stays in a ball of that radius.
-
-    `rounds_done_` counts the moments too.
+    rounds: at least 2, as `rounds_done_` counts them. moments_part: of the budget's squared mu; gradients share the
+    rest. clip: C; None is the longest gradient that a record can have. damping: at least 0. shrinkage: as in
+    `MomentsDiscriminant`. radius: of theta's ball.
     """
 
     def __init__(
@@ -295,19 +270,13 @@ class SummationLogistic(GradientLearner):
     def fit_queries(self, oracle: MomentsAndGradients) -> Self:
         """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises:
-            SchemaError: the schema has no bias.
-            ConfigurationError: a parameter is out of range.
-            OracleRefusedError: the oracle does not answer at all.
+        Raises SchemaError without a bias, ConfigurationError, OracleRefusedError.
         """
         self._keep_encoded(self._learn(oracle, RecordLengths.of(oracle.schema)))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to exact sums of rows, for comparison with other estimators on the same rows; returns self.
-
-        X, y, errors: as for `dpcore.estimators.federated_descent.FederatedDescent.fit`.
-        """
+        """Fit to exact sums of rows, for comparison; returns self. As `FederatedDescent.fit`."""
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._learn(rows, RecordLengths.of_rows(rows))))
         return self
@@ -353,10 +322,7 @@ class CurvatureBound:
         self._floor = float(self._bounds.max()) * moments.d * float(np.finfo(np.float64).eps)
 
     def step(self, gradient: Vector, least: float) -> Vector:
-        """The bound's inverse times a mean gradient (d,), with eigenvalues raised to at least `least`.
-
-        Directions in which the rows do not vary are omitted.
-        """
+        """The bound's inverse, eigenvalues at least `least`, times a gradient (d,), where rows vary."""
         inverses = np.where(self._bounds > self._floor, 1.0 / np.maximum(self._bounds, max(least, self._floor)), 0.0)
         vectors: Matrix = self._vectors
         return np.asarray(vectors @ (inverses * (vectors.T @ gradient)))

@@ -2,26 +2,14 @@
 
 A `Moments` release gives mu_hat = sum_i y_i x_i + noise and S_hat = sum_i x_i x_i^T + noise, with the noise's size.
 
-1. S_hat is symmetric but may have eigenvalues near zero or below. It is replaced by the A that minimises (1/2) |A -
-   S_hat|_F^2 - shrinkage tau^2 log det A, with tau^2 the mean over rows of the row's sum of noise variances.
+1. S_hat is replaced by the A that minimises (1/2) |A - S_hat|_F^2 - shrinkage tau^2 log det A, tau^2 the mean over rows
+   of the row's sum of noise variances. Its eigenvalues are (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2: one lost in noise,
+   whose spectrum ends at 2 tau (Wigner), becomes a fraction of tau.
 
-Its eigenvectors are those of S_hat, its eigenvalues (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2. A large one stays. One
-lost in noise, whose spectrum ends at 2 tau (Wigner's semicircle distribution), becomes a fraction of tau.
+2. theta = A^-1 mu_hat minimises the square loss under A: Fisher's discriminant.
 
-If entries off the diagonal have noise variance v and those on it 2 v (about that of the `moments` query), tau^2 is
-about d v, and A is the most probable matrix under the prior |A|^(shrinkage d / 2), that of a Wishart distribution of
-infinite scale.
-
-2. theta = A^-1 mu_hat, the minimiser of the square loss under A. For two classes of one covariance its direction is
-   Fisher's discriminant.
-
-3. Least squares puts its threshold halfway only if classes are of one size. With a bias the release gives sizes and
-   means of both classes, and so the scores' means u+, u- and pooled variance v.
-
-   For Gaussian scores the log odds are ((u+ - u-) / v) (s - (u+ + u-) / 2) + log(m+ / m-). The result is this
-   classifier, in the units of a logistic regression.
-
-All of this is post-processing of the release.
+3. With a bias, scores' means u+, u- and pooled variance v follow, and the log odds of Gaussian scores are ((u+ - u-) /
+   v) (s - (u+ + u-) / 2) + log(m+ / m-): this classifier, in the units of a logistic regression.
 """
 
 from dataclasses import dataclass, replace
@@ -41,12 +29,10 @@ CERTAIN_CLASS = 6.0
 class MomentsDiscriminant(LinearClassifier):
     """A linear classifier from noisy moments; the module's docstring describes it.
 
-    shrinkage: at least 0, how strongly directions lost in the release's noise are shrunk. Without noise it has no
-    effect. Results hardly change from 0.5 to 1.3, over fourteen tasks at epsilon from 0.1 to 10.
+    shrinkage: at least 0; results hardly change from 0.5 to 1.3, over fourteen tasks at epsilon from 0.1 to 10.
 
-    After `fit_moments`: `theta_` (d,), the bias, if there is one, last; `coef_` = theta_ as (1, d), `intercept_` zero,
-    `classes_` [-1, 1], and `predict` takes rows as the schema encodes them. After `fit`: `coef_` (1, features),
-    `intercept_` the bias.
+    After `fit_moments`: `theta_` (d,), the bias last; `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
+    1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
     """
 
     def __init__(self, *, shrinkage: float = 0.8) -> None:
@@ -58,10 +44,7 @@ class MomentsDiscriminant(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison; returns self.
-
-        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_moments`.
-        """
+        """Fit to the exact moments of rows, for comparison; returns self. As `RadoClassifier.fit`."""
         edges = self._edges(X, y)
         d = edges.shape[1]
         products = edges.T @ edges
@@ -92,10 +75,9 @@ class MomentsDiscriminant(LinearClassifier):
 
 
 def raise_eigenvalues(values: Vector, product_noise: Matrix, shrinkage: float) -> Vector:
-    """Non-negative eigenvalues (d,) that replace those of a matrix with noise; the module's step 1.
+    """Non-negative eigenvalues (d,) in place of those of a matrix with noise; the module's step 1.
 
-    values: (d,). product_noise: (d, d), standard deviations. Without noise, or with shrinkage 0, negative eigenvalues
-    become zero, which gives the nearest positive semi-definite matrix, and others stay.
+    product_noise: (d, d), standard deviations. Without noise, or with shrinkage 0, negative ones become zero.
     """
     level = shrinkage * float(np.square(product_noise).sum()) / len(values)
     root = np.sqrt(np.square(values) + 4.0 * level)
@@ -106,11 +88,9 @@ def raise_eigenvalues(values: Vector, product_noise: Matrix, shrinkage: float) -
 
 
 def log_odds(theta: Vector, products: Matrix, moments: Moments) -> Vector:
-    """Theta's slopes, rescaled and with a new bias, so that theta . x is a log odds; the module's step 3.
+    """Theta (d,), the bias last, rescaled and with a new bias: theta . x is a log odds; the module's step 3.
 
-    theta: (d,) with the bias last. products: (d, d), the matrix that replaces sum_i x_i x_i^T. Returns theta unchanged
-    if the moments do not support the model: a class too small compared with the noise, scores that do not separate the
-    classes in the right order, or a pooled variance that is not positive.
+    products: (d, d), in place of sum_i x_i x_i^T. Theta is unchanged if the moments do not support the model.
     """
     m = float(moments.rows)
     slopes, balance = theta[:-1], float(moments.edge_sum[-1])
@@ -136,10 +116,9 @@ def log_odds(theta: Vector, products: Matrix, moments: Moments) -> Vector:
 
 
 def synthetic_rados(moments: Moments, count: int, random: np.random.Generator) -> Matrix:
-    """Rados (count, d) from N((1/2) sum_i e_i, (1/4) sum_i e_i e_i^T), the moments of the population of all 2^m rados.
+    """Rados (count, d) from N((1/2) sum_i e_i, (1/4) sum_i e_i e_i^T), made positive semi-definite first.
 
-    The released matrix is first projected onto the nearest positive semi-definite one. random: any generator; the draws
-    need no protection. Raises ConfigurationError if count < 1.
+    random: any generator; the draws need no protection. Raises ConfigurationError if count < 1.
     """
     if count < 1:
         raise ConfigurationError(f"{count} synthetic rados: ask for at least one")
@@ -232,12 +211,8 @@ class EdgeMoments:
 def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> EdgeMoments:
     """Unbiased edge moments of a release (exactly so for Gaussian rados of independent inclusions, n >= 5).
 
-    With a bias coordinate its square, S_bb = m, is known: the others are regressed on it, and S_jb is slope_j m, which
-    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1, so
-    its diagonal entry is assumed: see `assumed_squares`. Truncated rados are first restored by `restoration`.
-
-    edge_sum: (d,), if known better than from these rados. Raises ShapeError if the distribution's width differs from
-    the rados'.
+    With a bias S_bb = m is known: the others are regressed on it. Squares of rounded coordinates are `assumed_squares`;
+    truncated rados are first restored. edge_sum: (d,), if known better. Raises ShapeError.
     """
     spread = Spread.of(release.rados)
     to, distribution = restoration(spread, release.rows, release.distribution)
@@ -260,16 +235,11 @@ def moments_of(
 
 
 def restoration(spread: Spread, rows: int, distribution: RadoDistribution) -> tuple[Matrix | None, RadoDistribution]:
-    """A (d, d) such that rados mean + (pi_j - mean) A are as if signatures were not truncated, and their distribution.
+    """A (d, d) such that mean + (pi_j - mean) A are as if not truncated, and their distribution; None: identity.
 
-    None for the identity, which suffices for other distributions. spread: of all rados; their mean stays.
-
-    The component of a rado along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. That
-    magnifies the error of the slopes, so they are shrunk towards 0 as a whole, by the best factor for this many means
-    of one covariance (positive-part James and Stein).
-
-    If pi_j does not vary, its products with others cannot be estimated, and its square is assumed like that of a
-    rounded coordinate. Raises ShapeError if the distribution's width differs from the rados'.
+    A rado's component along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. Slopes
+    are shrunk towards 0 as a whole (positive-part James and Stein). If pi_j does not vary, its square is assumed.
+    Raises ShapeError.
     """
     n, d = spread.count, len(spread.mean)
     _check_distribution(distribution, d)
@@ -298,11 +268,7 @@ def restoration(spread: Spread, rows: int, distribution: RadoDistribution) -> tu
 
 
 def assumed_squares(moments: EdgeMoments) -> Vector:
-    """sum_i x_ij^2 (d,) of features in [-1, 1] that fill their range: variance (1 - c^2) / 3 in a class of mean c.
-
-    That is the beta distribution on [-1, 1] whose two parameters sum to 2, uniform for c = 0. A feature that varies
-    less gets too small a weight. Without a bias the edges' common mean is used as c.
-    """
+    """sum_i x_ij^2 (d,) of features with variance (1 - c^2) / 3 in a class (without a bias: edges) of mean c."""
     mu, rows = moments.edge_sum, moments.rows
     if not moments.bias:
         return rows * _filled(mu / rows)

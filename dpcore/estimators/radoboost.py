@@ -1,7 +1,4 @@
-"""RadoBoost: boosting on Rademacher observations (Nock, Patrini and Friedman, ICML 2015, Algorithm 1).
-
-`dpcore.estimators.boosting` describes a round and proves the bound on the loss; its rows are rados here.
-"""
+"""RadoBoost: boosting on Rademacher observations (Nock, Patrini and Friedman, ICML 2015, Algorithm 1)."""
 
 from typing import Any, Self
 
@@ -140,10 +137,7 @@ class AdaBoost(LinearClassifier):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows; returns self. X, y, errors: as for `RadoClassifier.fit`.
-
-        Raises ConfigurationError if a parameter is out of range.
-        """
+        """Fit to rows; returns self. As `RadoClassifier.fit`, and ConfigurationError if a parameter is out of range."""
         rules = BoostingRules(
             n_rounds=self.n_rounds,
             oracle=make_oracle(self.oracle, self.lambda_p),
@@ -174,10 +168,7 @@ class AdaBoost(LinearClassifier):
 
 
 def error_of(edges: Matrix) -> Score:
-    """The selection that keeps the iterate of lowest 0/1 error on edge vectors (m, d); a margin of zero is an error.
-
-    It needs the rows, as the paper's experiments did (section 4).
-    """
+    """The selection that keeps the iterate of lowest 0/1 error on edge vectors (m, d); a margin of zero is an error."""
 
     def error(theta: Vector) -> float:
         return float(np.mean(edges @ theta <= 0))

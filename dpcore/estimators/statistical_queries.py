@@ -38,8 +38,7 @@ class QueryClassifier(LinearClassifier):
     def fit_queries(self, oracle: StatisticOracle) -> Self:
         """Fit by querying; returns self.
 
-        Raises SchemaError if the schema has no bias, or no feature of a kind that the estimator can use,
-        ConfigurationError if a parameter is out of range, and what `oracle.statistic` raises.
+        Raises SchemaError without a bias or a usable feature, ConfigurationError, and what `oracle.statistic` raises.
         """
         schema = oracle.schema
         if not schema.bias:
@@ -50,10 +49,7 @@ class QueryClassifier(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows, without noise; returns self. A column of two values is a boolean feature; any other is real.
-
-        X, y, errors: as for `RadoClassifier.fit`, and what `fit_queries` raises.
-        """
+        """Fit to rows, without noise; returns self. A column of two values is boolean. As `RadoClassifier.fit`."""
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._learn(rows)))
         return self
@@ -134,8 +130,7 @@ class Contingency:
     def split(self, values: NDArray[np.float64]) -> tuple[Vector, tuple[Matrix, ...]]:
         """The answers as class totals (2,) and a table (cells, 2) for each feature; positive labels first.
 
-        If a feature's cells cover all rows, they sum to totals too: k cells give a class total with k times the noise's
-        variance. The totals returned are the means of all these, weighted by the inverse variances.
+        Totals are means of all the sums of cells that cover all rows, weighted by their inverse variances.
         """
         pairs = values.reshape(-1, 2)
         totals, weight, start, tables = pairs[0].copy(), 1.0, 1, []
@@ -204,11 +199,10 @@ CERTAIN_CLASS = 3.0
 
 
 class NaiveBayes(QueryClassifier):
-    """Naive Bayes with a linear log odds; the module's docstring describes it.
+    """Naive Bayes with a linear log odds.
 
-    bins: cells of a real feature's histogram, at least 2. smoothing: rows added to each cell, above 0. noise_rate: eta
-    in [0, 1/2). part: of the oracle's budget. After `fit_queries`: `class_shares_` (2,), of usable positive and
-    negative rows among all.
+    bins: of a real feature's histogram, at least 2. smoothing: rows added to each cell, above 0. noise_rate: eta in [0,
+    1/2). After `fit_queries`: `class_shares_` (2,), of usable positive and negative rows among all.
     """
 
     def __init__(
@@ -235,10 +229,9 @@ class NaiveBayes(QueryClassifier):
 
 
 def log_odds(schema: Schema, classes: Vector, tables: list[Matrix], noise: float, smoothing: float) -> Vector:
-    """Theta (d,) of the module's docstring.
+    """Theta (d,) from rows of either class (2,), positive first, and of each feature's cells by class, (cells, 2).
 
-    classes: (2,), rows of either class, positive first. tables: for each feature, rows in each cell by class, (cells,
-    2). noise: standard deviation on a count, in rows.
+    noise: standard deviation on a count, in rows.
     """
     theta = np.zeros(schema.d)
     sizes = np.maximum(classes, 0.0)
@@ -321,11 +314,10 @@ class _Candidate:
 
 
 class DecisionList(QueryClassifier):
-    """A decision list over boolean features and values of categories; the module's docstring describes the algorithm.
+    """A decision list over boolean features and values of categories.
 
-    max_rules: from 1 to 40; each round takes an equal share of `part` of the oracle's budget, used or not. noise_rate:
-    eta in [0, 1/2). After `fit_queries`: `rules_`, (condition, label) in order; `default_`, the label if none applies;
-    `warning_`, a sentence if a round was refused or no rule was found, else None.
+    max_rules: from 1 to 40, each with an equal share of `part`. noise_rate: eta in [0, 1/2). After `fit_queries`:
+    `rules_`, (condition, label) in order; `default_`; `warning_` if a round was refused or no rule found, else None.
     """
 
     warning_: str | None
@@ -441,10 +433,9 @@ class _Rule:
 
 
 class DecisionStump(QueryClassifier):
-    """The best rule on one feature; the module's docstring lists the rules.
+    """The best rule on one feature. cuts: bounds for each real feature, at least 1.
 
-    cuts: bounds for each real feature, at least 1. part: of the oracle's budget. After `fit_queries`: `rule_`, in
-    words, and `error_`, the least of many estimates, so more likely too low than too high.
+    After `fit_queries`: `rule_`, in words, and `error_`, the least of many estimates, so more likely too low.
     """
 
     def __init__(self, *, cuts: int = 16, part: Fraction | int = 1) -> None:

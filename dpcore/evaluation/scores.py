@@ -20,10 +20,7 @@ from dpcore.records.schema import BIAS, Schema
 
 @dataclass(frozen=True)
 class LinearScores:
-    """The score sum_j w_j z_j + constant of a record, in units of 2^-exponent, z_j its coordinates except the bias.
-
-    With a feature map, z_j are the coordinates of the mapped record.
-    """
+    """The score sum_j w_j z_j + constant, in units of 2^-exponent, z_j the (mapped) record's coordinates."""
 
     weights: tuple[tuple[str, int], ...]
     constant: int
@@ -31,8 +28,7 @@ class LinearScores:
     """Increasing integers in that unit, 0 among them."""
     exponent: int
     rounding: float
-    """The most that a score may differ from theta . x, for any record: the rounding of theta, plus that of stored
-    coordinates."""
+    """The most that a score may differ from theta . x, for any record: rounding of theta and of stored coordinates."""
 
     def positive(self, *, predicted: bool) -> Predicate:
         """The prediction is +1, or is -1: a score of exactly 0 is predicted -1."""
@@ -67,13 +63,10 @@ class LinearScores:
 def linear_scores(
     theta: ArrayLike, schema: Schema, edges: NDArray[np.float64], feature_map: FeatureMap | None = None
 ) -> LinearScores:
-    """The scores theta . x with integer weights: theta times the largest power of two that fits, rounded to integers.
+    """The scores theta . x with integer weights: theta times the largest power of two that fits, rounded.
 
-    theta: (d,), the bias last if the schema has one; with a feature map, over its coordinates. edges: increasing
-    scores, 0 among them. A theta of few binary digits is exact.
-
-    Raises ShapeError if theta does not fit the schema or the map, ConfigurationError if it is no array, is not finite
-    or is too large compared with the edges.
+    theta: (d,), the bias last if the schema has one. edges: increasing scores, 0 among them. Raises ShapeError if theta
+    does not fit the schema or the map, ConfigurationError if it is not finite or too large for the edges.
     """
     try:
         weights = np.asarray(theta, dtype=np.float64)
@@ -150,8 +143,7 @@ def find_edges(
 ) -> Edges:
     """Edges of about this many bins of the scores theta . x; one release. Raises as `evaluate` does.
 
-    part: of the oracle's budget. If the noise hides where the scores are, the edges are those of even steps of
-    probability.
+    If the noise hides where the scores are, they are those of even steps of probability.
     """
     grid, asked = narrow_cells(theta, oracle.schema, feature_map)
     most = float(grid[-1])
@@ -188,10 +180,7 @@ def narrow_cells(
 
 
 def located(counts: Floats, deviation: float) -> Floats:
-    """The counts of cells without the noise of empty ones: 0 in ranges whose sum is lost in the noise.
-
-    deviation: of the noise on a cell. A range that is above the noise, while none of its halves is, is taken as even.
-    """
+    """The counts of cells, 0 in ranges whose sum is lost in the noise; such a range's halves are taken as even."""
     found = np.zeros(len(counts))
 
     def divide(start: int, stop: int) -> bool:
@@ -267,10 +256,7 @@ class Curve:
 
     @classmethod
     def of(cls, histogram: NDArray[np.float64], middle: int, cells: NDArray[np.float64] | None) -> "Curve":
-        """middle: how many bins are at or below 0. cells: (2, 2), each label's rows at most 0 and above it, if asked.
-
-        One of the cells then replaces all bins on one side of 0.
-        """
+        """middle: bins at or below 0. cells: (2, 2), each label's rows at most 0 and above it, if asked."""
         negative, positive = (
             _splits(bins, middle, None if cells is None else cells[side]) for side, bins in enumerate(histogram)
         )
@@ -312,13 +298,12 @@ class Curve:
     def _on_rows(self, noise: CellNoise, failure: float) -> Interval:
         """Every area A that the counts allow, whatever the order of scores within a bin.
 
-        With p, n the true counts of bins, K the matrix of which bin is above which, ties as 0 or as 1, and M = K - A:
-        if A is the area, p' M n <= 0 for ties as 0 and >= 0 for ties as 1. With the noise x on p and y on n,
+        With p, n the true counts, K the matrix of which bin is above which, ties as 0 or as 1, and M = K - A: p' M n <=
+        0 for ties as 0 and >= 0 for ties as 1. With noise x on p and y on n,
 
-            (p + x)' M (n + y) - p' M n = x' M (n + y) + y' M' p.
+            (p + x)' M (n + y) - p' M n = x' M (n + y) + y' M' p,
 
-        The first term is a weighted sum of x, whose weights do not depend on x. The second is one of y, and M' p is
-        M' (p + x) less M' x, whose entries are weighted sums of x. Each of the three bounds has a third of the failure.
+        of which M' p is M' (p + x) less M' x. Each of the three bounds has a third of the failure.
         """
         negative, positive = self.histogram
         bins, third = len(negative), failure / 3.0
@@ -360,10 +345,7 @@ def _order(bins: int, *, ties: float) -> NDArray[np.float64]:
 
 
 def _interpolated(fpr: NDArray[np.float64], tpr: NDArray[np.float64]) -> float:
-    """The area below a curve through points, the first (0, 0) and the last (1, 1), straight in normal quantiles.
-
-    A curve of scores that are normal within each label is straight there. Beyond the inner points it has slope 1.
-    """
+    """The area below a curve from (0, 0) to (1, 1), straight in normal quantiles, of slope 1 at both ends."""
     x, y = special.ndtri(fpr), special.ndtri(tpr)
     total = 0.0
     for place, width in enumerate(np.diff(fpr)):

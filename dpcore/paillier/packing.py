@@ -47,10 +47,7 @@ class CheckSlotError(TotalError):
 
 
 def ciphertext_count(length: int, encoding: Encoding, modulus_bits: int) -> int:
-    """The number of ciphertexts that carry `length` values.
-
-    Raises PlanError if length < 1 or the modulus has no room for the check slot and one value.
-    """
+    """The number of ciphertexts that carry `length` values. Raises PlanError."""
     if length < 1:
         raise PlanError(f"a query of {length} values: ask for at least one")
     return -(-length // (_slots(encoding, modulus_bits) - 1))

@@ -226,10 +226,7 @@ class PublicKey:
         return [times_one_plus(c, m, n, n_squared) for c, m in zip(ciphertexts, plaintexts, strict=True)]
 
     def to_wire(self, ciphertexts: Sequence[int]) -> bytes:
-        """The ciphertexts as concatenated big-endian bytes, `ciphertext_bytes` each.
-
-        Raises InvalidCiphertextError if one is not between 0 and n^2.
-        """
+        """The ciphertexts as concatenated big-endian bytes, `ciphertext_bytes` each. Raises InvalidCiphertextError."""
         self._check_range(ciphertexts)
         width = self.ciphertext_bytes
         return b"".join([ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts])

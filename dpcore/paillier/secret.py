@@ -152,11 +152,7 @@ class SecretKey:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, Any]) -> Self:
-        """The key of a JSON Web Key in the format of phe's command line.
-
-        Raises InvalidKeyError if a field is missing or malformed, the public key does not match, or the key is not
-        valid.
-        """
+        """The key of a JSON Web Key in the format of phe's command line. Raises InvalidKeyError."""
         if jwk.get("kty") != _KEY_TYPE or "decrypt" not in _list_field(jwk, "key_ops"):
             raise InvalidKeyError("not a Paillier secret key: give a JSON Web Key with kty DAJ and key_ops decrypt")
         key = cls(_base64_to_integer(jwk, "p"), _base64_to_integer(jwk, "q"))

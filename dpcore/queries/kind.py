@@ -270,10 +270,7 @@ class QueryKind(SumQuery[Any], ABC):
         return True
 
     def with_noise(self, share_sigma: int) -> Self:
-        """The same query with another standard deviation of each Gaussian share.
-
-        Raises PlanError if it is out of range or the kind has no Gaussian noise.
-        """
+        """The same query with another standard deviation of each Gaussian share. Raises PlanError."""
         raise PlanError(f"{self.name} adds no Gaussian noise: leave out a share's standard deviation, {share_sigma}")
 
     def calibrated(

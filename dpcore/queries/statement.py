@@ -186,10 +186,7 @@ _COLLUSION = {
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """The bound that goes with a release, and its limits.
-
-    Raises ConfigurationError if the fields contradict one another.
-    """
+    """The bound that goes with a release, and its limits. Raises ConfigurationError."""
 
     unit: str
     """The unit of privacy, in which neighbouring data sets differ."""

@@ -188,10 +188,7 @@ class Truncation:
 
     @classmethod
     def of(cls, design: RadoDesign, rows: int) -> "Truncation | None":
-        """The truncation of a design, or None.
-
-        Raises EmptyTruncationError, or RejectionError if it needs more than MOST_EXPECTED_DRAWS tries.
-        """
+        """The truncation of a design, or None. Raises EmptyTruncationError, RejectionError."""
         if design.truncated_at is None:
             return None
         admitted = cls(rows, truncation(rows, design.truncated_at)[0], design.coded[0])

@@ -218,10 +218,7 @@ class PreparedRecords:
 
     @classmethod
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
-        """Prepare records, as loaded, for a design.
-
-        Raises ConfigurationError if the design repeats its draws and there is no secret.
-        """
+        """Prepare records, as loaded, for a design. Raises ConfigurationError."""
         if design.rounded:
             records = rounded(records, design.rounded, _require(secret))
         table = NoisedTable.of(records, design, fraction_bits, _require(secret)) if design.edge_noise else None

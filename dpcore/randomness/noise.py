@@ -127,10 +127,7 @@ _GAUSSIAN_BATCH = 1 << 16
 
 
 def discrete_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
-    """`count` independent samples of N_Z(0, sigma^2): int64 (count,).
-
-    Raises PlanError if sigma is not an integer from 1 to LARGEST_SIGMA.
-    """
+    """`count` independent samples of N_Z(0, sigma^2): int64 (count,). Raises PlanError."""
     if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= LARGEST_SIGMA:
         raise PlanError(f"the noise's standard deviation is {sigma}: give an integer from 1 to 2^48")
     samples = np.empty(count, dtype=np.int64)

@@ -87,10 +87,7 @@ MOST_COORDINATES = 4096
 
 @dataclass(frozen=True)
 class Basis:
-    """P as d rows of d integers in units of 2^-BASIS_BITS; hashable.
-
-    Raises PlanError if it is not square, or an entry or a row is too large.
-    """
+    """P as d rows of d integers in units of 2^-BASIS_BITS; hashable. Raises PlanError."""
 
     entries: tuple[tuple[int, ...], ...] = field(repr=False)
 

@@ -108,10 +108,7 @@ def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = 
 
 
 def add_exactly(total: NDArray[np.int64], added: NDArray[np.int64]) -> None:
-    """Add the sum of some rows to a total, in place. Both are int64 of the same shape.
-
-    Raises SlotOverflowError if the sum might not fit int64; the total is then unchanged.
-    """
+    """Add the sum of some rows to a total, in place. Both are int64 of the same shape. Raises SlotOverflowError."""
     check_room(largest(total) + largest(added))
     total += added
 

@@ -77,10 +77,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class HeldBack:
-    """The part of the rows that a query is about. share: s, the share that each party holds back.
-
-    Raises PlanError unless share is an exact fraction between 0 and 1.
-    """
+    """The part of the rows that a query is about. share: s, the share that each party holds back. Raises PlanError."""
 
     share: Fraction
     part: Part

@@ -49,10 +49,7 @@ def weights(margins: NDArray[np.int64], margin_bits: int, loss: LossName) -> NDA
 
 
 def clip_squared(clip: Fraction, fraction_bits: int) -> int:
-    """floor(C^2 4^(f + WEIGHT_BITS)): the largest squared length of a record's integer gradient.
-
-    Raises PlanError if it does not fit an int64.
-    """
+    """floor(C^2 4^(f + WEIGHT_BITS)): the largest squared length of a record's integer gradient. Raises PlanError."""
     squared = int(clip**2 * (1 << 2 * (fraction_bits + WEIGHT_BITS)))
     if not 0 < squared < 1 << 63:
         raise PlanError(

@@ -288,10 +288,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class ExponentialSampling:
-    """A_exp-samp over a convex set, by a random walk.
-
-    Raises PlanError if a field is out of range, ShapeError if the set has another d.
-    """
+    """A_exp-samp over a convex set, by a random walk. Raises PlanError, ShapeError."""
 
     epsilon: Fraction
     """Of the exact distribution."""

@@ -55,10 +55,7 @@ def integer_values(values: NDArray[np.integer]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class LaplaceMechanism:
-    """Discrete Laplace noise on integers, (epsilon, 0)-private.
-
-    Raises PlanError unless epsilon is in (0, 150], sensitivity at least 1 and the scale at most 2^40.
-    """
+    """Discrete Laplace noise on integers, (epsilon, 0)-private. Raises PlanError."""
 
     epsilon: Fraction
     """Exact, of all values in total."""
@@ -105,10 +102,7 @@ class LaplaceMechanism:
 
 @dataclass(frozen=True)
 class GaussianMechanism:
-    """Discrete Gaussian noise on `coordinates` integers, (epsilon, delta)-private in total.
-
-    Raises PlanError if a field is out of range or the noise would need a standard deviation beyond 2^48.
-    """
+    """Discrete Gaussian noise on `coordinates` integers, (epsilon, delta)-private in total. Raises PlanError."""
 
     epsilon: Fraction
     delta: Fraction
@@ -279,10 +273,7 @@ _BATCH = 1 << 12
 
 @dataclass(frozen=True)
 class ExponentialMechanism:
-    """A choice of one candidate by `rule`, (epsilon, 0)-private.
-
-    Raises PlanError if a field is out of range: epsilon in (0, 150], sensitivity above 0.
-    """
+    """A choice of one candidate by `rule`, (epsilon, 0)-private. Raises PlanError."""
 
     epsilon: Fraction
     """Exact."""
@@ -357,10 +348,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """Answers among 0, ..., values - 1; `epsilon` of each answer, exact.
-
-    Raises PlanError unless epsilon is in (0, 150] and values is at least 2.
-    """
+    """Answers among 0, ..., values - 1; `epsilon` of each answer, exact. Raises PlanError."""
 
     epsilon: Fraction
     values: int

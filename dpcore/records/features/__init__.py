@@ -121,10 +121,7 @@ def in_form(part: P, steps: Sequence[str]) -> P:
 
 
 def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
-    """A part of a schema from a parsed table; keys are the dataclass's field names.
-
-    Raises SchemaFieldError for a key that is unknown (with the most similar one), missing, or an empty text.
-    """
+    """A part of a schema from a parsed table; keys are the dataclass's field names. Raises SchemaFieldError."""
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # every kind is a dataclass
     for key, value in table.items():
         if key not in known:
