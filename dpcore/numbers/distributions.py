@@ -187,11 +187,7 @@ def hardly_truncated(rows: int, low: int) -> bool:
 
 
 def _halves(rows: int, low: int) -> NDArray[np.float64]:
-    """Binomial(rows, 1/2) on low..rows-low, divided by the mass of its mode.
-
-    From the mode outwards p(k-1) = p(k) k / (m-k+1). Each factor is rounded at most twice and each product once, so the
-    relative error is at most 3 round-offs a step. The window keeps all masses above 2^-700, far from underflow.
-    """
+    """Binomial(rows, 1/2) on low..rows-low, divided by the mass of its mode; at most 3 round-offs a step."""
     mode = rows // 2
     k = np.arange(mode, low, -1, dtype=np.float64)
     left = np.concatenate([np.ones(1), np.cumprod(k / (rows - k + 1))])
@@ -251,9 +247,7 @@ def convolution(a: CountDistribution, b: CountDistribution) -> CountDistribution
 def pooled_distribution(parties: Sequence[tuple[int, int]]) -> CountDistribution:
     """The distribution of the sum of k over independent parties, each given as (rows, low).
 
-    Parties whose truncation is beyond their window are, within `trimmed`, not truncated, and a sum of untruncated
-    binomials is the binomial of the summed rows. So only truncated distributions are convolved, equal ones by repeated
-    doubling, and the narrowest first.
+    Only truncated ones are convolved, equal ones by doubling, the narrowest first; the others are one binomial.
     """
     assert parties
     untruncated = [(rows, low) for rows, low in parties if low <= _window(rows)]
@@ -318,10 +312,7 @@ def transform_error(length: int) -> float:
 
 
 def self_convolved(pieces: NDArray[np.float64], n: int, length: int) -> tuple[NDArray[np.float64], float]:
-    """The n-fold circular convolution of masses on `length` points, and a bound on the error of each point.
-
-    pieces: (size,), size <= length; length: without prime factors above 5.
-    """
+    """The n-fold circular convolution on `length` points, no prime factors above 5; a bound on each error."""
     if n == 1:
         return np.concatenate([pieces, np.zeros(length - len(pieces))]), 0.0
     error = transform_error(length)

@@ -59,8 +59,7 @@ class GradientQuery(QueryKind):
     share_sigma: int
     """The standard deviation of each party's discrete Gaussian share of the noise on each coordinate."""
     basis: Basis | None = field(default=None, repr=False)
-    """P. With a basis, records are z = P e instead of edges e, and theta and the gradient are in its coordinates; one
-    noise scale then suits every direction of the data."""
+    """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss)
@@ -84,10 +83,7 @@ class GradientQuery(QueryKind):
         return (self.length(d),)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on every coordinate, from the clipping norm and the 2^-64 tail bound of the noise.
-
-        Raises PlanError if margins or lengths might not fit int64.
-        """
+        """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
         longest = isqrt(clip_squared(self.clip, fraction_bits))
         return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))

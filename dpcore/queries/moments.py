@@ -68,10 +68,7 @@ class MomentsQuery(QueryKind):
         return (self.length(d),)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on every value's magnitude, from coordinates in [-1, 1] and the 2^-64 tail bound of the noise.
-
-        Raises PlanError if d or fraction_bits is too large for clipping.
-        """
+        """A bound on every value, with the noise's 2^-64 tail. Raises PlanError if d or fraction_bits is too large."""
         one = 1 << _checked(fraction_bits)
         self.clip.check_room(limits.d, fraction_bits)
         most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
@@ -97,10 +94,7 @@ class MomentsQuery(QueryKind):
         return np.concatenate([edge_sum * self.edge_multiplier, weighted[self._triangle(d)]])
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The sums of edges (d,) and of products (d, d), symmetric, in real units; the square of the bias is zero.
-
-        Raises ShapeError if no d gives the total's length.
-        """
+        """The sums of edges (d,) and of products (d, d), in real units, the bias's square zero. Raises ShapeError."""
         d = self.coordinates(total.size)
         edge_sum = np.ldexp(total[:d].astype(np.float64), -fraction_bits) / self.edge_multiplier
         rows, columns = self._triangle(d)
@@ -119,10 +113,9 @@ class MomentsQuery(QueryKind):
         parties: int,
         held_back: HeldBack | None = None,
     ) -> Moments:
-        """The moments that a total over `rows` records of `parties` encodes, with the size of their noise.
+        """The moments of a total over `rows` records of `parties`, with the size of their noise.
 
-        held_back: the part of these records that the total is over; its moments are over as many rows as it has on
-        average. The square of the bias is then known up to the deviation of that.
+        held_back: the part of these records that the total is over; the bias's square is its average, with a deviation.
         """
         edge_sum, products = self.decode(total, fraction_bits)
         sigma = self.share_sigma * float(np.sqrt(parties))
@@ -243,11 +236,7 @@ _HUNDREDTHS = 100
 
 
 def usual_norm(schema: Schema, feature_map: FeatureMap | None = None) -> Fraction:
-    """R of `norm_bound_of` for a schema: every feature that is not real adds 1, as does a one-hot category.
-
-    With a feature map, R^2 is the mean squared length of a mapped record whose real features are uniform over their
-    bounds and independent: as without one, from public figures alone.
-    """
+    """R of `norm_bound_of` for a schema; with a feature map for uniform, independent features within their bounds."""
     if feature_map is not None:
         return _mapped_norm(schema, feature_map)
     return norm_bound_of(
@@ -260,9 +249,8 @@ def usual_norm(schema: Schema, feature_map: FeatureMap | None = None) -> Fractio
 def norm_bound_of(*, real_features: int, unit_features: int, bias: bool) -> Fraction:
     """R with R^2 = (real features) / 3 + (unit features) + (bias), rounded up to hundredths.
 
-    real_features: number of features scaled to [-1, 1]; if x is uniform, x^2 is 1/3 on average. unit_features: number
-    of features that add 1 to every record's squared norm: a column coded -1/+1, or all categories of a one-hot coded
-    column. Raises PlanError if there is no feature.
+    unit_features: those that add 1 to every squared norm: a column coded -1/+1, or a one-hot category. Raises
+    PlanError.
     """
     if real_features < 0 or unit_features < 0 or real_features + unit_features == 0:
         raise PlanError(f"{real_features} real and {unit_features} unit features: give at least one")
@@ -307,8 +295,7 @@ def _hat_square(hat: Hat, centre: float) -> float:
 def edge_multiplier(norm_bound: Fraction, fraction_bits: int, weight: Fraction | None = None) -> int:
     """The k of a `MomentsQuery` that weights edges by a = `weight`, in units of its products' weight.
 
-    None means R / sqrt(2): the sensitivity, sqrt(2) (R^2 + a^2 / 2), is then 5/4 of that of products alone. From
-    a^2 = R^2 / 4 to R^2 the error changes little.
+    None: R / sqrt(2), for 5/4 of the sensitivity of products alone. From a^2 = R^2 / 4 to R^2 the error changes little.
     """
     a = float(norm_bound) / math.sqrt(2) if weight is None else float(weight)
     return max(1, round(SQUARE_WEIGHT * (1 << fraction_bits) * a))

@@ -191,16 +191,14 @@ class PrivacyStatement:
     unit: str
     """The unit of privacy, in which neighbouring data sets differ."""
     scope: Scope
-    """"record" and "joint", the bound covers the unit within the whole release; "marginal", within one coordinate's
-    values alone; "none", there is no bound."""
+    """"record" and "joint": within the whole release; "marginal": within one coordinate's values; "none": no bound."""
     epsilon: float | None
     delta: float | None
     """Against the learner alone (a delta of 0 is pure differential privacy)."""
     epsilon_if_others_collude: float | None
     """Against learner, coordinator and colluding parties, at the same delta."""
     theorem_epsilon: float | None
-    """n epsilon of the paper's Theorem 6, for comparison. All are None if scope is "none"; theorem_epsilon is also None
-    without truncation."""
+    """n epsilon of the paper's Theorem 6, for comparison; None without truncation. All are None if scope is "none"."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     releases: int = 1
@@ -313,9 +311,8 @@ def statement_for(
 ) -> PrivacyStatement:
     """The statement of a release of this kind over a cohort with `party_rows` rows.
 
-    delta: for the whole release, in (0, 1); ignored if nothing is bounded. attempts: those of the query that may have a
-    total; the figure under collusion counts them all. Raises PlanError if delta is missing, and what
-    `dpcore.accounting.protection.Protection.cost` raises.
+    delta: in (0, 1), if anything is bounded. attempts: those that may have a total, all counted under collusion. Raises
+    PlanError if delta is missing, and as `Protection.cost`.
     """
     if kind.scope == "none":
         return without_bound(kind, schema)
@@ -351,10 +348,7 @@ def cost_of_attempts(
     setting: Setting,
     attempts: int,
 ) -> float:
-    """Epsilon at `delta` under collusion, if each of `attempts` attempts of a query may have a total.
-
-    Raises PlanError as `dpcore.queries.statement.composed_cost` does.
-    """
+    """Epsilon at `delta` under collusion, if each attempt may have a total. Raises as `composed_cost`."""
     rows = {str(place): count for place, count in enumerate(party_rows)}
     release = CountedRelease(kind, rows, schema, setting, attempts)
     match kind.scope:
@@ -369,10 +363,7 @@ def cost_of_attempts(
 
 
 def without_bound(kind: QueryKind, schema: Schema, reason: str = "") -> PrivacyStatement:
-    """The statement of a release without a privacy bound.
-
-    reason: why there is no bound, if the design alone does not say it. It becomes the first warning.
-    """
+    """The statement of a release without a privacy bound; reason, if the design alone does not say it: a warning."""
     return PrivacyStatement(
         unit=_unit(kind, schema) if kind.is_promised else "one record",
         scope="none",

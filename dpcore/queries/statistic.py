@@ -51,8 +51,7 @@ class StatisticQuery(QueryKind):
     noise: NoiseShares
     """Each party's share of the noise on each sum, in integer units."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
-    """What records are mapped by before forms are evaluated; None if they are not. A value stays in [0, 1] whatever it
-    is computed from, and equal forms are of equal coordinates, so the map changes no sensitivity."""
+    """What records are mapped by before forms are evaluated. Values stay in [0, 1], so it changes no sensitivity."""
 
     def __post_init__(self) -> None:
         check(self.predicates, self.schema, self.feature_map)

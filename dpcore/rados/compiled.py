@@ -1,15 +1,8 @@
-"""The loops over rows and rados, compiled: subset-sum tables of eight rows.
+"""The loops over rows and rados, compiled: subset-sum tables of eight rows. Importing it compiles or loads them.
 
-Importing this module compiles the loops, or loads them from the cache (dpcore.numbers.compiling), so import it only in
-functions that compute sums.
-
-Rado sums are sums over subsets, the "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a
-table holds all 256 partial sums of eight rows, and a rado takes one lookup for them.
-
-Four tables are used at a time, so that they stay in the first-level cache. With few rados each byte is looked up in two
-tables of 16 instead.
-
-Additions wrap mod 2^32 or 2^64. Intermediate overflow does no harm: a result is exact if the true sum fits.
+The "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a table holds all 256 partial sums of
+eight rows, four of them in the first-level cache; with few rados, two tables of 16 for each byte. Additions wrap mod
+2^32 or 2^64: a result is exact if the true sum fits.
 """
 
 from collections.abc import Callable
@@ -177,9 +170,8 @@ def add_sums(
 ) -> None:
     """Add to each rado the edge vectors that it selects, in place; dpcore.rados.sums checks the arguments.
 
-    total: (n, d). edges: (rows, d). bits: ceil(rows/8) times n, bits beyond the last row zero. tiles, sums, tables:
-    scratch of `scratch_sizes`, int32 if every sum of these rows fits it, otherwise int64. few: whether to use tables of
-    16. Exact if edges and sums fit the scratch's integers and the new total int64.
+    total: (n, d). edges: (rows, d). bits: ceil(rows/8) times n. tiles, sums, tables: scratch of `scratch_sizes`, int32
+    if every sum fits, else int64. few: whether to use tables of 16.
     """
     n, d = total.shape
     groups = (edges.shape[0] + 7) // 8
@@ -229,9 +221,8 @@ def allot(
 ) -> int:
     """Allot each rado's moves to blocks, as drawing without replacement; returns the rado at which words ran out.
 
-    movable: (n, blocks), the rows of each block that may move. moved: (n, blocks), those allotted so far, raised in
-    place. moves: (n,), those still to allot, lowered in place. A word encodes a block and a number below 2^block_shift;
-    it is a hit if the number is below the block's remaining rows.
+    movable, moved: (n, blocks), rows that may move and those allotted. moves: (n,), still to allot. A word is a block
+    and a number below 2^block_shift, a hit below the block's remaining rows.
     """
     used = 0
     blocks = movable.shape[1]
@@ -260,9 +251,8 @@ def move(
 ) -> int:
     """Take uniform rows of a block out of each rado, or put them in; returns the rado at which words ran out.
 
-    selection: uint8 (groups, n), changed in place. moves: (n,), the rows to take out of each rado, or, if negative, to
-    put in; brought to zero in place. A word encodes a row; it is a hit if that row may still move, so each hit is
-    uniform among those rows.
+    selection: uint8 (groups, n), changed in place. moves: (n,), rows to take out, or, if negative, to put in. A word
+    encodes a row, a hit if it may still move.
     """
     used = 0
     for rado in range(first_rado, selection.shape[1]):

@@ -31,10 +31,9 @@ class SumNoise(Protocol):
 
 @dataclass(frozen=True)
 class LaplaceNoise:
-    """Laplace noise of density exp(-|x| / scale) / (2 scale) on each sum. Raises ConfigurationError unless scale > 0.
+    """Laplace noise of density exp(-|x| / scale) / (2 scale) on each sum. Raises ConfigurationError.
 
-    One query of values in [0, 1] is alpha-private at scale 1 / alpha: Theorem 3 of Balcan's lecture notes on
-    differential privacy and statistical queries (2015), stated there for the mean of n values.
+    Scale 1 / alpha is alpha-private for values in [0, 1]: Theorem 3 of Balcan's lecture notes (2015).
     """
 
     scale: float
@@ -101,14 +100,10 @@ def planned_noise(
     delta: Fraction | float,
     part: Fraction | float = 1,
 ) -> SumNoise:
-    """The least noise that a batch adds for a budget of (epsilon, delta), for planning before a query.
+    """The least noise that a batch adds for a planned (epsilon, delta): Laplace if delta is 0, else normal.
 
-    l1, l2_squared: the batch's sensitivity in the sum of magnitudes and of squares, replace-one, in units of 1. part:
-    of the budget's epsilon if delta is 0, else of its squared mu. Laplace noise if delta is 0, otherwise normal of
-    standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian).
-
-    Parties that do not trust all others add more. Raises ConfigurationError if an argument is out of range, PlanError
-    from `gaussian_mu`.
+    l1, l2_squared: the batch's replace-one sensitivity. part: of epsilon if delta is 0, else of the squared mu. Parties
+    that do not trust all others add more. Raises ConfigurationError, PlanError.
     """
     if min(l1, l2_squared) < 1 or epsilon <= 0 or not 0 < part <= 1:
         raise ConfigurationError(
@@ -139,13 +134,8 @@ def _checked(values: int, failure: float) -> float:
 class Estimates:
     """Estimates of E[phi] for a batch of M predicates phi with values in [0, 1].
 
-    With probability >= `confidence`, over rows drawn independently from one distribution and over the noise, all M
-    values are within `tolerance` of the truth.
-
-    Raises:
-        ShapeError: for another shape.
-        DataError: a value is not finite.
-        ConfigurationError: a field is out of range.
+    With probability >= `confidence`, over independent rows and the noise, all are within `tolerance` of the truth.
+    Raises ShapeError, DataError, ConfigurationError.
     """
 
     values: NDArray[np.float64]
@@ -163,11 +153,9 @@ class Estimates:
     deviation: float
     """Standard deviation of the noise on each value; the greatest, if they differ."""
     distribution: SharedNoise | None = None
-    """The distribution of the noise on rows times each value, independent of one another; None if it is not known or
-    not of that kind."""
+    """The distribution of the independent noise on rows times each value; None if it is not known."""
     most_rows: int | None = None
-    """A number that the rows behind each mean do not exceed; None for `rows`. Of a part of the rows, `rows` is what the
-    part has on average, and most_rows is all rows (dpcore.records.held_back)."""
+    """At most so many rows are behind each mean; None for `rows`, which of a part is what it has on average."""
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -256,10 +244,7 @@ class Batch:
             raise ConfigurationError(f"quantisation is {self.quantisation}: it must be finite and at least 0")
 
     def half_widths(self, rows: int, failure: float) -> HalfWidths:
-        """The distance from the truth of answers over `rows` rows, for all of them with probability >= 1 - failure.
-
-        Raises ConfigurationError if rows < 1 or failure is not between 0 and 1.
-        """
+        """The distance from the truth of answers over `rows` rows, with probability >= 1 - failure."""
         if rows < 1:
             raise ConfigurationError(f"answers over {rows} rows: give at least 1")
         _require_probability(failure)
@@ -275,10 +260,7 @@ class Batch:
         )
 
     def rows(self, tolerance: float, failure: float) -> int:
-        """The least number of rows at which all answers are within `tolerance`.
-
-        Raises ConfigurationError if an argument is not between 0 and 1, PlanError if no number of rows is enough.
-        """
+        """The least rows at which all answers are within `tolerance`. Raises ConfigurationError, PlanError."""
         _require_probability(failure)
         if not 0.0 < tolerance <= 1.0:
             raise ConfigurationError(f"tolerance is {tolerance}: it must be above 0 and at most 1")
@@ -300,11 +282,7 @@ class Batch:
 def separate_rows(
     queries: int, tolerance: float, failure: float, *, noise: SumNoise | None = None, quantisation: float = 0.0
 ) -> int:
-    """Rows for M queries that may depend on earlier answers, each on its own piece: Theorems 6 and 7.
-
-    noise: on the sum over each piece; with LaplaceNoise(1 / alpha) all answers are alpha-private in total. Raises as
-    `Batch.rows` does.
-    """
+    """Rows for M queries that may depend on earlier answers, each on its own piece: Theorems 6 and 7."""
     if queries < 1:
         raise ConfigurationError(f"a sequence of {queries} queries: ask at least one")
     _require_probability(failure)
@@ -312,10 +290,7 @@ def separate_rows(
 
 
 def least_rows(enough: Callable[[int], bool]) -> int:
-    """The least number of rows, at least 1, for which `enough` is true; it must stay true for more rows.
-
-    Raises PlanError if 2^62 rows are not enough.
-    """
+    """The least number of rows, at least 1, from which `enough` is true. Raises PlanError beyond 2^62."""
     high = 1
     while not enough(high):
         high *= 2
@@ -343,17 +318,13 @@ def _require_probability(failure: float) -> None:
 
 @dataclass(frozen=True)
 class Correction:
-    """Converts answers on flipped labels to answers on true labels, with the growth of each error.
-
-    Raises ConfigurationError for another noise rate, ShapeError if positions do not fit.
-    """
+    """Converts answers on flipped to those on true labels, and errors. Raises ConfigurationError, ShapeError."""
 
     noise_rate: float
     """Eta in [0, 1/2)."""
     own: tuple[int, ...]
     swapped: tuple[int, ...]
-    """For each of the M predicates the position of its own answer and of its swap's among `asked`; the two are equal if
-    the label does not matter."""
+    """The position of each predicate's own answer and of its swap's among `asked`; equal without a label."""
     asked: int
 
     def __post_init__(self) -> None:
@@ -397,10 +368,9 @@ class Correction:
 
 
 def corrected_batch(predicates: Sequence[Predicate], noise_rate: float) -> tuple[tuple[Predicate, ...], Correction]:
-    """What to query to answer `predicates` on true labels, and how to correct the answers: (asked, correction).
+    """What to query to answer `predicates` on true labels, the swaps last, and how to correct the answers.
 
-    asked: the predicates, then the swaps that are not among them yet, each once. noise_rate: eta in [0, 1/2), known;
-    with 0 nothing is added. Raises ConfigurationError if there are no predicates or for another noise rate.
+    noise_rate: eta in [0, 1/2), known; with 0 nothing is added. Raises ConfigurationError.
     """
     check_noise_rate(noise_rate)
     if not predicates:

@@ -1,12 +1,8 @@
 """The guarantee of a private PAC learner, and the number of rows that it needs.
 
-Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every distribution P of points and every
-target in the class, with probability at least 1 - beta over rows drawn independently from P and over the algorithm's
-randomness, the learned concept disagrees with the target with probability less than alpha under P. Accuracy needs
-`rows`.
-
-For all tables that differ in one replaced row, P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of
-outcomes. Privacy holds for every table and every number of rows.
+Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every distribution P and every target in the
+class, with probability at least 1 - beta over independent rows and coins, the learned concept errs with probability
+less than alpha under P, from `rows` rows on. Privacy, (epsilon, delta) for one replaced row, holds for every table.
 """
 
 import math
@@ -36,10 +32,7 @@ class TooFewRowsError(PlanError):
 
 @dataclass(frozen=True)
 class PacGuarantee:
-    """(alpha, beta, epsilon, delta)-private PAC learning from `rows` rows; the module's docstring defines it.
-
-    Raises ConfigurationError or PlanError if a field is out of range.
-    """
+    """(alpha, beta, epsilon, delta)-private PAC learning from `rows` rows. Raises ConfigurationError, PlanError."""
 
     alpha: float
     beta: float
@@ -96,10 +89,9 @@ _ROUNDING = 1e-9
 def pac_rows(
     log_competitors: Callable[[float], float], alpha: float, beta: float, reach: float, *, agnostic: bool
 ) -> int:
-    """The number of rows from which a bad concept is chosen with probability at most beta; see the module's docstring.
+    """The number of rows from which a bad concept is chosen with probability at most beta.
 
-    log_competitors: log K(s), in nats, for s in (0, reach]; infinite if it is not known. Raises PlanError if no s gives
-    a finite number, ConfigurationError if alpha or beta is out of range.
+    log_competitors: log K(s), in nats, for s in (0, reach]; infinite if unknown. Raises PlanError, ConfigurationError.
     """
     check_accuracy(alpha, beta)
     # cosh(s) - alpha sinh(s) is least at tanh(s) = alpha, and K(s) grows with s.
@@ -133,10 +125,8 @@ MOST_COUNT_BITS = 15
 class IntervalCounts:
     """The counts to query: for each label and each interval [lo, hi), the rows of that label whose value is in it.
 
-    The answer has shape (2, len(intervals)): row 0 for label 0 (or -1), row 1 for label 1, columns in this order.
-
-    l1, l2_squared: the sensitivity of all counts to replacing one row. One row is counted at most once in each of the
-    `levels` of disjoint intervals, so replacing it moves at most two counts of a level by 1.
+    The answer is (2, len(intervals)), label 0 (or -1) first. l1, l2_squared: one row is in one interval of each of
+    `levels`.
     """
 
     intervals: tuple[tuple[int, int], ...]
@@ -157,9 +147,7 @@ class IntervalCounts:
 class GaussianCounts:
     """Noise on each total of standard deviation at most `sigma` rows, normal or a sum of discrete Gaussians.
 
-    A discrete Gaussian's moment generating function is at most exp(sigma^2 s^2 / 2)
-    (dpcore.randomness.noise, `tail_bound`), and variances of independent shares add. Raises
-    ConfigurationError if sigma is negative.
+    Its moment generating function is at most exp(sigma^2 s^2 / 2). Raises ConfigurationError if sigma is negative.
     """
 
     sigma: float
@@ -180,18 +168,12 @@ class GaussianCounts:
 
 @dataclass(frozen=True)
 class LaplaceCounts:
-    """Noise on each total: discrete Laplace of `scale` rows, on integers or any finer grid, `copies` times.
-
-    Raises ConfigurationError if a field is not positive.
-    """
+    """Noise on each total: discrete Laplace of `scale` rows, on any grid, `copies` times. Raises ConfigurationError."""
 
     scale: float
     copies: Fraction = Fraction(1)
-    """1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h.
-
-    With unit u and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for
-    s < 1/t, and sinh(x) / x grows, so it is at most that of the continuous distribution, 1 / (1 - s^2 t^2).
-    """
+    """1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h. Its moment
+    generating function is at most the continuous 1 / (1 - s^2 t^2), as sinh(x) / x grows."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale > 0 and self.copies > 0):
@@ -211,10 +193,7 @@ CountNoise = GaussianCounts | LaplaceCounts
 
 
 def count_noise(shares: NoiseShares, parties: int, fraction_bits: int) -> CountNoise:
-    """The noise on each count if each of `parties` adds its share and one row counts as 2^fraction_bits units.
-
-    Raises ConfigurationError if parties < 1.
-    """
+    """The noise on each count if `parties` add shares and a row is 2^fraction_bits units. Raises ConfigurationError."""
     if parties < 1:
         raise ConfigurationError(f"{parties} parties: give at least 1")
     unit = 1 << fraction_bits
@@ -233,22 +212,16 @@ def counts_guarantee(
     *,
     agnostic: bool,
 ) -> PacGuarantee:
-    """The guarantee of choosing the concept of fewest noisy errors.
+    """The guarantee of choosing the concept of fewest noisy errors, of counts released at (epsilon, delta).
 
-    log_competitors: log K(s) of dpcore.statistics.pac as a function of the log of one count's moment generating
-    function at s. epsilon, delta: the privacy cost of releasing the counts, by its own accounting. Raises as
-    `least_rows`.
+    log_competitors: log K(s) of the log moment generating function of a count at s. Raises as `pac_rows`.
     """
     rows = pac_rows(lambda s: log_competitors(noise.log_mgf(s)), alpha, beta, noise.reach, agnostic=agnostic)
     return PacGuarantee(alpha, beta, epsilon, delta, rows, "federated", agnostic)
 
 
 def check_counts(counts: ArrayLike) -> tuple[NDArray[np.float64] | NDArray[np.int64], int]:
-    """Counts as an array (2, 2^bits), and bits.
-
-    Integers stay integers. Raises ShapeError unless the width is a power of two from 2 to 2^15, ConfigurationError if a
-    count is not finite.
-    """
+    """Counts as an array (2, 2^bits), integers as such, and bits, to 15. Raises ShapeError, ConfigurationError."""
     values = np.asarray(counts)
     width = values.shape[1] if values.ndim == 2 else 0
     bits = width.bit_length() - 1
@@ -270,10 +243,7 @@ MOST_BITS = 62
 
 
 def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
-    """Labels as Booleans (n,). Both conventions are accepted: {0, 1} or {-1, +1}, 1 the positive one in either.
-
-    Raises ShapeError if they are not one-dimensional, ConfigurationError for other values or a mixture of both.
-    """
+    """Labels as Booleans (n,), of {0, 1} or {-1, +1}, not mixed. Raises ShapeError, ConfigurationError."""
     values = np.asarray(labels)
     if values.ndim != 1:
         raise ShapeError(f"labels have shape {values.shape}: give one label a row, (n,)")
@@ -286,11 +256,7 @@ def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Points (n,) of {0, ..., 2^bits - 1} as int64, and their labels as Booleans (n,).
-
-    Raises ShapeError if the numbers of points and labels differ, ConfigurationError if a point is not an integer of the
-    domain, if bits is out of range, or as `labels_of` does.
-    """
+    """Points (n,) below 2^bits as int64, and labels as Booleans. Raises ShapeError, ConfigurationError."""
     check_bits(bits, MOST_BITS)
     positive, values = labels_of(labels), np.asarray(points)
     if values.shape != positive.shape:
@@ -305,10 +271,7 @@ def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArra
 
 
 def bit_rows_of(points: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Points (n, d), d >= 1, of zeros and ones as Booleans, and their labels as Booleans (n,).
-
-    Raises ShapeError if shapes do not fit, ConfigurationError for other values, or as `labels_of` does.
-    """
+    """Points (n, d) of 0 and 1, and labels, as Booleans. Raises ShapeError, ConfigurationError."""
     positive, values = labels_of(labels), np.asarray(points)
     if values.ndim != 2 or len(values) != len(positive) or values.shape[1] < 1:
         raise ShapeError(f"points have shape {values.shape} and labels {positive.shape}: give (n, d), d >= 1, and (n,)")
@@ -331,10 +294,7 @@ def check_bits(bits: int, most: int) -> None:
 
 
 def point_counts(bits: int) -> IntervalCounts:
-    """The counts that `point_from_counts` needs: every value by label, 2^(bits + 1) in all, one level.
-
-    Raises ConfigurationError if bits is not from 1 to 15.
-    """
+    """The counts that `point_from_counts` needs: every value by label; bits to 15. ConfigurationError."""
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((value, value + 1) for value in range(1 << bits)), levels=1)
 
@@ -359,10 +319,7 @@ def point_counts_guarantee(
     *,
     agnostic: bool = False,
 ) -> PacGuarantee:
-    """The guarantee of `point_from_counts` with this noise on each count; the module's docstring has K(s).
-
-    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
-    """
+    """The guarantee of `point_from_counts` with this noise, of counts released at (epsilon, delta)."""
     check_bits(bits, MOST_COUNT_BITS)
     log_others = math.log((1 << bits) - 1)
     return counts_guarantee(
@@ -382,10 +339,7 @@ def point_counts_guarantee(
 
 
 def threshold_counts(bits: int) -> IntervalCounts:
-    """The counts that `threshold_from_counts` needs: 2^bits intervals by label, in bits + 1 levels of disjoint ones.
-
-    Raises ConfigurationError if bits is not from 1 to 15.
-    """
+    """The counts that `threshold_from_counts` needs: 2^bits intervals by label, in bits + 1 levels; bits to 15."""
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((end - (end & -end), end) for end in range(1, (1 << bits) + 1)), levels=bits + 1)
 
@@ -415,10 +369,7 @@ def threshold_counts_guarantee(
     *,
     agnostic: bool = False,
 ) -> PacGuarantee:
-    """The guarantee of `threshold_from_counts` with this noise on each count; the module's docstring has K(s).
-
-    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
-    """
+    """The guarantee of `threshold_from_counts` with this noise, of counts released at (epsilon, delta)."""
     check_bits(bits, MOST_COUNT_BITS)
     return counts_guarantee(
         lambda log_mgf: log_competitors(bits, log_mgf), noise, alpha, beta, epsilon, delta, agnostic=agnostic

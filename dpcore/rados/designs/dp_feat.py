@@ -29,8 +29,7 @@ class SensitiveFeature:
     name: str
     """That of the coordinate, and of its feature, in the schema."""
     rounded: bool = False
-    """Whether the feature is real-valued and a random sign with the value as its mean replaces each record's value
-    (dpcore.rados.sums); otherwise it is coded -1/+1 already."""
+    """Whether a random sign with the real value as its mean replaces each value (dpcore.rados.sums)."""
 
     def __post_init__(self) -> None:
         if self.coordinate < 0:
@@ -55,9 +54,8 @@ class DpFeatDesign(RadoDesign):
     sensitive: tuple[SensitiveFeature, ...]
     """The features, at least one, whose marginals are protected separately."""
     epsilon_per_rado: Fraction | None = None
-    """Algorithm 2's epsilon, an exact positive rational; None draws uniform signatures, which gives the lowest exact
-    epsilon (dpcore.accounting.dp_feat). With several features there is no truncation: a second one would make the first
-    marginal depend on the data."""
+    """Algorithm 2's epsilon, exact; None draws uniform signatures, which gives the lowest exact epsilon. Several
+    features have no truncation: a second one would make the first marginal depend on the data."""
     split: Split = "local"
     """See `Split`; "exact" needs a truncation to divide."""
 
@@ -174,8 +172,7 @@ class JointDesign(RadoDesign):
     coordinates: tuple[int, ...]
     """Those derived from it, ascending."""
     squared_range: int
-    """The largest squared distance of two codings of a cell over those coordinates, in real units (4 for one -1/+1
-    feature)."""
+    """The largest squared distance of two codings of a cell over those coordinates, in real units."""
     share_sigma: int
     """The standard deviation of each party's discrete Gaussian share of the noise on each of those coordinates of every
     rado, in units of 2^-fraction_bits."""
@@ -246,10 +243,9 @@ def dp_feat_design(
     rounded: Iterable[str] = (),
     split: Split = "local",
 ) -> DpFeatDesign:
-    """DP-FEAT for the named features, in the order of their coordinates.
+    """DP-FEAT for the named features, by coordinate; rounded: the real-valued ones among them.
 
-    rounded: those of them that are real-valued and are rounded to a sign. Raises SchemaError if there is no such
-    coordinate, PlanError if one cannot be protected or another coordinate would reveal it.
+    Raises SchemaError if one is unknown, PlanError if it cannot be protected or another coordinate would reveal it.
     """
     rounding = frozenset(rounded)
     if stray := sorted(rounding - set(sensitive)):
@@ -283,10 +279,7 @@ def _sensitive(
 
 
 def joint_design(schema: Schema, column: str, share_sigma: int) -> JointDesign:
-    """DP-FEAT with joint = true for a source column: noise on every coordinate that derives from it.
-
-    Raises PlanError if no coordinate derives from it, or share_sigma is out of range.
-    """
+    """DP-FEAT with joint = true: noise on every coordinate that derives from a column. Raises PlanError."""
     names = schema.derived_from(column)
     if not names:
         columns = _some(list(dict.fromkeys(feature.column for feature in schema.features)))
