@@ -50,11 +50,7 @@ class CohortAttempt:
     def derive(
         self, own_key: X25519PrivateKey, peer_key: bytes, domain: bytes, *names: str, peer: str, length: int
     ) -> bytes:
-        """`length` bytes that only the holders of the two keys can derive (the module's docstring).
-
-        names: of the two parties in the order of code points, or of the one party. peer: named in the error. Raises
-        MaskKeyError if the peer's key is of low order.
-        """
+        """`length` bytes that only the two keys' holders can derive. Raises MaskKeyError for a key of low order."""
         octets = [name.encode() for name in names]
         named = b"".join(len(name).to_bytes(1, "big") + name for name in octets)
         info = domain + self.query_id + self.number.to_bytes(4, "big") + named
@@ -91,12 +87,10 @@ def cohort_mask(
     shape: tuple[int, int],
     value_bits: int,
 ) -> NDArray[np.uint64]:
-    """One member's mask: uint64 `shape` = (ciphertexts, slots), each entry below 2^value_bits.
+    """One member's mask: uint64 `shape` = (ciphertexts, slots), below 2^value_bits; all members' sum to zero.
 
-    peers: the raw X25519 public keys of all other members, by name. The masks of all members sum to zero mod
-    2^value_bits. own_key must be fresh for this attempt and used for this cohort only.
-
-    Raises MaskKeyError if a peer's key is of low order, ValueError if own_name is among the peers.
+    peers: X25519 public keys of all others, by name. own_key must be fresh, for this attempt and cohort only. Raises as
+    `pairs`.
     """
     total, stream = np.zeros(shape, dtype=np.uint64), np.empty(shape, dtype="<u8")
     for is_added, key in attempt.pairs(own_name, own_key, peers, _DOMAIN, length=32):
@@ -175,10 +169,7 @@ def seed_commitment(seed: bytes, *, nonce: bytes) -> bytes:
 
 
 def polynomial(values: NDArray[np.int64], alpha: int) -> int:
-    """h(values) = sum over j = 1..L of alpha^j values[j - 1] mod p, in [0, p). values: (L,) int64.
-
-    Blocks of values are multiplied with the powers of alpha as matrices of 16-bit limbs, in exact double precision.
-    """
+    """h(values) = sum over j = 1..L of alpha^j values[j - 1] mod p, for (L,) int64; by matrices of 16-bit limbs."""
     length = len(values)
     if not length:
         return 0
@@ -219,28 +210,21 @@ def _geometric(alpha: int, length: int) -> int:
 
 
 def pad(own_key: X25519PrivateKey, peer_key: bytes, party: str, attempt: CohortAttempt) -> int:
-    """The pad of one member's tag, in [0, p).
+    """The pad of one member's tag, in [0, p), of its mask key and the learner's opening key, for both.
 
-    own_key, peer_key: the member's mask key and the learner's opening key, each giving its private and the other's
-    public half. party: the member's name, for both. Raises MaskKeyError if the peer's key is of low order.
+    party: the member's name. Raises MaskKeyError if the peer's key is of low order.
     """
     return _residue(attempt.derive(own_key, peer_key, _PAD, party, peer=party, length=_WIDE_BYTES))
 
 
 def tag_mask(own_name: str, own_key: X25519PrivateKey, peers: Mapping[str, bytes], attempt: CohortAttempt) -> int:
-    """One member's mask of its tag, in [0, p). Those of all members sum to zero mod p.
-
-    Arguments, guarantee and errors are those of `dpcore.paillier.masks.cohort_mask`.
-    """
+    """One member's mask of its tag, in [0, p); all members' sum to zero mod p. As `cohort_mask`."""
     pairs = attempt.pairs(own_name, own_key, peers, _MASK, length=_WIDE_BYTES)
     return sum(_residue(uniform) if is_added else -_residue(uniform) for is_added, uniform in pairs) % PRIME
 
 
 def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Sequence[int]) -> None:
-    """Raise TagError unless the decrypted tag of a total is that of its values.
-
-    plaintext: of the product of all members' tags. pads: of every member of the cohort.
-    """
+    """Raise TagError unless the decrypted tag of a total is that of its values, with the pads of every member."""
     expected = (sum(pads) + polynomial(values, alpha)) % PRIME
     if not 0 <= plaintext < len(pads) * PRIME or plaintext % PRIME != expected:
         raise TagError

@@ -48,15 +48,12 @@ Table: TypeAlias = tuple[list[mpz], list[mpz]]
 class Comb:
     """Powers of one base modulo n^2 by the fixed-base comb of Lim and Lee (CRYPTO 1994).
 
-    The exponent is divided into `teeth` rows of `tables * depth` bits. Table j holds the products of all subsets of the
-    base's powers 2^(row * tables * depth + j * depth).
+    `teeth` rows of `tables * depth` bits: table j holds the products of all subsets of the base's powers 2^(row *
+    tables * depth + j * depth). A power takes depth - 1 squarings and tables * depth multiplications. Memory: tables *
+    2^teeth entries of 2 * bits(n) bits, 29 MB for 12 teeth, 8 tables and 3072 bits.
 
-    A power takes depth - 1 squarings and tables * depth multiplications. Memory: tables * 2^teeth entries of 2 *
-    bits(n) bits, 29 MB for 12 teeth, 8 tables and 3072 bits.
-
-    Raises:
-        PlanError: teeth is not in 1..16, or tables or exponent_bits is below 1.
-        ValueError: the base shares a factor with n.
+    Raises PlanError unless teeth is in 1..16 and tables, exponent_bits above 0; ValueError if the base shares a factor
+    with n.
     """
 
     def __init__(self, base: int, n: int, exponent_bits: int, *, teeth: int, tables: int = TABLES) -> None:
@@ -85,8 +82,7 @@ class Comb:
     def _table(self, factors: list[mpz]) -> Table:
         """The products of all subsets of `factors`, as pairs. Entry k includes factor i if bit i of k is set.
 
-        For two residues, a_1 a_2 = r + q n = r (1 + n q / r). So the product's t is the sum of both t's and q / r mod
-        n. 1 / r is the product of the two inverses, so only one inversion per factor is needed.
+        a_1 a_2 = r + q n = r (1 + n q / r), so t is the sum of both t's and q / r mod n; one inversion per factor.
         """
         n = self._n
         residues, summands, inverses = [mpz(1)], [mpz(0)], [mpz(1)]
@@ -110,10 +106,7 @@ class Comb:
         return self.power_digits(self.digits(octets[np.newaxis]))[0]
 
     def digits(self, exponents: NDArray[np.uint8]) -> Digits:
-        """Indices into the tables: (count, depth, tables), the most significant column first.
-
-        exponents: (count, ceil(exponent_bits / 8)) little-endian bytes. Bits from exponent_bits on are dropped.
-        """
+        """Indices into the tables, most significant column first: (count, depth, tables), of little-endian bytes."""
         count, width = len(exponents), self.teeth * self._table_count * self._depth
         bits = np.zeros((count, width), dtype=np.uint16)
         bits[:, : self.exponent_bits] = np.unpackbits(exponents, axis=1, count=self.exponent_bits, bitorder="little")
@@ -332,11 +325,9 @@ class _Stock:
 class ObfuscatorPool:
     """Single-use obfuscators of one key, made on demand by a background thread. An ObfuscatorSource.
 
-    The thread is a daemon: it sleeps unless `prepare` or `keep` requests missing entries, ends with the pool, and keeps
-    no process alive. If the pool runs empty, `draw_many` computes the rest itself.
-
-    random: the operating system's source. Raises SeededRandomRefusedError for any other, PlanError if
-    short_exponent_bits is not in 512..bits(n).
+    The daemon thread sleeps unless entries are requested, and ends with the pool; an empty pool computes the rest
+    itself. Raises SeededRandomRefusedError unless random is the system's, PlanError if short_exponent_bits is not in
+    512..bits(n).
     """
 
     def __init__(self, public_key: PublicKey, random: RandomSource, *, short_exponent_bits: int | None = None) -> None:
@@ -366,10 +357,7 @@ class ObfuscatorPool:
             self._begin(stock)
 
     def keep(self, count: int) -> None:
-        """Announce that none will be drawn soon. The thread makes `count` entries for later, up to MOST_READY.
-
-        Raises ValueError if count is negative.
-        """
+        """Announce that none will be drawn soon: `count` entries are made, up to MOST_READY. Raises ValueError."""
         stock = self._stock()
         with stock.changed:
             stock.needed, stock.kept = 0, _checked(count)

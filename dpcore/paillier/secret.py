@@ -69,10 +69,9 @@ class SecretKey:
 
     @classmethod
     def generate(cls, random: RandomSource, *, bits: int = DEFAULT_BITS) -> "SecretKey":
-        """A new key whose modulus has exactly `bits` bits, an even number. Takes seconds for 3072 bits.
+        """A new key whose modulus has exactly `bits` bits, even, in 2048..4096. Takes seconds for 3072 bits.
 
-        Raises SeededRandomRefusedError if `random` is not the system's source, InvalidKeyError if bits is odd or not in
-        2048..4096.
+        Raises SeededRandomRefusedError if `random` is not the system's source, InvalidKeyError.
         """
         require_system(random)
         PublicKey((1 << (bits - 1)) | 1)
@@ -132,10 +131,7 @@ class SecretKey:
 
     @cached_property
     def _constants(self) -> tuple[mpz, mpz, mpz, mpz, mpz]:
-        """p, q, (-q)^-1 mod p, (-p)^-1 mod q, p^-1 mod q.
-
-        With generator n + 1, ((n+1)^(p-1) mod p^2 - 1) / p = n (p-1) / p = -q mod p, whose inverse decryption needs.
-        """
+        """p, q, (-q)^-1 mod p, (-p)^-1 mod q, p^-1 mod q: ((n+1)^(p-1) mod p^2 - 1) / p = -q mod p."""
         p, q = mpz(self.p), mpz(self.q)
         return p, q, gmpy2.invert(-q, p), gmpy2.invert(-p, q), gmpy2.invert(p, q)
 
@@ -171,19 +167,13 @@ class SecretKey:
         return self.to_phe()
 
     def decrypt_with_phe(self, ciphertext: int) -> int:
-        """The plaintext in [0, n), by phe. Other threads continue meanwhile.
-
-        Raises InvalidCiphertextError as `decrypt_many` does, and ConfigurationError if phe is not installed.
-        """
+        """The plaintext in [0, n), by phe. Raises InvalidCiphertextError, ConfigurationError without phe."""
         self.public_key.validate([ciphertext])
         with lock_released():
             return int(self.phe_key.raw_decrypt(int(ciphertext)))
 
     def check_with_phe(self, random: RandomSource) -> None:
-        """Check the key with phe: its objects take it, and a random plaintext that phe encrypts opens in both.
-
-        Raises InvalidKeyError if one of these fails, ConfigurationError if phe is not installed.
-        """
+        """Check the key with phe, both ways. Raises InvalidKeyError, ConfigurationError without phe."""
         try:
             theirs = self.phe_key
         except (ValueError, ZeroDivisionError) as error:
@@ -197,10 +187,7 @@ class SecretKey:
 
     @classmethod
     def from_phe(cls, private_key: Any) -> Self:
-        """The key of a `phe.PaillierPrivateKey`. One in six keys that phe generates is a Blum key.
-
-        Raises InvalidKeyError for the others.
-        """
+        """The key of a `phe.PaillierPrivateKey`. Raises InvalidKeyError unless a Blum key, as one in six is."""
         return cls(private_key.p, private_key.q)
 
 

@@ -20,12 +20,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def clip_in_place(clip: Clip, vectors: NDArray[np.int64], fraction_bits: int) -> None:
-    """Clip rows in place; the result equals that of `Clip.apply` bit for bit.
-
-    vectors: (rows, d) int64, C-contiguous; units and errors as of `Clip.apply`.
-
-    The bound is verified on the written integers in exact arithmetic, so it does not depend on rounding.
-    """
+    """Clip rows, (rows, d) int64, C-contiguous, in place; bit for bit as `Clip.apply`, verified in exact arithmetic."""
     clip.check_room(vectors.shape[1], fraction_bits)
     bias_squared = 1 << 2 * fraction_bits if clip.bias else 0
     # No squared length exceeds the largest int64, so capping the bound there changes nothing.
@@ -75,8 +70,7 @@ def fill_edges(
 ) -> None:
     """Write y trunc(x 2^fraction_bits) of every row into `block`, (rows, d); see dpcore.records.records.edges.
 
-    features: (rows, d) in units of 2^-30, within [-2^30, 2^30]. sensitive: coordinates that are 2^fraction_bits in
-    unusable rows.
+    features: in units of 2^-30. sensitive: coordinates that are 2^fraction_bits in unusable rows.
     """
     rows, d = features.shape
     shift = 30 - fraction_bits
@@ -127,10 +121,8 @@ def subtract_gradients(
 ) -> None:
     """Subtract w z of every row from `total`, (d,), z being the row truncated toward zero and w its weight.
 
-    vectors: (rows, d), integers, or products with a basis, whose size is below 2^53. theta: (d,). table: of
-    dpcore.records.losses.weight_table. shift: bits of a margin below a step of the table. most: the largest
-    squared length of w z. Equals `shortened(weights(z @ theta), z^2, most) @ z` of that module bit for bit, if margins
-    and squared lengths fit 64 bits, which dpcore.queries.gradient checks.
+    vectors: (rows, d), below 2^53. table: `weight_table`. shift: bits of a margin below a step of the table. most: the
+    largest squared length of w z. Bit for bit `shortened(weights(z @ theta), z^2, most) @ z` of dpcore.records.losses.
     """
     rows, d = vectors.shape
     z = np.empty(d, dtype=np.int64)
@@ -163,10 +155,7 @@ _FAR = 1 << 40
 
 
 def mapped(features: NDArray[np.int32], feature_map: FeatureMap) -> NDArray[np.int32]:
-    """The terms of each row, and the bias if there is one: int32 (rows, feature_map.d), in units of 2^-30.
-
-    features: (rows, d) int32, C-contiguous, in units of 2^-30, within [-2^30, 2^30]; with a bias it is the last one.
-    """
+    """The terms of each row, and the bias: int32 (rows, feature_map.d), of int32 (rows, d), in units of 2^-30."""
     found = np.empty((len(features), feature_map.d), dtype=np.int32)
     if feature_map.bias:
         found[:, -1] = features[:, -1]

@@ -32,10 +32,7 @@ Result = TypeVar("Result")
 
 
 class RowPart(Protocol):
-    """What a run of rows adds to the total. Instances can be pickled, so that another process can compute them.
-
-    shape: the shape of the total.
-    """
+    """What a run of rows adds to the total of this shape. Pickled for other processes."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,8 +42,7 @@ class RowPart(Protocol):
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
         """Add the sum of these rows to `total` in place. Thread-safe if each thread has its own total.
 
-        records: consecutive rows of the party, starting at its row `first_row`, a multiple of BLOCK_ROWS. They are
-        whole blocks of BLOCK_ROWS rows, except for the party's last block.
+        records: whole blocks of BLOCK_ROWS rows from `first_row` on, except for the party's last block.
         """
         ...
 
@@ -139,10 +135,7 @@ class PartySecret:
         return hmac.digest(self.secret, domain + self.schema_digest + message, "sha256")
 
     def data_digest(self, digest: bytes) -> str:
-        """What identifies the party's data to its people: 64 hexadecimal digits, which confirm no guess of the rows.
-
-        digest: of the rows. Equal rows have equal digits at one party, and others at another party.
-        """
+        """What identifies the party's data to its people: 64 hexadecimal digits, which confirm no guess of the rows."""
         return self.key(_DATA, digest).hex()
 
 

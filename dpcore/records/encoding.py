@@ -1,8 +1,4 @@
-"""Encoding of columns as coordinates, for a party's records and for a learner's predictions.
-
-Every operation is one or two IEEE-754 double operations in a fixed order, so that two parties with the same schema
-encode the same cell to the same coordinate.
-"""
+"""Encoding of columns as coordinates: one or two IEEE-754 double operations in a fixed order, alike everywhere."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,11 +67,7 @@ class EncodedRows:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Encoded rows in the fixed point of a party's records.
-
-    features: (m, d) int32 in units of 2^-30, `store` of the coordinates. The other fields are as in EncodedRows, with
-    labels.
-    """
+    """Encoded rows as a party keeps them: features (m, d) int32 in units of 2^-30; the rest as in EncodedRows."""
 
     features: NDArray[np.int32]
     labels: NDArray[np.int8]
@@ -88,10 +80,9 @@ class StoredRows:
 
 
 def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-    """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
+    """Features as integers in units of 2^-30, truncated toward zero, exactly: trunc(x * 2^30), any shape.
 
-    The product is exact, because a power of two only changes the exponent. out: an array of the same shape for the
-    result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
+    out: for the result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
     """
     x = np.asarray(features, dtype=np.float64)
     # If any value is NaN, the extremes are NaN too, and comparisons with NaN are false.
@@ -115,11 +106,7 @@ def source_of(feature: Feature) -> WantedColumn:
 
 
 def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, label: bool) -> EncodedRows:
-    """Encode `rows` rows.
-
-    cells: an entry for each of `sources(schema, label=label)`, each of length `rows`. Raises CellError for the first
-    cell, feature by feature, that a policy refuses.
-    """
+    """Encode `rows` rows of cells, one entry for each of `sources`. Raises CellError for the first cell refused."""
     x = np.empty((rows, schema.d))
     usable, tallies = _fill(schema, cells, x)
     labels = None
@@ -131,10 +118,7 @@ def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, la
 
 
 def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int) -> StoredRows:
-    """Encode `rows` rows with labels as a party stores them: equals `store` of `encode`, without creating doubles.
-
-    cells: an entry for each of `sources(schema, label=True)`. Raises CellError as `encode` does.
-    """
+    """Encode `rows` rows with labels as a party stores them: `store` of `encode`, without creating doubles."""
     features = np.empty((rows, schema.d), dtype=np.int32)
     usable, tallies = _fill(schema, cells, features)
     labels, tally = _labelled(schema, cells, usable)
@@ -143,10 +127,7 @@ def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int
 
 
 def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
-    """Write the features and the bias into x, (m, d) of doubles or of stored integers.
-
-    Returns a mask of the rows that the features leave usable, and the features' tallies. The caller clears other rows.
-    """
+    """Write the features and the bias into x, (m, d). Returns which rows stay usable, and tallies."""
     usable = np.ones(len(x), dtype=np.bool_)
     tallies = []
     start = 0
@@ -302,10 +283,7 @@ def changes(
 
 
 def changed_cells(schema: Schema, tallies: Sequence[Tally]) -> dict[str, int]:
-    """For each feature, how many of its cells have a value that is not theirs: replaced, set to 0 or clipped.
-
-    Cells that leave their row out are not among them. tallies: as for `changes`.
-    """
+    """For each feature, how many of its cells have a value that is not theirs, in rows that stay."""
     return {
         feature.name: sum(change.cells for change in _changes(feature, tally, 0) if not change.leaves_out)
         for feature, tally in zip(schema.features, tallies, strict=False)

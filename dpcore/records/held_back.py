@@ -93,10 +93,7 @@ class HeldBack:
         return self.share if self.part is Part.HELD_BACK else 1 - self.share
 
     def rows(self, rows: int) -> int:
-        """The number of rows to divide by: p times `rows`, rounded to an integer of at least 1; 0 for no rows.
-
-        Rounding moves a mean by a factor within 1 / (2 p m) of 1; `Estimates.quantisation` counts it.
-        """
+        """The number of rows to divide by: p times `rows`, rounded, at least 1 (`Estimates.quantisation`); or 0."""
         return max(1, round(self.chance * rows)) if rows else 0
 
     def rows_deviation(self, rows: int) -> float:

@@ -38,10 +38,7 @@ def check_loss(loss: str) -> None:
 
 
 def weights(margins: NDArray[np.int64], margin_bits: int, loss: LossName) -> NDArray[np.int64]:
-    """Weights in units of 2^-WEIGHT_BITS: int64, the shape of `margins`, from 0 to 2^WEIGHT_BITS.
-
-    margins: in units of 2^-margin_bits, which is at least STEP_BITS.
-    """
+    """Weights in units of 2^-WEIGHT_BITS: int64; margins: in units of 2^-margin_bits, at least STEP_BITS."""
     step = margins >> (margin_bits - STEP_BITS)
     half = LARGEST_MARGIN << STEP_BITS
     found: NDArray[np.int64] = weight_table(loss)[np.clip(step + half, 0, 2 * half - 1)]
@@ -59,10 +56,9 @@ def clip_squared(clip: Fraction, fraction_bits: int) -> int:
 
 
 def shortened(weight: NDArray[np.int64], squares: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Weights lowered to the largest integers at which weight^2 squares <= most: int64 (rows,).
+    """Weights (rows,) lowered to the largest integers at which weight^2 squares <= most: int64 (rows,).
 
-    weight: (rows,), as `weights` gives them. squares: (rows,), squared lengths. The result is exact:
-    weight^2 s <= most if and only if s <= floor(most / weight^2), because s is an integer.
+    Exact: weight^2 s <= most if and only if s <= floor(most / weight^2), because s is an integer.
     """
     largest = np.sqrt(most / np.maximum(squares, 1))
     # At most one unit too large: the root of a quotient in double precision, rounded down, is off by less than one.

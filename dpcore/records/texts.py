@@ -86,10 +86,7 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table of a TOML text. Raises ValueError if it is none or a key has more than 32 parts, RecursionError.
-
-    The parser takes time and memory quadratic in the parts of a key: a gigabyte for a text of 32 KB.
-    """
+    """The table of a TOML text. Raises ValueError, also for a key of over 32 parts (quadratic time), RecursionError."""
     plain = _TEXT.sub(lambda found: "" if found.group().startswith("#") else "s", text)
     if _LONG_KEY.search(plain):
         raise ValueError(f"a key has more than {MOST_KEY_PARTS} parts")
@@ -111,10 +108,7 @@ _MOST_COMPARED = 1000
 
 
 class SchemaFieldError(SchemaError):
-    """A field of a schema is invalid.
-
-    field: its path, such as "features.age.upper". sentence: the cause and what to do. source: the file, if any.
-    """
+    """A field of a schema, such as "features.age.upper", is invalid; sentence: the cause and what to do."""
 
     def __init__(self, field: str, sentence: str, *, source: str = "") -> None:
         self.field, self.sentence, self.source = field, sentence, source
@@ -124,10 +118,8 @@ class SchemaFieldError(SchemaError):
 def value_text(value: object) -> str:
     """The text of a value of a typed column, or of the TOML file, for comparison with a schema's texts.
 
-    Booleans are "true" and "false", integers decimal, floats that are integers below 2^53 as those integers, other
-    floats their shortest decimal that reads back as the same double (Python's repr). Any other value is its text,
-    trimmed of space, tab, CR and LF. Cells of a CSV are texts and are only trimmed: "01" is not "1". Cells of a boolean
-    column match a schema's texts in any case (dpcore.records.encoding.Texts).
+    Booleans are "true" and "false", floats that are integers below 2^53 those integers, others the shortest decimal
+    (Python's repr). Any other value is its text, trimmed of space, tab, CR and LF: in a CSV "01" is not "1".
     """
     if isinstance(value, bool):
         return "true" if value else "false"

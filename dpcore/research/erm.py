@@ -48,10 +48,9 @@ _LARGEST_EXPONENT = 600.0
 
 
 def sampled_epsilon(mu: float, n: int, steps: int, delta: Fraction | float, slack: float = 0.0) -> float:
-    """An epsilon at which the composition of `steps` such steps over n records is (epsilon, delta)-private, rounded up.
+    """An epsilon at which `steps` such steps over n records are (epsilon, delta)-private, rounded up; inf if none.
 
-    mu: Delta / sigma, rounded up by the caller. slack: lambda of one step's noise. Returns inf if no order gives a
-    bound. Raises PlanError if an argument is out of range.
+    mu: Delta / sigma, rounded up by the caller. slack: lambda of one step's noise. Raises PlanError.
     """
     budget = check_delta(delta)
     if not (math.isfinite(mu) and mu > 0) or n < 2 or steps < 1 or not slack >= 0:
@@ -188,11 +187,9 @@ class NoisyDescent:
         return sampled_epsilon(mu, self.rows, self.steps, self.delta, noise.slack)
 
     def run(self, edges: Matrix, random: RandomSource, progress: Progress | None = None) -> Descended:
-        """Descend from the point of C nearest to 0.
+        """Descend from the point of C nearest to 0. edges: (n, d), y_i x_i. progress: callback `(done, total)`.
 
-        edges: (n, d), y_i x_i. random: the operating system's if the output must be private. progress: callback `(done,
-        total)`, in steps. Raises ShapeError for another shape, DataError if a row is not finite or longer than
-        norm_bound.
+        Raises ShapeError, DataError if a row is not finite or longer than norm_bound.
         """
         integers = self._integer_edges(edges)
         weight, project = self.loss.weight, self.convex_set.project
@@ -319,17 +316,10 @@ class ExponentialSampling:
     def walk(self, edges: Matrix, steps: int, random: RandomSource) -> Sampled:
         """The last point of `steps` steps of the Metropolis walk from the point of C nearest to 0.
 
-        A proposal is theta plus a normal vector, whose length is drawn from |C| / 2^j, j = 0, 1, ..., down to a length
-        over which the density changes by at most a factor; proposals outside C are rejected.
-
-        Proposals are symmetric, so the exact distribution is stationary, and every point can be reached, so the walk
-        converges to it.
-
-        Its distance after `steps` depends on the data and is not bounded here. Applegate and Kannan (STOC 1991) bound
-        it for a walk on a grid, with which the paper's section 3 stays private in polynomially many steps; this is a
-        different walk.
-
-        edges: (n, d), y_i x_i. Raises ShapeError, DataError if a row is longer than norm_bound, PlanError if steps < 1.
+        Steps are normal vectors of length |C| / 2^j, j drawn; symmetric, so the exact distribution is stationary. The
+        distance to it depends on the data and is not bounded here: Applegate and Kannan (STOC 1991) bound it for
+        another walk, on a grid. Raises ShapeError, DataError if a row is longer than norm_bound, PlanError if steps <
+        1.
         """
         _check_edges(edges, self.d, float(self.norm_bound))
         if steps < 1:
@@ -359,16 +349,10 @@ class ExponentialSampling:
 class GridSampling:
     """Exponential sampling from finitely many candidates, exactly: a grid in one dimension, or any public list.
 
-    A record's score at a candidate is its loss in units of 2^-16, rounded and clipped to the losses at margins R r and
-    -R r, r the longest candidate.
-
-    So scores are integers, and a record's scores differ by at most `width` units; as in the module's docstring,
-    replacing a record moves a sum of centred scores by at most `width`, and the exponential mechanism with that
-    sensitivity, drawn exactly, is epsilon-differentially private.
-
-    For the logistic loss `width` is R r, half of L |C| on a ball about 0.
-
-    Raises ShapeError, DataError or PlanError if a field is out of range.
+    A score is a loss in units of 2^-16, rounded and clipped to margins R r and -R r, r the longest candidate. A
+    record's scores differ by at most `width` units, so replacing one moves centred sums by at most `width`: the
+    exponential mechanism is epsilon-private. For the logistic loss `width` is R r, half of L |C| on a ball about 0.
+    Raises ShapeError, DataError or PlanError.
     """
 
     candidates: Matrix
@@ -402,18 +386,11 @@ class GridSampling:
 
     @property
     def excess_bound(self) -> float:
-        """An upper bound on the expected excess of the summed scores over the best candidate's, in nats.
-
-        log(G) / k with k = epsilon / (2 width): the distribution maximises k times the expected score plus its own
-        entropy, and that of the best candidate alone has no entropy.
-        """
+        """An upper bound on the expected excess of the summed scores, in nats: log(G) / k, k = epsilon / (2 width)."""
         return math.log(len(self.candidates)) * 2 * math.ldexp(self.width, -SCORE_BITS) / float(self.epsilon)
 
     def scores(self, edges: Matrix) -> NDArray[np.int64]:
-        """The summed loss of each candidate in units of 2^-16, by the records' integer scores: int64 (G,).
-
-        edges: (n, d). Raises ShapeError, DataError if a row is longer than norm_bound.
-        """
+        """The summed loss of each candidate in units of 2^-16: int64 (G,). Raises ShapeError, DataError."""
         _check_edges(edges, self.candidates.shape[1], float(self.norm_bound))
         low, high = self._range
         total = np.empty(len(self.candidates), dtype=np.int64)
@@ -424,10 +401,7 @@ class GridSampling:
         return total
 
     def draw(self, edges: Matrix, random: RandomSource) -> Sampled:
-        """One candidate, k with probability proportional to exp(-epsilon score_k / (2 width)), exactly.
-
-        Raises as `scores`.
-        """
+        """One candidate, k with probability proportional to exp(-epsilon score_k / (2 width)), exactly. As `scores`."""
         mechanism = ExponentialMechanism(self.epsilon, Fraction(self.width))
         chosen = mechanism.release([-score for score in self.scores(edges).tolist()], random)
         statement = (

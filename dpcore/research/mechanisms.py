@@ -89,10 +89,7 @@ class LaplaceMechanism:
         return true + self.shares.draw(len(true), random)
 
     def half_width(self, values: int, failure: Fraction | float) -> float:
-        """With probability at least 1 - failure all `values` noises are at most this: about t log(values/failure).
-
-        Balcan (2015), Theorem 3, with its constant. Raises PlanError if an argument is out of range.
-        """
+        """With probability >= 1 - failure all noises are at most this (Balcan 2015, Theorem 3). Raises PlanError."""
         return self.shares.half_width(1, values, failure)
 
 
@@ -164,10 +161,7 @@ def basic(losses: Iterable[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fracti
 
 
 def strong(epsilon: Fraction, delta: Fraction, mechanisms: int, slack: Fraction) -> tuple[float, Fraction]:
-    """(epsilon', k delta + slack) of k mechanisms, epsilon' = sqrt(2 k log(1/slack)) epsilon + k epsilon (e^epsilon-1).
-
-    slack: the bound's addition to delta, in (0, 1). Raises PlanError if an argument is out of range.
-    """
+    """sqrt(2 k log(1/slack)) epsilon + k epsilon (e^epsilon - 1), and k delta + slack, of k mechanisms."""
     _check(epsilon, delta, mechanisms)
     if not 0 < slack < 1:
         raise PlanError(f"slack {slack}: choose a number between 0 and 1")
@@ -229,10 +223,7 @@ def optimal_epsilon(epsilon: Fraction, delta: Fraction, mechanisms: int, total_d
 
 
 def _outcomes(epsilon: Fraction, mechanisms: int) -> Iterator[tuple[Any, Any]]:
-    """For l = 0, 1, ..., k: the probability that l of k randomized responses are flipped, under either neighbour.
-
-    Uses the caller's gmpy2 context, and the ratio of neighbouring terms.
-    """
+    """For l = 0, ..., k: the probability that l of k randomized responses are flipped, under either neighbour."""
     e = gmpy2.exp(gmpy2.mpfr(gmpy2.mpq(epsilon)))
     mass, other = (e / (1 + e)) ** mechanisms, (1 / (1 + e)) ** mechanisms
     for left in range(mechanisms + 1):
@@ -306,10 +297,7 @@ class ExponentialMechanism:
         return chosen
 
     def probabilities(self, scores: Sequence[Fraction | int]) -> NDArray[np.float64]:
-        """The distribution of `release`, to double precision: (k,). Raises DataError as it does.
-
-        Permute-and-flip: the integral is of a polynomial of degree k - 1, for which ceil(k/2) Gauss nodes suffice.
-        """
+        """The distribution of `release`: (k,), by ceil(k/2) Gauss nodes for permute-and-flip. Raises DataError."""
         chances = np.exp([-float(gamma) for gamma in self._gammas(scores)])
         if self.rule == "exponential":
             return np.asarray(chances / chances.sum())
@@ -395,20 +383,13 @@ class RandomizedResponse:
         return around(1 / (1 + (self.values - 1) * high), 1 / (1 + (self.values - 1) * low), precision)
 
     def estimate(self, counts: Counts) -> Vector:
-        """Unbiased estimates of how many hold each value, from the number of answers of each: (values,), not clipped.
-
-        E[count_v] = p n_v + u (n - n_v), so (count_v - n u) / (p - u). Raises DataError if a count is missing.
-        """
+        """Unbiased estimates (count_v - n u) / (p - u) of how many hold each value: (values,). DataError."""
         seen = self._checked(counts)
         estimates: Vector = (seen - seen.sum() * self.other) / self._gap
         return estimates
 
     def variance(self, true_counts: Counts | Vector) -> Vector:
-        """The variance of `estimate` if n_v hold value v: (n_v p (1-p) + (n - n_v) u (1-u)) / (p - u)^2.
-
-        With estimates in place of the n_v it is an unbiased estimate of the variance, since it is linear in them.
-        (values,).
-        """
+        """The variance of `estimate` if n_v hold value v: (n_v p (1-p) + (n - n_v) u (1-u)) / (p - u)^2: (values,)."""
         held = self._checked(true_counts)
         p, u = self.kept, self.other
         # 1 - p, computed without cancellation.

@@ -1,7 +1,6 @@
 """The parts of a schema: how one source column is encoded, and how an unusable cell is handled.
 
-Every class is valid from construction, so that data can be encoded with every instance. Field names are the keys of the
-TOML file, so that an error names what the user wrote. A type of feature is one file, and the others ask it what
+Valid from construction; field names are the TOML file's keys. A type of feature is one file, and the others ask it what
 `described` lists.
 """
 
@@ -53,10 +52,9 @@ _EITHER = " | "
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """The column to predict.
+    """The column to predict. positive: the texts that mean +1. negative: those that mean -1; None: all others.
 
-    positive: the texts that mean +1. negative: the texts that mean -1; if omitted, all others do. missing: how a row is
-    handled whose label is empty or, if `negative` is given, in neither list.
+    missing: how a row is handled whose label is empty or, if `negative` is given, in neither list.
     """
 
     reals: ClassVar[tuple[str, ...]] = ()
@@ -83,10 +81,7 @@ class Label:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What to call the classes, negative first: by their text; by all their texts, if there are several.
-
-        If any text but the positive ones is negative, the name is "not " before the positive name.
-        """
+        """What to call the classes, negative first: by all their texts, or "not " and the positive name."""
         positive = _EITHER.join(self.positive)
         return (f"not {positive}" if self.negative is None else _EITHER.join(self.negative)), positive
 
@@ -101,10 +96,7 @@ FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
 
 
 def in_form(part: P, steps: Sequence[str]) -> P:
-    """The part of a schema with its texts as a schema with these steps keeps them (dpcore.records.texts).
-
-    Raises SchemaFieldError if two of its texts are compared as the same text.
-    """
+    """The part with its texts as a schema with these steps keeps them. Raises SchemaFieldError if two are the same."""
     form, path = stored_form(steps), "label" if isinstance(part, Label) else f"features.{part.name}"
     changed: dict[str, Any] = {}
     for keys in _COMPARED:

@@ -44,10 +44,7 @@ _UNLISTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryFeature(OneGroup):
-    """One of a list of values, one-hot encoded as 0/1, so that a row's norm does not grow with the number of values.
-
-    unknown = "zero" leaves all indicators at 0 for a value that is not listed.
-    """
+    """One of a list of values, one-hot encoded as 0/1; unknown = "zero": all 0 for one that is not listed."""
 
     type: ClassVar[str] = "category"
     reals: ClassVar[tuple[str, ...]] = ()

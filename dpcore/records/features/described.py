@@ -40,10 +40,7 @@ Unusual = Literal["missing", "unreadable", "unlisted", "beyond"]
 
 @dataclass(frozen=True)
 class Numbers:
-    """Cells of a numeric column: values (m,) float64, missing (m,) bool. The values of missing cells are ignored.
-
-    A cell that is neither missing nor a finite number is unreadable, and its value is NaN or infinite.
-    """
+    """Cells of a numeric column: values (m,) float64, ignored where missing (m,); NaN or infinite if unreadable."""
 
     values: Floats
     missing: Mask
@@ -53,8 +50,7 @@ class Numbers:
 class Texts:
     """Cells of a text column: codes (m,) index `texts`; -1 means that the cell is missing.
 
-    booleans: the column was of type boolean. Its texts "true" and "false" match a schema's texts in any case: a library
-    that reads "True" and "False" from a CSV makes booleans of them.
+    booleans: the column was boolean: "true" and "false" match in any case, as some libraries make booleans of "True".
     """
 
     codes: NDArray[np.int64]
@@ -66,11 +62,9 @@ Cells = Numbers | Texts
 
 
 class CellError(DataError):
-    """A cell cannot be encoded. row: counted from 0 in the given arrays, None if the error concerns all rows.
+    """A cell cannot be encoded; the caller adds its place in the file. row: from 0, None if all are concerned.
 
     sentence: the broken rule, without the cell's value, because errors appear in logs.
-
-    The caller that knows the file turns this error into a DataError with the cell's place in the file.
     """
 
     def __init__(self, row: int | None, column: str, sentence: str) -> None:
@@ -111,11 +105,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """One encoded feature, and how many cells a policy changed.
-
-    values: (m,) float64, or (m, k) bool for coordinates that are 0 or 1. dropped: (m,), the rows that become zero
-    vectors; None if none does.
-    """
+    """One encoded feature: (m,) float64, or (m, k) bool; dropped: (m,), rows that become zero vectors, or None."""
 
     values: Floats | Mask
     tally: Tally
@@ -180,10 +170,7 @@ _NO_NUMBER = (
 
 
 def unreadable_cells(column: str, policy: str, unreadable: Mask, sentence: str = _NO_NUMBER) -> Changed:
-    """The cells that are neither missing nor what a column is of, numbers unless the sentence says something else.
-
-    Raises CellError with this sentence if the policy refuses them.
-    """
+    """The cells that are neither missing nor what the column is of. Raises CellError if the policy refuses them."""
     changed = Changed(unreadable, drops=policy == "zero-vector")
     if changed.count and policy == "refuse":
         raise CellError(int(unreadable.argmax()), column, sentence)
@@ -242,10 +229,7 @@ _FIRST_DAY, _LAST_DAY = (int(np.datetime64(text).astype(np.int64)) for text in (
 
 @dataclass(frozen=True, order=True)
 class Day:
-    """A day of the Gregorian calendar, from year 1 to 9999. Raises ValueError beyond these.
-
-    Python's own dates come with a clock, which the mathematics has none of.
-    """
+    """A day of the Gregorian calendar, from year 1 to 9999, without Python's clock. Raises ValueError beyond."""
 
     number: int
     """Days after 1970-01-01."""
@@ -269,8 +253,7 @@ class Day:
 
 
 Bound = Fraction | Day
-"""What a predicate compares a number with, or a date. A fraction beside dates is in days after 1970-01-01, and no whole
-number of them: so bounds of dates have one order, whatever the schema."""
+"""What a predicate compares a number or a date with. A fraction beside dates is in days after 1970-01-01."""
 
 FIRST_VERSION, SCHEMA_VERSION = 1, 3
 """The versions of schemas that this version reads and writes."""
@@ -295,8 +278,7 @@ Weights = tuple[tuple[str, float], ...]
 class DescribedGroup(ABC):
     """What other modules ask of a group of coordinates that one column is encoded as: a number, a flag or a category.
 
-    A feature has one group or several. Estimators, predicates and pictures see groups only, so that a feature that is
-    made of known groups needs no change in them.
+    Estimators, predicates and pictures see groups only: a feature made of known groups needs no change in them.
     """
 
     name: str
@@ -391,18 +373,11 @@ class DescribedFeature(ABC):
 
     @property
     def squared_range(self) -> int:
-        """A bound on the squared distance of the codings of two cells: the sum of those of the groups.
-
-        Groups have different coordinates, so the squared distance of two codings is the sum of those in each group. It
-        is reached if two cells differ as far as possible in every group at once.
-        """
+        """A bound on the squared distance of the codings of two cells: the sum of the groups'."""
         return sum(group.squared_range for group in self.groups)
 
     def with_bounds(self, lower: Limit, upper: Limit) -> Self:  # noqa: ARG002  (those that have bounds override it)
-        """The feature with these bounds; a value that it imputes is moved to the nearest within them.
-
-        Raises TypeError if it has no bounds of that type, SchemaFieldError for bounds that are none.
-        """
+        """The feature with these bounds, an imputed value moved into them. Raises TypeError, SchemaFieldError."""
         raise TypeError(f"a {self.type} feature has no bounds")
 
     @property
@@ -417,10 +392,7 @@ class DescribedFeature(ABC):
 
     @abstractmethod
     def encode(self, cells: Cells, form: Form) -> EncodedColumn:
-        """The coordinates of the cells of its column, which were read as `reads` says.
-
-        form: of texts, in which cells already are. Raises CellError if a policy refuses a cell.
-        """
+        """The coordinates of the cells of its column, texts in this form. Raises CellError."""
 
     @property
     @abstractmethod
@@ -460,8 +432,7 @@ def for_unreadable(choice: str, what: str = "finite number") -> Policy:
 def on_unreadable(missing: Missing, unreadable: Unreadable | None) -> Unreadable:
     """The policy for cells that are no finite number: `unreadable`, or what its absence means.
 
-    Without it they are refused where missing cells are refused too; otherwise their rows become zero vectors. They are
-    imputed only if the schema says so: a column that is wholly misread must not become a constant.
+    They are never imputed unless the schema says so: a column that is wholly misread must not become a constant.
     """
     if unreadable is not None:
         return unreadable
