@@ -2,7 +2,9 @@
 
 `failure`-approximately rho-zCDP (Bun and Steinke, TCC 2016, Definition 8.1): for neighbours with outputs P and Q there
 are events E and F of probability at least 1 - failure with D_a(P|E to Q|F), D_a(Q|F to P|E) <= a rho for every order a
-> 1. They may use extra coins. rho and failure add up under composition (section 8), also of adaptive releases
+> 1.
+
+They may use extra coins. rho and failure add up under composition (section 8), also of adaptive releases
 (dpcore.accounting.filters).
 
 Every bound here is an upper bound: rho, failures and epsilons are rounded up, the largest affordable rho down.

@@ -1,10 +1,11 @@
 """The exact privacy cost of DP-FEAT, in place of Theorem 6 (Nock, Patrini, Friedman, ICML 2015: n epsilon, n delta).
 
 Unit of privacy: one record's value of the sensitive coordinate. Scope: the marginal of that coordinate within the
-release, and nothing beyond it. A flip moves the count k by one. The learner alone sees the k of the pool (split =
-local); under collusion one party's own distribution remains, and the worst party's figure is
-`epsilon_if_others_collude`. Without truncation the figure also holds for plain rados, each boolean coordinate
-separately.
+release, and nothing beyond it.
+
+A flip moves the count k by one. The learner alone sees the k of the pool (split = local); under collusion one party's
+own distribution remains, and the worst party's figure is `epsilon_if_others_collude`. Without truncation the figure
+also holds for plain rados, each boolean coordinate separately.
 
 Proof: docs/explanation/proofs.md, "DP-FEAT".
 """

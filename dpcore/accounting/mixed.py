@@ -166,9 +166,11 @@ def _gaussian_piece(
 ) -> tuple[GridLosses, float, float]:
     """The Gaussian part's losses, moved up to a grid of step H, a multiple of `step`; H; and the mass beyond the grid.
 
-    Masses are differences of tails, P(loss <= l) up to 0 and P(loss > l) above. With tails right to e, delta is right
-    to 3 e: delta is sum w_l mass_l with rising weights in [0, 1]. By summation by parts masses above 0 contribute e
-    delta, those up to 0 at most 2 e w_0 P(S > 0, loss <= 0) <= 2 e delta, as the mean S/2 is not negative.
+    Masses are differences of tails, P(loss <= l) up to 0 and P(loss > l) above.
+
+    With tails right to e, delta is right to 3 e: delta is sum w_l mass_l with rising weights in [0, 1]. By summation by
+    parts masses above 0 contribute e delta, those up to 0 at most 2 e w_0 P(S > 0, loss <= 0) <= 2 e delta, as the mean
+    S/2 is not negative.
     """
     reach = _reach(family, cut)
     multiple = max(1, math.ceil(reach / _MOST_STEPS / step))

@@ -6,8 +6,10 @@ With theta* the minimiser over the population, H the mean curvature, e the sampl
 
 U_t the directions that the answer was about. With theta* ~ N(0, `PRIOR_DEVIATION`^2 I) its posterior is normal (Bishop,
 Pattern Recognition and Machine Learning, 2006, section 2.3.3); the result is its second moment around the stated
-weights. H and the sampling covariance are estimated from rows made with the released moments, and what this leaves
-unknown is drawn `_DRAWS` times, with a fixed seed. More: docs/explanation/proofs.md, "Errors of weights".
+weights.
+
+H and the sampling covariance are estimated from rows made with the released moments, and what this leaves unknown is
+drawn `_DRAWS` times, with a fixed seed. More: docs/explanation/proofs.md, "Errors of weights".
 """
 
 from collections.abc import Sequence

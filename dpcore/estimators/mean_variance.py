@@ -1,9 +1,10 @@
 """The mean-variance estimator: the best linear classifier given the rados' mean and covariance.
 
 Over all 2^m rados, mu = sum_i y_i x_i and S = sum_i x_i x_i^T are twice the mean and four times the covariance (the
-mean-variance rado loss of Nock, IJCAI 2016). `estimate_moments` corrects for other distributions and for noise. With a
-bias they give class sizes, class means and the covariance W within classes: two Gaussian classes, whose logistic loss
-is minimised.
+mean-variance rado loss of Nock, IJCAI 2016). `estimate_moments` corrects for other distributions and for noise.
+
+With a bias they give class sizes, class means and the covariance W within classes: two Gaussian classes, whose logistic
+loss is minimised.
 
 n rados determine S only up to a relative error of sqrt(d / n), so W is shrunk, by cross-validation over rados. Known
 noise has a relative standard error of sqrt(2 / n) in n rados: up to four such errors are not subtracted. They act as a

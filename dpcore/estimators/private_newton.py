@@ -2,8 +2,10 @@
 
 With A in place of S_hat (dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is a public basis in which
 records z = P e have about one spread. Each further release is the mean of -w z at one phi, w = min(1 / (1 + exp(phi .
-z)), C / |z|). Near its root phi* it is about kappa (I + D) (phi - phi*): ridge regression over all releases of phi_t -
-g_t / kappa = c - D phi_t + noise estimates c and D, and the next phi is the root.
+z)), C / |z|).
+
+Near its root phi* it is about kappa (I + D) (phi - phi*): ridge regression over all releases of phi_t - g_t / kappa = c
+- D phi_t + noise estimates c and D, and the next phi is the root.
 
 Proof: docs/explanation/proofs.md, "Private Newton steps".
 """

@@ -1,8 +1,10 @@
 """Packing: many values in the slots of one Paillier plaintext, M = sum_s u_s * 2^(slot_bits * s).
 
 Slot 0 is the check slot, with the sender's row count. With S slots a plaintext, value i is in plaintext i // (S - 1),
-slot 1 + i % (S - 1); unused slots carry 0. The check slot detects mistakes, not cheating: anyone who knows n can add a
-known number to an encrypted plaintext. Masks and the tag (dpcore.paillier.masks) protect against that.
+slot 1 + i % (S - 1); unused slots carry 0.
+
+The check slot detects mistakes, not cheating: anyone who knows n can add a known number to an encrypted plaintext.
+Masks and the tag (dpcore.paillier.masks) protect against that.
 """
 
 from collections.abc import Sequence

@@ -351,8 +351,9 @@ class GridSampling:
 
     A score is a loss in units of 2^-16, rounded and clipped to margins R r and -R r, r the longest candidate. A
     record's scores differ by at most `width` units, so replacing one moves centred sums by at most `width`: the
-    exponential mechanism is epsilon-private. For the logistic loss `width` is R r, half of L |C| on a ball about 0.
-    Raises ShapeError, DataError or PlanError.
+    exponential mechanism is epsilon-private.
+
+    For the logistic loss `width` is R r, half of L |C| on a ball about 0. Raises ShapeError, DataError or PlanError.
     """
 
     candidates: Matrix

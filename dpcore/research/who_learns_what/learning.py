@@ -73,9 +73,8 @@ def learned(
 ) -> list[Form]:
     """A basis of all linear functions of honest parties' inputs that the coalition learns.
 
-    With the coordinator it has each upload by itself, and so every product of uploads. Without it, it has the whole
-    product of each attempt. Without the learner it has no plaintext at all. Who makes a malformed key that others can
-    open is a learner in this.
+    With the coordinator it has every product of uploads, without it the whole product of each attempt, without the
+    learner (or a malformed key that it can open) no plaintext.
     """
     if not coalition.learner:
         return []
@@ -208,8 +207,7 @@ def accepted(
 ) -> frozenset[Change]:
     """What can be changed of the total of the last attempt, without the learner's notice.
 
-    Every honest party is shown one thing in the last attempt: its receipt is for the cohort that the learner checks. An
-    honest coordinator adds nothing. A member may send other values, as numbers that are added; a party in no cohort
+    Every honest party is shown one cohort then, by its receipt. Members may send other values; a party in no cohort
     cannot.
     """
     target = choice[-1][min(honest)]
@@ -384,10 +382,7 @@ def _is_first_of_its_kind(shown: Iterable[Shown | None]) -> bool:
 
 
 def _before_the_last(setting: Setting) -> Iterator[Choice]:
-    """Two attempts: in the last, whose total is opened, all are shown one cohort; in the other, anything.
-
-    More than three parties are shown a whole cohort in the other, too: the rest would take minutes.
-    """
+    """Two attempts: in the last all are shown one cohort; in the other, anything (a whole one beyond three parties)."""
     last = _same(setting, 2, setting.everyone)
     if setting.parties <= _PARTIES_TOLD_APART:
         yield from ([*first, last] for first in _single(setting))

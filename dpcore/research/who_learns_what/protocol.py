@@ -115,8 +115,7 @@ def total(forms: Iterable[Form]) -> Form:
 def drawn(unknown: Unknown, point: int) -> int:
     """A residue from 1 on that stands for a known number: the same for one unknown and point, otherwise independent.
 
-    Ranks at a random point are those over the field of all rational functions, but for a probability of at most degree
-    by PRIME (Schwartz 1980; Zippel 1979). Ask at several points to exclude chance.
+    Ranks are the field's but for a probability of degree by PRIME (Schwartz 1980; Zippel 1979): ask at several points.
     """
     digest = hashlib.sha256("\0".join((str(point), *unknown)).encode()).digest()
     return 1 + int.from_bytes(digest[:8], "big") % (PRIME - 1)
@@ -146,10 +145,7 @@ def outside(space: Sequence[Form], forms: Sequence[Form]) -> list[Form]:
 
 
 def solutions(conditions: Sequence[Sequence[Form]]) -> Matrix:
-    """A basis of all factors, one for each entry of `conditions`, whose combination is zero in every condition.
-
-    conditions: for each move the forms that it adds to the conditions; (count of the basis, moves).
-    """
+    """A basis of all factors, (count, moves), whose combination is zero in every condition; a move's forms in each."""
     monomials = sorted(
         {(place, monomial) for move in conditions for place, form in enumerate(move) for monomial in form.terms}
     )
@@ -268,8 +264,7 @@ class Shown:
     members: frozenset[str]
     """Of the cohort that it is shown."""
     variant: int = 0
-    """Distinguishes whatever else enters the cohort's digest: the mask keys of colluding members, members that nobody
-    accepted, row counts, the query itself."""
+    """Distinguishes whatever else enters the cohort's digest: mask keys, unaccepted members, row counts, the query."""
     seed: int = 0
     """Which seed was sealed for it."""
 
@@ -286,11 +281,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Upload:
-    """The plaintexts that a party sends.
-
-    Nothing else of what it sends depends on its values: an acceptance has its row count, which is public, and the
-    public half of a fresh key; a receipt has digests of what was sent and of the cohort.
-    """
+    """The plaintexts that a party sends; its acceptance and receipt do not depend on its values."""
 
     party: str
     shown: Shown
