@@ -10,8 +10,6 @@ from radobase.printing import amount, in_lines
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Compare what members of a federation say.")
 
 

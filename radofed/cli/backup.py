@@ -9,8 +9,6 @@ from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new, command, group
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Back up a node or an operator's directory, and check a backup. `rado restore` restores one.")
 
 Archive = Annotated[Path, typer.Argument(help="The file of a backup.", metavar="FILE", show_default=False)]
@@ -126,8 +124,3 @@ def restore(
     ]
     data = {"directory": directory, "lost": lost(found, now.timestamp()), "next": steps, **to_dict(found)}
     return Result(data, in_lines(lines))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register `rado restore`."""
-    command(app, "restore")(restore)

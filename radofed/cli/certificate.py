@@ -8,8 +8,6 @@ from radobase.failure import EXIT_FAILED
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Say whether a node's certificate should be renewed, and renew it.")
 
 

@@ -6,10 +6,8 @@ import typer
 
 from radobase.logs import quiet_grpc
 from radobase.printing import in_lines
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def console(
@@ -31,8 +29,3 @@ def console(
     opening = "open this link; it works once, within ten minutes:"
     serve(found, port, lambda link: output.note(in_lines([opening, link])))
     return Result({"role": found.role, "member": found.member, "ended": "stopped"})
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this command to a group."""
-    command(app, "console")(console)

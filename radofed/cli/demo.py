@@ -4,17 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dpcore.declared import values_of
-from radofed.cli.framework import check_directory, check_new, command
+from radofed.cli.framework import check_directory, check_new
 from radofed.cli.output import Output, Result
 from radofed.demo.options import DemoCommandOptions, DemoFields, DemoOptions
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def demo(output: Output, options: DemoCommandOptions) -> Result:
@@ -61,8 +57,3 @@ def _written(to: Path) -> Result:
     label = schema().label
     data = {"file": to, "label": label.column, "positive": label.positive}
     return Result(data, f"{to}: made-up patients; the label is {label.column}, positive {', '.join(label.positive)}")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make this a command of the given group."""
-    command(app, "demo")(demo)

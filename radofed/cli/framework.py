@@ -179,7 +179,7 @@ def _strict(hint: Any) -> Any:
 
 
 def _number(text: str, *, of: type, least: float | None, most: float | None) -> float:
-    from radobase.options import decimal_number, whole_number  # noqa: PLC0415  (help needs none of it)
+    from radobase.options import decimal_number, whole_number
 
     try:
         value = whole_number(str(text)) if of is int else decimal_number(str(text))

@@ -1,13 +1,9 @@
 """`rado health`: whether a running node is ready, for probes that run a command."""
 
-import typer
-
 from radobase.failure import EXIT_FAILED
 from radobase.printing import in_lines
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def health(_output: Output, config: ConfigOption) -> Result:
@@ -29,8 +25,3 @@ def health(_output: Output, config: ConfigOption) -> Result:
     found = ask_ready(settings)
     reasons = [f"{code}: {sentence}" for code, sentence in found.reasons]
     return Result(found.to_dict(), in_lines(reasons) or "ready", exit_code=EXIT_FAILED if reasons else 0)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "health")(health)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from parties.ledger.state import LedgerState, ScopeState
 
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Show and check a party's privacy ledger.")
 
 PolicyOption = Annotated[
@@ -214,9 +212,6 @@ def _open(config: Path, policy: Path | None) -> "Ledger":
 # `rado ledger history` and `seeds`: what a party was asked, and what became of it.
 
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-
 def history(
     _output: Output,
     config: ConfigOption,
@@ -294,8 +289,3 @@ def _in_full(query: "QueryRead") -> list[str]:
             lines.append(f"  left this party: {attempt.bytes_out} encrypted bytes")
         lines += [f"  cost of {line}" for line in attempt.cost]
     return [*lines, *signed_lines(query.signed)] if query.signed else lines
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to a group."""
-    command(app, "history")(history)

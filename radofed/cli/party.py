@@ -13,8 +13,6 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result, wrapped
 from radofed.cli.party_approval import unanswered_words
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 # Changes of cells that `status` and `reload` show.
 _MOST_CHANGES = 20
 
@@ -226,9 +224,6 @@ def accept(
 # `rado party members | logs`: whom a party deals with, and what its node logged.
 
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-
 def members(_output: Output, config: ConfigOption) -> Result:
     """Show the members of the federation with their fingerprints, and what the policy says of each.
 
@@ -291,9 +286,3 @@ def logs(
         for each in found
     ]
     return Result({"lines": data}, in_lines(lines) or "no line of this level at the end of the file")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to a group."""
-    for function in (members, logs):
-        command(app, function.__name__)(function)

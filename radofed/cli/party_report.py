@@ -9,7 +9,7 @@ import typer
 
 from dpcore.numbers.rationals import upper_digits
 from radobase.printing import amount, in_lines, moment
-from radofed.cli.framework import ConfigOption, check_directory, check_new, command
+from radofed.cli.framework import ConfigOption, check_directory, check_new
 from radofed.cli.output import Output, Result, json_ready, yaml_writer
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 
 # The files that `rado party report` and `rado learner report` write.
-
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 class Findings(Protocol):
@@ -73,9 +70,6 @@ def _write(page: Path | None, render: Callable[[], str], registry: Path | None, 
     for path, text in written.items():
         create_durably(path, text.encode())
     return list(written)
-
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def report(
@@ -136,8 +130,3 @@ def _summary(found: "Report") -> list[str]:
     if found.warning:
         lines.append(f"warning: {found.warning}")
     return lines
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this command to a group."""
-    command(app, "report")(report)

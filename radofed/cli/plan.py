@@ -1,19 +1,10 @@
 """`rado plan`: the cost of a query, before it is sent."""
 
-import typer
-
 from radobase.failure import EXIT_FAILED
 from radobase.printing import in_lines
-from radofed.cli.framework import check_new, command
+from radofed.cli.framework import check_new
 from radofed.cli.output import Output, Result
 from radofed.planning.fields import PlanOptions
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make `plan` a command of a group."""
-    command(app, "plan")(plan)
 
 
 def plan(_output: Output, options: PlanOptions) -> Result:

@@ -13,8 +13,6 @@ from radofed.cli.output import Output, Result
 if TYPE_CHECKING:
     from radobase.tables.databases.source import DatabaseSource
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Draft and check schemas: how columns become coordinates.")
 
 LabelColumn = Annotated[

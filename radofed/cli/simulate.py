@@ -6,24 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dpcore.declared import values_of
 from radobase.options import named_options
 from radobase.printing import in_lines
-from radofed.cli.framework import check_directory, check_new, command
+from radofed.cli.framework import check_directory, check_new
 from radofed.cli.output import Output, Result
 from radofed.simulation.fields import SimulateOptions, SimulationFields
 
 if TYPE_CHECKING:
     from radofed.simulation.results import SimulationResult
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make `simulate` a command of a group."""
-    command(app, "simulate")(simulate)
 
 
 def simulate(output: Output, options: SimulateOptions) -> Result:

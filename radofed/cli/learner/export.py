@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from radobase.printing import json_text
-from radofed.cli.framework import check_new, command
+from radofed.cli.framework import check_new
 from radofed.cli.output import Output, Result
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 class Target(StrEnum):
@@ -18,11 +16,6 @@ class Target(StrEnum):
 
     JSON = "json"
     SKLEARN = "sklearn"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make `export` a command of `app`."""
-    command(app, "export")(export)
 
 
 def export(

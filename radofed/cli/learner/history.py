@@ -6,7 +6,7 @@ import typer
 
 from dpcore.errors import ConfigurationError
 from radobase.printing import amount, in_lines, local_time
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result, wrapped
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from learner.history import AskedRead
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def history(
@@ -42,11 +40,6 @@ def history(
     ids = reader.query_ids
     found = [reader.read(query_id) for query_id in ids[skip : skip + limit]]
     return Result({"queries": [each.to_dict() for each in found], "count": len(ids)}, _table(found, len(ids)))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this command to a group."""
-    command(app, "history")(history)
 
 
 def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":

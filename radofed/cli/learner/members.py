@@ -6,11 +6,9 @@ import typer
 
 from radobase.logs import quiet_grpc
 from radobase.printing import in_lines
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption
 from radofed.cli.learner.asking import open_session
 from radofed.cli.output import Output, Result, wrapped
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def members(output: Output, config: ConfigOption) -> Result:
@@ -74,9 +72,3 @@ def accept(
     loaded = LearnerConfig.load(config)
     found = accept(loaded, find_party(loaded, config.parent, name, fingerprint))
     return Result({"party": name, "changed": found.changed, "parties": found.file}, in_lines(found.sentences()))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make these commands of `app`."""
-    for name, function in (("members", members), ("accept", accept)):
-        command(app, name)(function)

@@ -12,7 +12,7 @@ from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, in_lines
-from radofed.cli.framework import check_directory, check_new, command
+from radofed.cli.framework import check_directory, check_new
 from radofed.cli.learner.asking import ASKING, asked_federation, asked_source, question_result
 from radofed.cli.output import Output, Result
 from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +50,6 @@ class StatisticOptions(AskOptions):
     ] = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make these commands of `app`."""
-    for name, function in (("train", train), ("evaluate", evaluate), ("statistic", statistic), ("predict", predict)):
-        command(app, name)(function)
 
 
 def train(output: Output, options: TrainOptions) -> Result:

@@ -6,21 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radobase.printing import in_lines
-from radofed.cli.framework import check_directory, check_new, command
+from radofed.cli.framework import check_directory, check_new
 from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
     from learner.shapes.shapes import Shapes
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 MOST_LINES = 20
 ENDINGS = (".html", ".svg")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make `picture` a command of `app`."""
-    command(app, "picture")(picture)
 
 
 def picture(

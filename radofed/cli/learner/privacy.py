@@ -7,16 +7,8 @@ import typer
 
 from dpcore.declared import number_text
 from radobase.printing import in_lines
-from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 from wire.request_fields import USUAL_DELTA
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make `privacy` a command of `app`."""
-    command(app, "privacy")(privacy)
 
 
 def privacy(

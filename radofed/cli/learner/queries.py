@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from learner.session import Session
     from wire.status import QueryStatus
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Send queries, fetch releases, train models and use them.")
 
 _QueryId = Annotated[str, typer.Argument(help="The query's id, or its first digits.", show_default=False)]

@@ -9,23 +9,15 @@ import typer
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from radobase.options import named_options
 from radobase.printing import amount
-from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 from radofed.cli.party_report import check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 
 # Changes of cells of own rows that the summary shows.
 _MOST_CHANGES = 5
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make `report` a command of `app`."""
-    command(app, "report")(report)
 
 
 def report(

@@ -33,8 +33,8 @@ def scores_csv(schema: Schema, found: "Predictions", file: Path, id_column: str 
 
 def _texts_of(file: Path, column: str) -> list[str]:
     """The cells of a column, "" if missing."""
-    from dpcore.records.encoding import Texts, WantedColumn  # noqa: PLC0415  (loads NumPy)
-    from radobase.tables.tables import open_table, read_blocks  # noqa: PLC0415  (as above)
+    from dpcore.records.encoding import Texts, WantedColumn
+    from radobase.tables.tables import open_table, read_blocks
 
     wanted = WantedColumn(column, "texts")
     texts = []
