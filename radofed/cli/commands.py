@@ -5,25 +5,9 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli import (
-    audit,
-    backup,
-    certificate,
-    console,
-    coordinator,
-    demo,
-    health,
-    ledger,
-    party,
-    party_approval,
-    party_report,
-    plan,
-    provision,
-    schema,
-    simulate,
-)
+from radofed.cli import backup, console, coordinator, health, ledger, party, party_approval, plan, provision, schema
 from radofed.cli.framework import command, group
-from radofed.cli.learner import export, histograms, history, members, models, picture, privacy, queries, report
+from radofed.cli.learner import histograms, history, models, queries, report
 from radofed.cli.output import Result
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
@@ -50,18 +34,18 @@ def _shared(
 
 
 _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
-    app: (demo.demo, plan.plan, simulate.simulate, console.console, health.health, backup.restore),
+    app: (plan.demo, plan.plan, plan.simulate, console.console, health.health, backup.restore),
     queries.app: (
         *(models.train, models.evaluate, models.statistic, models.predict),
         *(histograms.histogram, histograms.quantiles),
-        *(export.export, picture.picture, privacy.privacy, history.history, members.members, members.accept),
+        *(models.export, report.picture, history.privacy, history.history, history.members, history.accept),
         report.report,
     ),
     coordinator.app: (coordinator.drain, coordinator.undrain),
     ledger.app: (ledger.history,),
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
-        *(party_approval.pause, party_approval.resume, party_report.report, party.members, party.logs),
+        *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
     ),
     provision.app: (
         *(provision.create, provision.request, provision.sign, provision.add, provision.install, provision.renew),
@@ -76,9 +60,9 @@ for name, child in {
     "provision": provision.app,
     "party": party.app,
     "ledger": ledger.app,
-    "audit": audit.app,
+    "audit": health.audit_app,
     "backup": backup.app,
-    "certificate": certificate.app,
+    "certificate": health.certificate_app,
     "coordinator": coordinator.app,
     "learner": queries.app,
 }.items():

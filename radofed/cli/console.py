@@ -23,7 +23,7 @@ def console(
     the pages do exists as a command, too.
     """
     quiet_grpc()
-    from radofed.console.serving import serve, views_of
+    from radofed.console.app import serve, views_of
 
     found = views_of(config)
     opening = "open this link; it works once, within ten minutes:"

@@ -10,9 +10,9 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.statistics.accuracy import Estimates
 from learner.estimators import make_estimator
 from learner.federation import BudgetedOracle, Federation
-from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
+from radofed.planning.asked_queries import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
+from radofed.planning.design_cost import MOST_PLANNED_ROWS, seconds_of
 from radofed.planning.remedies import first_that_helps, larger_epsilon, more_rows
-from radofed.planning.request import MOST_PLANNED_ROWS, seconds_of
 from radofed.planning.signal import AskedSignal, Signal, measured, signal_of_all
 
 _LEAST_PARTIES = 2

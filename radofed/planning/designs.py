@@ -41,7 +41,7 @@ from dpcore.randomness.noise import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema
 from learner.planning import Plan
 from learner.requests import MomentsRequest, RadosRequest, clip_of, most_rados
-from radofed.planning.cost import MOST_LOOKED_FOR, Cost, many_rados
+from radofed.planning.design_cost import MOST_LOOKED_FOR, MOST_PLANNED_ROWS, Cost, PlanRequest, Sizes, many_rados
 from radofed.planning.made_up import (
     SENSITIVE_COLUMN,
     SENSITIVE_FEATURE,
@@ -50,7 +50,6 @@ from radofed.planning.made_up import (
     short_schema,
 )
 from radofed.planning.remedies import fewer_coordinates, first_that_helps, larger_epsilon, more_rows, what_works
-from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest, Sizes
 from radofed.planning.signal import Signal, gaussian_of, noise_of, signal_of
 from wire.errors import WireError
 from wire.query import setting_of

@@ -28,8 +28,8 @@ from dpcore.records.schema import Schema
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of
 from learner.federation import BudgetedOracle, Federation
 from radofed.simulation.federation import SimulatedFederation
+from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
-from radofed.simulation.source import Budget, Oracles, SimulatedSource
 from radofed.simulation.workers import SimulationError, SimulationTimedOutError
 from wire.errors import exit_code_of
 

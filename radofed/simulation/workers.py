@@ -28,7 +28,7 @@ from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
 from radobase.cluster.ray_cluster import last_line, start_on_loopback
-from radofed.simulation.exact_split import divided_contribution
+from radofed.simulation.designs import divided_contribution
 from wire.cohort import Acceptance, Receipt, sign
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.query import OpenedQuery

@@ -9,7 +9,7 @@ from dpcore.numbers.rationals import lower_digits, lower_percent, upper, upper_d
 from radobase.options import named_edges
 from radobase.printing import columns as table
 from radobase.printing import in_lines
-from radofed.cli.learner.asking import ASKING, asked_federation, question_result
+from radofed.cli.learner.sessions import ASKING, asked_federation, question_result
 from radofed.cli.output import Output, Result
 from wire.request_fields import CONFIDENCE, AskOptions
 

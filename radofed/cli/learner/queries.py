@@ -11,7 +11,7 @@ import typer
 
 from radobase.printing import amount, columns, duration, in_lines, local_time
 from radofed.cli.framework import LISTED, ConfigOption, Limit, command, group
-from radofed.cli.learner.asking import open_session, question_result
+from radofed.cli.learner.sessions import open_session, question_result
 from radofed.cli.output import Output, Result
 from wire.request_fields import KEY_BITS, QueryOptions
 

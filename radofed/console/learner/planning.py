@@ -25,11 +25,20 @@ from learner.questions import Questions
 from learner.requests import Request, query_request
 from learner.session import Session
 from radobase.files.schemas import load_schema
-from radofed.console.learner.fields import BUDGET, CHOICES, PLAN, QUERY, STATISTIC, USUAL, PlanFields, fields_of
-from radofed.console.learner.queries import Following
+from radofed.console.learner.queries import (
+    BUDGET,
+    CHOICES,
+    PLAN,
+    QUERY,
+    STATISTIC,
+    USUAL,
+    Following,
+    PlanFields,
+    fields_of,
+)
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from radofed.planning.options import Planned, cost_of, request_of, worth_curve
+from radofed.planning.from_options import Planned, cost_of, request_of, worth_curve
 from radofed.planning.picture import worth_plot
 from wire.query_summary import QuerySummary
 from wire.request_fields import AskedTerms, QueryOptions

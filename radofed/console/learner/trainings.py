@@ -33,10 +33,9 @@ from radobase.failure import Failure
 from radobase.files.reading import FileKind, parse_json, read_text, with_remedy
 from radobase.files.schemas import load_schema
 from radobase.files.writing import create_durably, write_durably
-from radofed.console.learner.fields import TRAIN
-from radofed.console.learner.queries import Following
+from radofed.console.learner.queries import TRAIN, Following
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from radofed.planning.asking import ask_whole
+from radofed.planning.asked_queries import ask_whole
 from wire.request_fields import USUAL_DELTA, TrainOptions
 from wire.roster import Member
 from wire.status import QueryStatus

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.console.access import CSRF_FIELD, HEADERS, IDLE_S, TOKEN_LIFE_S, Access
-from radofed.console.app import MOST_FORM_BYTES
+from radofed.console.app import CSRF_FIELD, HEADERS, IDLE_S, MOST_FORM_BYTES, TOKEN_LIFE_S, Access
 from radofed.console.pages import Action, File, Goto, Page, Shown, Views
 from tests.radofed.console.serving import Caller, serving
 

@@ -3,8 +3,8 @@
 import pytest
 
 from learner.accepted_parties import parties_toml
+from radofed.console.app import views_of
 from radofed.console.pages import Goto, Visit
-from radofed.console.serving import views_of
 from tests.federation.learner import SCHEMA
 from tests.federation.setting import Setting
 from tests.waiting import wait_until

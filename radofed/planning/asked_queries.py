@@ -33,9 +33,9 @@ from learner.session import Session
 from learner.training import AskedTraining
 from learner.would_accept import WouldAccept
 from radobase.printing import listed
+from radofed.planning.design_cost import MOST_PLANNED_ROWS
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
 from radofed.planning.remedies import first_in, larger_delta, larger_epsilon, more_rows
-from radofed.planning.request import MOST_PLANNED_ROWS
 from radofed.planning.signal import Signal
 from wire.query import Query, setting_of
 from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA, TrainOptions
@@ -220,7 +220,7 @@ class PlannedAnswer:
 
 # All kinds of queries that a training asks, each at the whole budget, to ask parties about them before the first.
 #
-# The estimator runs against parties without rows (radofed.planning.asking). Whatever its answers are, it asks these
+# The estimator runs against parties without rows (radofed.planning.asked_queries). Whatever its answers are, it asks these
 # kinds of queries, and their parts add up to one: a query that takes the whole budget costs a party as much as all of
 # them.
 

@@ -32,7 +32,7 @@ from learner.requests import Request, StatisticRequest
 from radobase.files.schemas import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
-from radofed.simulation.fields import RunFields
+from radofed.simulation.simulate_options import RunFields
 from radofed.simulation.table import Partition, party_names, read_table
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
