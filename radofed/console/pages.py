@@ -140,15 +140,15 @@ class Form(Generic[Options]):
     def arguments(self, values: Mapping[str, str]) -> list[str]:
         """The words of the command line for texts of fields by name; empty ones and defaults are not given."""
         words: list[str] = []
-        for field in self.fields:
-            text = values.get(field.name, "").strip()
-            if not text or text == field.default:
+        for each in self.fields:
+            text = values.get(each.name, "").strip()
+            if not text or text == each.default:
                 continue
-            if field.is_flag:
-                words.append(field.flag)
+            if each.is_flag:
+                words.append(each.flag)
                 continue
             # With "=", a text that begins with "-" is a value, too.
-            words += [f"{field.flag}={line}" for line in (_lines(text) if field.is_list else [text])]
+            words += [f"{each.flag}={line}" for line in (_lines(text) if each.is_list else [text])]
         return words
 
     def parse(self, values: Mapping[str, str], **chosen: str) -> Options:
@@ -158,9 +158,9 @@ class Form(Generic[Options]):
         """
         given: dict[str, Any] = {}
         texts = {**values, **chosen}
-        for field in self.fields:
-            if text := texts.get(field.name, "").strip():
-                given[field.name] = _lines(text) if field.is_list else text
+        for each in self.fields:
+            if text := texts.get(each.name, "").strip():
+                given[each.name] = _lines(text) if each.is_list else text
         return from_texts(self._options, given)
 
 
