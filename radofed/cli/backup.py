@@ -39,8 +39,7 @@ def create(
         bool, typer.Option("--with-keys", help="Also private keys. The file is then a secret as they are.")
     ] = False,
     keep: Annotated[
-        int | None,
-        typer.Option(help="In a directory: then delete all but the newest backups of this node, so many."),
+        int | None, typer.Option(help="In a directory: then delete all but the newest backups of this node, so many.")
     ] = None,
 ) -> Result:
     """Back up a node, also while it runs, or an operator's directory, as one file of mode 0600.

@@ -143,8 +143,7 @@ def acknowledge(
     config: ConfigOption,
     yes: Annotated[bool, typer.Option("--yes", help="Charge. Without it nothing is changed.")] = False,
     without_witness: Annotated[
-        bool,
-        typer.Option("--without-witness", help="Charge the whole remaining limit, whatever others show."),
+        bool, typer.Option("--without-witness", help="Charge the whole remaining limit, whatever others show.")
     ] = False,
     wait_s: WaitOption = 30.0,
 ) -> Result:

@@ -270,13 +270,7 @@ def install(
 
 
 def _admit(
-    operator: Path,
-    files: Sequence[Path],
-    given: Sequence[str] | None,
-    coordinator: str,
-    days: int,
-    *,
-    replaced: bool,
+    operator: Path, files: Sequence[Path], given: Sequence[str] | None, coordinator: str, days: int, *, replaced: bool
 ) -> Result:
     from radofed.joining.operator import admit
     from radofed.joining.requests import ReceivedRequest

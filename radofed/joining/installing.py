@@ -20,15 +20,7 @@ from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, 
 from radofed.node_config import NodeConfig, load_node_config, role_of
 from radofed.provision import ROSTER_FILE, default_listen, split_address
 from wire.codec import parse
-from wire.envelopes import (
-    Envelope,
-    Kind,
-    load_public_key,
-    public_key_of,
-    save_public_key,
-    sha256,
-    spoken,
-)
+from wire.envelopes import Envelope, Kind, load_public_key, public_key_of, save_public_key, sha256, spoken
 from wire.errors import Code, WireError
 from wire.identity import Certificate, TlsFiles
 from wire.private_keys import set_passphrase

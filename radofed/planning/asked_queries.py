@@ -257,11 +257,7 @@ def whole_training(
     training = AskedTraining.of(name, options, schema)
     parties = _Recording(
         AskRequest(
-            party_rows=tuple(party_rows),
-            schema=schema,
-            epsilon=training.epsilon,
-            delta=training.delta,
-            estimator=name,
+            party_rows=tuple(party_rows), schema=schema, epsilon=training.epsilon, delta=training.delta, estimator=name
         )
     )
     trained = training.run(parties)

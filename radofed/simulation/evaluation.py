@@ -182,9 +182,7 @@ class Fold:
 
 
 def named_learners(
-    chosen: str | Sequence[str] | Mapping[str, Any],
-    rounds: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    chosen: str | Sequence[str] | Mapping[str, Any], rounds: int | None = None, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Estimators by name. chosen: names of known estimators, or a mapping from names to any objects.
 

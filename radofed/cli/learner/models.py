@@ -34,8 +34,7 @@ class EvaluateOptions(EvaluationOptions, AskOptions):
     model: Annotated[Path, Option("A model that train wrote.", argument=True)]
     delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
     calibrated: Annotated[
-        Path | None,
-        Option("Write the model with probabilities, calibrated on this evaluation, to this new file."),
+        Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
     ] = None
 
 
@@ -44,8 +43,7 @@ class StatisticOptions(AskOptions):
     """The options of `rado learner statistic`."""
 
     predicate: Annotated[
-        tuple[str, ...],
-        Option("Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", argument=True),
+        tuple[str, ...], Option("Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", argument=True)
     ]
     schema: Annotated[Path, Option("The schema that the parties share.")]
     tolerance: Annotated[

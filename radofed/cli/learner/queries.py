@@ -33,11 +33,7 @@ _Bits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits,
 
 
 @command(app, "keygen")
-def keygen(
-    output: Output,
-    config: ConfigOption,
-    bits: _Bits = KEY_BITS,
-) -> Result:
+def keygen(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> Result:
     """Make the Paillier key that decrypts this learner's totals.
 
     An existing key is never overwritten.

@@ -45,8 +45,7 @@ def report(
         typer.Option(help="A release that the model was trained on; repeatable, in the order of asking."),
     ] = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option(help="An option of the estimator, NAME=VALUE, as in the training; repeatable."),
+        list[str] | None, typer.Option(help="An option of the estimator, NAME=VALUE, as in the training; repeatable.")
     ] = None,
     evaluation: Annotated[
         Path | None, typer.Option(help="The model's evaluation: what `evaluate --format json` printed.")

@@ -328,12 +328,7 @@ class Trainings:
             training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
             with Session(self._config, note=run.take, progress=False) as session:
                 source = SessionSource(
-                    session,
-                    self._journal(name),
-                    asks_again=asks_again,
-                    reuses=reuses,
-                    on_status=run.see,
-                    note=run.take,
+                    session, self._journal(name), asks_again=asks_again, reuses=reuses, on_status=run.see, note=run.take
                 )
                 trained = training.run(_Stoppable(source, run))
             if warning := getattr(trained.estimator, "warning_", None):
@@ -365,13 +360,7 @@ class Trainings:
     def _command(self, name: str, kept: TrainingFile) -> str:
         """The command that does the same, and that goes on with it."""
         words = ["rado", "learner", "train", "--estimator", kept.estimator, "--config", str(self._file)]
-        words += [
-            "--schema",
-            str(self._schema(name)),
-            *TRAIN.arguments(kept.given),
-            "--output",
-            str(self._model(name)),
-        ]
+        words += ["--schema", str(self._schema(name)), *TRAIN.arguments(kept.given), "--output", str(self._model(name))]
         return shlex.join(words)
 
     def _path(self, name: str) -> Path:
