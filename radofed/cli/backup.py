@@ -45,9 +45,10 @@ def create(
     """Back up a node, also while it runs, or an operator's directory, as one file of mode 0600.
 
     It has the configuration, certificates, rosters and the node's state: a party's ledger, marked as a copy, and its
-    history; a coordinator's queries and totals; a learner's queries and releases. It has no rows, no uploads and no
-    models. Private keys are in it with --with-keys only; without it, the command names what is left out. A key with a
-    passphrase keeps it.
+    history; a coordinator's queries and totals; a learner's queries and releases. It has no rows, uploads or models.
+
+    Private keys are in it with --with-keys only; a key with a passphrase keeps it. The command names what it leaves
+    out.
     """
     import time
 

@@ -33,14 +33,14 @@ EXIT_CONNECTION = 2
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a command. data: for JSON. text: for people, a line, lines (`in_lines`) or a renderable of rich.
-
-    exit_code: not 0 if the command ran and found a failure, as a preflight may.
-    """
+    """The result of a command."""
 
     data: Mapping[str, Any]
+    """For JSON."""
     text: "RenderableType" = ""
+    """For people: a line, lines (`in_lines`) or a renderable of rich."""
     exit_code: int = 0
+    """Not 0 if the command ran and found a failure, as a preflight may."""
 
 
 class Output:

@@ -98,10 +98,9 @@ def reload(
 ) -> Result:
     """Make the running node read its policy, its schema and its data again.
 
-    Until the new rows are loaded whole it answers from the old ones. Queries that it accepted before keep the old rows.
-    What cannot be read changes nothing; the exit code is then 1. It is 1, too, if a person has to accept the new rows
-    before a query is answered with them (`rado party accept-rows`). SIGHUP reloads the policy alone, SIGUSR1 the schema
-    and the data.
+    Until the new rows are loaded, and for queries that it accepted before, it answers from the old ones. What cannot
+    be read changes nothing. The exit code is then 1, and also if a person has to accept the new rows first (`rado party
+    accept-rows`). SIGHUP reloads the policy alone, SIGUSR1 the schema and the data.
     """
     from parties.config import PartyConfig
     from parties.reloading import reload_node

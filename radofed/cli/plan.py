@@ -27,8 +27,10 @@ def plan(_output: Output, options: PlanOptions) -> Result:
 
     Plans a design, or with --estimator what an estimator asks, or with --statistic a batch of statistics. Prints
     privacy, noise, bytes and seconds; contacts no one. If a query is not possible, the exit code is 1 and the plan says
-    what is. A warning says so if the noise exceeds the signal. Epsilons and deltas are exact decimals or fractions.
-    Plans backwards, too: --worth, or --tolerance without --epsilon, finds the epsilon that an accuracy needs.
+    what is.
+
+    A warning says so if the noise exceeds the signal. Epsilons and deltas are exact decimals or fractions. --worth, or
+    --tolerance without --epsilon, finds the epsilon that an accuracy needs.
     """
     from radobase.presentation.svg import check_picture
     from radofed.planning.design_cost import Cost

@@ -16,25 +16,25 @@ from radobase.presentation.page import Document
 
 @dataclass(frozen=True)
 class Visit:
-    """One request. path: what the braces of a page's path stand for. query: after "?". form: what an action is sent."""
+    """One request."""
 
     path: Mapping[str, str] = field(default_factory=dict)
+    """What the braces of a page's path stand for."""
     query: Mapping[str, str] = field(default_factory=dict)
     form: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A template of a package's folder `templates` with its values. title: empty for a fragment of a page.
-
-    saved_at: where the page is stored as a file; None if it is not for keeping.
-    """
+    """A template of a package's folder `templates` with its values."""
 
     template: str
     title: str = ""
+    """Empty for a fragment of a page."""
     values: Mapping[str, Any] = field(default_factory=dict)
     package: str = "radofed.console"
     saved_at: str | None = None
+    """Where the page is stored as a file; None if it is not for keeping."""
 
     @classmethod
     def of(cls, document: Document, saved_at: str) -> "Shown":

@@ -169,15 +169,13 @@ _ONLY: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan. needed_epsilon: the plan's own, the smallest of two digits that can give the wanted accuracy.
-
-    needed_epsilon_is_at_least: a lower bound on what a wanted worth needs; None for a tolerance alone, which is kept
-    with the plan's epsilon. Both are None if an epsilon was given.
-    """
+    """A plan, at its own epsilon or at the smallest that can give the wanted accuracy."""
 
     cost: "Cost | AskedCost"
     needed_epsilon: str | None = None
+    """Two digits; None if an epsilon was given."""
     needed_epsilon_is_at_least: str | None = None
+    """A lower bound on what a wanted worth needs; None for a tolerance, which the needed epsilon keeps."""
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types."""

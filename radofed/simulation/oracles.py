@@ -214,12 +214,11 @@ def simulated_federation(
 ) -> Federation:
     """Return a federation whose parties, in this process, hold the rows of a table.
 
-    data: the path of a CSV (also gzipped) or Parquet file, an Arrow table or a data frame, read through `schema` (one,
-    or its file), or through one that is inferred from the whole table with `label` and its `positive` values, which is
-    not private. parties: 2 to 1,000; partition: as in `rado simulate`. seed: of the partition and all parties' draws,
-    so the noise protects no one: two federations with one seed repeat each other's noise. The queries to one federation
-    share no noise. encrypt: use Paillier and masks, which changes no answer. terms: as for
+    data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
+    is inferred from the whole table, which is not private. Other options: as of `rado simulate`; terms: as of
     `learner.federation.Federation`.
+
+    The noise protects no one: two federations with one seed repeat each other's. The queries to one share none.
 
     There is neither a policy nor a ledger: only the budget of each oracle limits the queries. Raises
     ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows

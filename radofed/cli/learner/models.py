@@ -149,9 +149,11 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Prints error, rates, calibration and ROC, with intervals. A model that was trained with --hold-back is measured on
     the rows that were held back, also with intervals for new rows. Any other is measured on all rows, and nothing is
-    claimed about new ones. These are two batches of statistics, with Laplace noise unless --delta is given: where the
-    scores are, then how many rows of each label are in each bin of scores. The parties charge both like every query.
-    For the noise alone the interval of the error is about 40 / (rows x epsilon) wide.
+    claimed about new ones.
+
+    Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
+    each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
+    40 / (rows x epsilon) wide.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part

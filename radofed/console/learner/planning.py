@@ -54,18 +54,18 @@ MOST_KEPT = 32
 
 @dataclass
 class Prepared:
-    """A plan that may be asked. parties: those that it asks. notes: what a command would note.
-
-    request: what it is the plan of. earlier: a query that asked the same, and has an answer or may get one. answers:
-    what parties said when they were asked whether they would accept it.
-    """
+    """A plan that may be asked."""
 
     plan: Plan
     parties: tuple[Member, ...]
+    """Those that it asks."""
     notes: list[str]
+    """As of a command."""
     request: Request
     earlier: AskedBefore | None = None
+    """A query that asked the same, and has an answer or may get one."""
     answers: tuple[str, ...] = ()
+    """Of parties that were asked whether they would accept it."""
     asked: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -33,12 +33,14 @@ _log = Log("console")
 
 @dataclass
 class Followed:
-    """What is known of a query that is followed. since_s: monotonic, the start of its phase. fault: why it stopped."""
+    """What is known of a query that is followed."""
 
     status: QueryStatus | None = None
     since_s: float = field(default_factory=time.monotonic)
+    """Start of its phase, monotonic."""
     note: str = ""
     fault: str = ""
+    """Why it stopped."""
     runs: bool = True
 
     @property
@@ -240,11 +242,13 @@ _FIRST = (
 
 @dataclass(frozen=True)
 class PlanFields:
-    """The fields of one choice. first: shown at once. more: folded away."""
+    """The fields of one choice."""
 
     what: str
     first: tuple[Field, ...]
+    """Shown at once."""
     more: tuple[Field, ...]
+    """Folded away."""
 
     @property
     def is_design(self) -> bool:

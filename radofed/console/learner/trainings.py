@@ -51,11 +51,13 @@ _FILE = FileKind(with_remedy(_REMEDY), limit_bytes=1 << 20)
 
 @dataclass(frozen=True)
 class TrainingFile:
-    """given: texts of the options of `rado learner train`, by name. warning: of the estimator, once it has a model."""
+    """What a training was started with."""
 
     estimator: str
     given: Mapping[str, str]
+    """Texts of the options of `rado learner train`, by name."""
     warning: str = ""
+    """Of the estimator, once it has a model."""
 
     def to_bytes(self) -> bytes:
         """JSON in UTF-8."""
@@ -89,37 +91,36 @@ class _StoppedError(Exception):
 
 @dataclass
 class PreparedTraining:
-    """A training that may be started. given: texts of the options of `rado learner train`. started: its name then.
-
-    answers: what parties said when they were asked whether they would accept all of it.
-    """
+    """A training that may be started."""
 
     estimator: str
     given: Mapping[str, str]
+    """Texts of the options of `rado learner train`."""
     schema: Schema
     said: Sequence[str]
     warning: str
     parties: Sequence[Member]
     notes: Sequence[str]
     started: str = ""
+    """Its name, if it was started."""
     answers: Sequence[str] = ()
+    """Of parties that were asked whether they would accept all of it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass
 class Run:
-    """What is known of a training that runs, or ran, in this console.
-
-    fault: why it ended without a model. may_ask_again: whether a round's query ended without a total.
-    may_reuse: whether a question was asked before and has an answer, or may get one.
-    """
+    """What is known of a training that runs, or ran, in this console."""
 
     answers: int = 0
     status: QueryStatus | None = None
     note: str = ""
     fault: str = ""
+    """Why it ended without a model."""
     may_ask_again: bool = False
+    """Whether a round's query ended without a total."""
     may_reuse: bool = False
+    """Whether a question was asked before and has an answer, or may get one."""
     stops: bool = False
     runs: bool = True
 
