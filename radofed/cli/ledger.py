@@ -12,7 +12,17 @@ from radobase.failure import EXIT_FAILED
 from radobase.files.writing import create_durably
 from radobase.logs import quiet_grpc
 from radobase.printing import amount, columns, in_lines, local_time, moment
-from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
+from radofed.cli.framework import (
+    LISTED,
+    ConfigOption,
+    QueryInFull,
+    ShownAtMost,
+    Skipped,
+    check_directory,
+    check_new,
+    command,
+    group,
+)
 from radofed.cli.output import Output, Result, wrapped
 
 if TYPE_CHECKING:
@@ -214,14 +224,12 @@ def _open(config: Path, policy: Path | None) -> "Ledger":
 def history(
     _output: Output,
     config: ConfigOption,
-    query: Annotated[
-        str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
-    ] = None,
+    query: QueryInFull = None,
     learner: Annotated[str | None, typer.Option(help="Only this learner's queries.", show_default=False)] = None,
     since: Annotated[str | None, typer.Option(help="From this date or time on, such as 2026-11-01.")] = None,
     until: Annotated[str | None, typer.Option(help="Before this date or time.")] = None,
-    limit: Annotated[int, typer.Option(help="Largest number of queries.", min=1)] = 20,
-    skip: Annotated[int, typer.Option(help="Leave out this many of the newest.", min=0)] = 0,
+    limit: ShownAtMost = LISTED,
+    skip: Skipped = 0,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> Result:
     """Show what this party was asked, newest first: by whom, what was decided and why, what left, what it cost.

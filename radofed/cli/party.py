@@ -11,7 +11,16 @@ from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
 from radobase.logs import LEVELS, quiet_grpc
 from radobase.printing import DIGEST_DIGITS, amount, in_lines, local_time, moment
-from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
+from radofed.cli.framework import (
+    ConfigOption,
+    PageFile,
+    ReadOut,
+    RegistryFile,
+    check_directory,
+    check_new,
+    command,
+    group,
+)
 from radofed.cli.output import Output, Result, json_ready, wrapped, yaml_writer
 from radofed.cli.party_approval import unanswered_words
 
@@ -209,9 +218,7 @@ def accept(
     _output: Output,
     name: Annotated[str, typer.Argument(help="A party or learner of the roster.", metavar="NAME", show_default=False)],
     config: ConfigOption,
-    fingerprint: Annotated[
-        str, typer.Option(help="The digits that its owner read out over the telephone.", show_default=False)
-    ],
+    fingerprint: ReadOut,
 ) -> Result:
     """Accept another party, or pin a learner, in this party's policy, after its owner read out its fingerprint.
 
@@ -359,15 +366,8 @@ def report(
     until: Annotated[
         str | None, typer.Option("--to", help="Before this date or time. Default: until now.", show_default=False)
     ] = None,
-    page: Annotated[
-        Path | None, typer.Option("--output", help="Write a page of HTML to this new file. Default: print a summary.")
-    ] = None,
-    registry: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the fields of the registry of differential privacy deployments to this new YAML file."
-        ),
-    ] = None,
+    page: PageFile = None,
+    registry: RegistryFile = None,
 ) -> Result:
     """Report who asked this party in a period, what left, what it cost, what remains, and what that means.
 

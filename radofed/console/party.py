@@ -418,6 +418,7 @@ _PAGES: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "checks": checks,
     "logs": logs,
 }
+_NAVIGATION = ("status", "pending", "history", "budget", "members", "checks", "logs")
 _ACTIONS: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "pause": pause,
     "resume": resume,
@@ -433,15 +434,7 @@ def party_views(config: Path) -> Views:
         role="party",
         member=loaded.name,
         federation=loaded.federation,
-        navigation=(
-            ("status", "Status"),
-            ("pending", "Pending"),
-            ("history", "History"),
-            ("budget", "Budget"),
-            ("members", "Members"),
-            ("checks", "Checks"),
-            ("logs", "Logs"),
-        ),
+        navigation=[(each, each.capitalize()) for each in _NAVIGATION],
         pages=tuple(Page(path, partial(show, loaded)) for path, show in _PAGES.items()),
         actions=tuple(Action(path, partial(act, loaded)) for path, act in _ACTIONS.items()),
     )

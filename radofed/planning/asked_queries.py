@@ -1,9 +1,10 @@
 """Plans of what estimators ask, and of statistics: the learner's own code, run against parties that hold no rows.
 
 Queries are planned for a made-up roster, so noise, sizes and costs are those of real ones. Answers are of made-up rows.
-No figure of privacy depends on them: an oracle calibrates noise to a part of the budget and to the sensitivity, and an
-estimator that stops early counts its whole budget. The clipping norm of a gradient after moments, and the number of
-queries before an early stop, may depend on them.
+
+No figure of privacy depends on answers: an oracle calibrates noise to a part of the budget and to the sensitivity, and
+an estimator that stops early counts its whole budget. The clipping norm of a gradient after moments may, and so may the
+number of queries before an early stop.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

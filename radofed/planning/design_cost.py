@@ -17,6 +17,7 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.design_options import check_options, given_options
 from learner.planning import Plan
+from radobase.presentation.words import counted, effort_words, theorem_words
 from radofed.planning.plan_options import DesignFields
 from radofed.planning.signal import Noise, Signal
 
@@ -232,6 +233,25 @@ _PROTECTED = {
 MOST_LOOKED_FOR = 100_000
 """The most rados that are looked for: more take seconds to count, and few queries have so many."""
 
+PLAN_KEYS: dict[str, Any] = {
+    "design": None,
+    "joint": False,
+    "split": "local",
+    "scope": "record",
+    "feasible": False,
+    "epsilon": None,
+    **dict.fromkeys(("delta", "theorem_epsilon", "delta_per_rado", "epsilon_if_others_collude", "marginal_epsilon")),
+    "marginal_epsilon_if_others_collude": None,
+    "rados": None,
+    "party_rows": [],
+    "acceptance_rate": 1.0,
+    **dict.fromkeys(("largest_rados", "smallest_epsilon", "reason", "suggestion")),
+    "unit": "one record",
+    "assumptions": [],
+    "warning": None,
+}
+"""The keys that every plan has, with the values of one that has nothing to say."""
+
 # Smaller probabilities are not printed.
 _WORTH_SAYING = 1e-30
 
@@ -296,28 +316,10 @@ class Cost:
         """Every figure by name, in JSON's types; those of `noise` and `sizes` only if there are any."""
         request = self.request
         return {
+            **{name: getattr(self, name, getattr(request, name, None)) for name in PLAN_KEYS},
             "design": request.design_name,
-            "joint": request.joint,
-            "split": request.split,
-            "scope": self.scope,
-            "feasible": self.feasible,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "theorem_epsilon": self.theorem_epsilon,
-            "delta_per_rado": self.delta_per_rado,
-            "epsilon_if_others_collude": self.epsilon_if_others_collude,
-            "marginal_epsilon": self.marginal_epsilon,
-            "marginal_epsilon_if_others_collude": self.marginal_epsilon_if_others_collude,
-            "rados": request.rados,
             "party_rows": list(request.party_rows),
-            "acceptance_rate": self.acceptance_rate,
-            "largest_rados": self.largest_rados,
-            "smallest_epsilon": self.smallest_epsilon,
-            "reason": self.reason,
-            "suggestion": self.suggestion,
-            "unit": self.unit,
             "assumptions": list(self.assumptions),
-            "warning": self.warning,
             **({} if self.signal is None else self.signal.to_dict()),
             **({} if self.noise is None else asdict(self.noise)),
             **({} if self.sizes is None else asdict(self.sizes)),
@@ -379,7 +381,7 @@ class Cost:
             )
         if self.noise is not None:
             colluding = len(request.party_rows) - self.noise.honest_parties
-            parties = f" and {_several(colluding, 'party', 'parties')}" if colluding else ""
+            parties = f" and {counted(colluding, 'party')}" if colluding else ""
             return f"If the coordinator{parties} {'work' if colluding else 'works'} with the learner, it is {figure}."
         who = "the other parties" if request.split == "exact" else "the coordinator and the other parties"
         return f"If {who} work with the learner, it is {figure} for the worst party."
@@ -387,7 +389,7 @@ class Cost:
     def _counts(self) -> Iterator[str]:
         request = self.request
         if self.theorem_epsilon is not None:
-            yield f"Theorem 6 alone would say {self.theorem_epsilon:.6g}."
+            yield f"{theorem_words(self.theorem_epsilon)}."
         if self.delta_per_rado is not None and self.delta_per_rado >= _WORTH_SAYING:
             alone = "" if len(request.party_rows) == 1 else ", for the learner alone"
             yield f"In each rado{alone}, a value that reveals a record has probability {self.delta_per_rado:.3g}."
@@ -427,25 +429,18 @@ class Cost:
         )
 
     def _effort(self) -> Iterator[str]:
-        if self.sizes is not None:
-            yield (
-                f"Each party uploads {_several(self.sizes.ciphertexts, 'ciphertext', 'ciphertexts')} under a "
-                f"{self.request.key_bits}-bit key, {self.sizes.upload_bytes_per_party:,} bytes: slots of "
-                f"{self.sizes.slot_bits} bits, values with {self.sizes.fraction_bits} fraction bits. Encrypting, "
-                f"adding and decrypting take about {_seconds(self.sizes.estimated_seconds)} s, by measurements on "
-                "two cores, without the draw of rados and the network."
+        if (sizes := self.sizes) is not None:
+            layout = f"slots of {sizes.slot_bits} bits, values with {sizes.fraction_bits} fraction bits"
+            yield effort_words(
+                sizes.ciphertexts,
+                sizes.upload_bytes_per_party,
+                self.request.key_bits,
+                sizes.estimated_seconds,
+                layout=layout,
+                without="the draw of rados",
             )
 
 
 def many_rados(count: int) -> str:
     """A number of rados, in words."""
     return "1 rado" if count == 1 else f"{count} rados"
-
-
-def _several(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"
-
-
-def _seconds(seconds: float) -> str:
-    """Two significant digits, without an exponent."""
-    return f"{float(f'{seconds:.2g}'):,.15g}"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dpcore.declared import declarations, first_changed, values_of
 from dpcore.errors import ConfigurationError
@@ -17,7 +17,6 @@ from radobase.options import named_options
 from radofed.planning.design_cost import Cost, PlanRequest, split_equally
 from radofed.planning.designs import bare_cost, plan_cost
 from radofed.planning.plan_options import DesignFields, PlanOptions
-from radofed.planning.signal import Signal
 from wire.request_fields import ReleaseFields
 
 if TYPE_CHECKING:
@@ -50,35 +49,8 @@ _EPSILONS = tuple(
 )
 
 Request = TypeVar("Request", bound=Any)
-
-
-class Bare(Protocol):
-    """A plan without advice, of a design or of what is asked."""
-
-    @property
-    def feasible(self) -> bool:
-        """Whether it can be asked."""
-        ...
-
-    @property
-    def signal(self) -> Signal | None:
-        """The noise against the signal; None without noise."""
-        ...
-
-    @property
-    def questions(self) -> tuple[Any, ...]:
-        """What is asked, whatever the noise."""
-        ...
-
-    @property
-    def reason(self) -> str | None:
-        """Why it cannot be asked."""
-        ...
-
-    @property
-    def suggestion(self) -> str | None:
-        """What would work."""
-        ...
+Bare: TypeAlias = "Cost | AskedCost"
+"""A plan without advice."""
 
 
 def smallest_epsilon(

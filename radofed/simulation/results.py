@@ -333,16 +333,9 @@ class ErrorCurves:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
+        shown = ("test_error_mean", "test_error_std", "auc_mean")
         curves = {
-            name: [
-                {
-                    "epsilon": epsilon,
-                    "test_error_mean": each.test_error_mean,
-                    "test_error_std": each.test_error_std,
-                    "auc_mean": each.auc_mean,
-                }
-                for epsilon, each in points
-            ]
+            name: [{"epsilon": epsilon, **{key: getattr(each, key) for key in shown}} for epsilon, each in points]
             for name, points in self.curves.items()
         }
         return {

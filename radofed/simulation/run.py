@@ -294,7 +294,8 @@ def _measured(
             federation, schema, planned.parts, fold.number, options.budget, progress, options.training_part
         )
     if options.hold_back is not None:
-        evaluations = Evaluations(federation, schema, planned.parts, fold.number, options.hold_back, progress)
+        held = options.hold_back
+        evaluations = Evaluations(federation, schema, planned.parts, fold.number, held.budget, progress, held.training)
     feature_map = None if options.design is None else options.design.feature_map
     measured = replace(_fold(fold, release, oracles, evaluations), feature_map=feature_map)
     rows = measure(learners, measured, options.seed)

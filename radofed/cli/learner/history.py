@@ -9,7 +9,7 @@ from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
 from radobase.logs import quiet_grpc
 from radobase.printing import amount, in_lines, local_time
-from radofed.cli.framework import ConfigOption
+from radofed.cli.framework import LISTED, ConfigOption, QueryInFull, ReadOut, ShownAtMost, Skipped
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result, wrapped
 from wire.request_fields import USUAL_DELTA
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 def history(
     _output: Output,
     config: ConfigOption,
-    query: Annotated[
-        str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
-    ] = None,
-    limit: Annotated[int, typer.Option(help="Largest number of queries.", min=1)] = 20,
-    skip: Annotated[int, typer.Option(help="Leave out this many of the newest.", min=0)] = 0,
+    query: QueryInFull = None,
+    limit: ShownAtMost = LISTED,
+    skip: Skipped = 0,
 ) -> Result:
     """Show what this learner asked, newest first, from its own disk. No coordinator is asked."""
     from learner.config import LearnerConfig
@@ -123,9 +121,7 @@ def accept(
     _output: Output,
     name: Annotated[str, typer.Argument(help="A party of the roster.", metavar="NAME", show_default=False)],
     config: ConfigOption,
-    fingerprint: Annotated[
-        str, typer.Option(help="The digits that its owner read out over the telephone.", show_default=False)
-    ],
+    fingerprint: ReadOut,
 ) -> Result:
     """Accept a party, which later queries then ask, after its owner read out its fingerprint.
 

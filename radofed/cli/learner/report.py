@@ -9,7 +9,7 @@ import typer
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from radobase.options import named_options
 from radobase.printing import amount, in_lines
-from radofed.cli.framework import check_directory, check_new
+from radofed.cli.framework import PageFile, RegistryFile, check_directory, check_new
 from radofed.cli.output import Output, Result
 from radofed.cli.party import check_files, result_of
 
@@ -27,15 +27,8 @@ def report(
     subject: Annotated[
         Path, typer.Argument(help="A model that train wrote, or a release's directory.", show_default=False)
     ],
-    page: Annotated[
-        Path | None, typer.Option("--output", help="Write a page of HTML to this new file. Default: print a summary.")
-    ] = None,
-    registry: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the fields of the registry of differential privacy deployments to this new YAML file."
-        ),
-    ] = None,
+    page: PageFile = None,
+    registry: RegistryFile = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", help="The learner's configuration: to find releases, and verify signatures."),
