@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415  (each role's configuration is imported where a file is of that role)
 
-
 NodeConfig: TypeAlias = "PartyConfig | CoordinatorConfig | LearnerConfig"
 
 # A key that only this role's configuration has.
@@ -56,7 +55,6 @@ def load_node_config(config: Path) -> NodeConfig:
 # Configuration files as `rado provision init` writes them, with comments for the people who edit them.
 #
 # The samples in deploy/samples are the output of these functions for an example federation; a test compares them.
-
 
 _TLS = """
 [tls]

@@ -31,7 +31,6 @@ from wire.roster import EXPIRY_SKEW_S, NAME, Member, Role, Roster, certificate_s
 
 # Renewal of a federation's roster, offline: the next version, with a new expiry, signed by the federation key.
 
-
 ROSTER_DAYS = 90
 """How long a roster is valid, unless the operator chooses otherwise."""
 MOST_ROSTER_DAYS = 3650

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # `rado coordinator drain | undrain`: take no new query before maintenance, and take queries again.
 
-
 EXIT_TIMED_OUT = 3
 WithinOption = Annotated[
     float, typer.Option("--within", min=0, help="Longest wait for attempts that are under way, in seconds.")

@@ -34,7 +34,6 @@ def health(_output: Output, config: ConfigOption) -> Result:
 
 # `rado certificate`: whether a node's certificate should be renewed, and its renewal.
 
-
 certificate_app = group("Say whether a node's certificate should be renewed, and renew it.")
 
 
@@ -77,7 +76,6 @@ def renew(
 
 
 # `rado audit`: compare what members say of their queries.
-
 
 audit_app = group("Compare what members of a federation say.")
 

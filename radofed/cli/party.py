@@ -302,7 +302,6 @@ def logs(
 
 # `rado party report`: what happened to a party's data in a period, as a page to sign.
 
-
 # The files that `rado party report` and `rado learner report` write.
 
 

@@ -112,7 +112,6 @@ def renew_roster(
 #
 # Keys are made at home, by their owners.
 
-
 MOST_TRIES = 3
 """How often a terminal is asked for digits."""
 

@@ -46,7 +46,6 @@ from wire.roster import Role
 #   SameSite=Strict, each form has a token of its own, and Origin and Sec-Fetch-Site must not name another origin.
 # - A page runs no script but the console's own files, loads nothing from elsewhere, and is shown in no frame.
 
-
 TOKEN_LIFE_S = 600.0
 IDLE_S = 8 * 3600.0
 """A session ends if it is not used for this long."""
@@ -272,7 +271,6 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 # Runs a console on a loopback address until SIGINT or SIGTERM.
-
 
 LOOPBACK = "127.0.0.1"
 _MOST_CONNECTIONS = 64

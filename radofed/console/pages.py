@@ -91,7 +91,6 @@ class Views:
 
 # Forms whose fields are a command's options: of the same declaration, and read in the same way.
 
-
 Options = TypeVar("Options", bound=Declared)
 
 

@@ -38,7 +38,6 @@ from wire.query_summary import QuerySummary
 
 # The start page: whether the party's node runs, what it does, and whether people paused it.
 
-
 T = TypeVar("T")
 
 
@@ -148,7 +147,6 @@ def address(path: str, **query: str | int) -> str:
 
 # The queries that wait for people, and one query in full with the form to decide on it.
 
-
 MOST_PENDING = 100
 """Queries that wait are shown up to this number, the oldest first."""
 PREDICATES_AT_ONCE = 50
@@ -254,7 +252,6 @@ def _in_full(config: PartyConfig, visit: Visit, problem: str) -> Answer:
 
 # What was spent, what remains, and the report on a period.
 
-
 MOST_STEPS = 40
 """Steps of a plot: few, because each takes time that a visitor waits for."""
 _SHORTEST_S = 3600.0
@@ -304,7 +301,6 @@ def report(config: PartyConfig, visit: Visit) -> Answer:
 
 
 # What the party was asked, newest first.
-
 
 AT_ONCE, MOST_AT_ONCE = 50, 100
 
@@ -362,7 +358,6 @@ def history_csv(config: PartyConfig, visit: Visit) -> Answer:
 
 # The members, the checks and the log of a party.
 
-
 MOST_LINES = 200
 MOST_SHOWN_BYTES = 128 << 10
 
@@ -403,7 +398,6 @@ def logs(config: PartyConfig, visit: Visit) -> Answer:
 
 
 # All pages and actions of a party's console.
-
 
 _PAGES: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "status": status,

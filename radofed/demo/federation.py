@@ -24,7 +24,6 @@ from wire.roster import Role
 
 # The demo's child processes. Their logs go to files; they end with the demo, however it ends.
 
-
 # Longer than a node gives what it has begun (10 s).
 STOP_WITHIN_S = 20.0
 POLL_S = 0.05

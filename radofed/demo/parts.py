@@ -227,7 +227,6 @@ def _sentences(statement: dict[str, Any]) -> list[str]:
 
 # The demo's first part: whole records protected at epsilon 1, by `newton`, which queries the parties in 8 rounds.
 
-
 ESTIMATOR, ROUNDS = "newton", 8
 EPSILON = Fraction(1)
 """For all answers in total, against coordinator, learner and as many parties as the plan assumes to collude."""

@@ -92,7 +92,6 @@ def _rados_data(options: DemoOptions, directory: Path) -> Shared:
 
 # The demo's printed report: for each part its test errors, what is protected, and its cost.
 
-
 LIMITS = (
     "Whole records are not protected here: anyone who knows a record's other columns can read its value from the "
     "release."

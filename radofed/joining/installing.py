@@ -274,7 +274,6 @@ def _configurations(request: JoinRequest, admission: Admission) -> dict[str, str
 
 # A passphrase for the private keys of a directory: a member's, or the operator's.
 
-
 _KEYS = "*.key"
 _KEY = FileKind(with_remedy("give a directory of one member, or of the operator"), limit_bytes=1 << 20, secret=True,
                 private=True)  # fmt: skip
@@ -299,7 +298,6 @@ def set_passphrases(directory: Path) -> list[str]:
 # New certificates wait at the coordinator, each in an admission that the operator signed; each node fetches its own.
 # The coordinator can keep one back, and can neither make nor change one: the federation's key has signed it, and it is
 # for the TLS key that this node has.
-
 
 _PATIENCE_S = 30.0
 

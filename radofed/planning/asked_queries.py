@@ -223,7 +223,6 @@ class PlannedAnswer:
 # Whatever its answers are, an estimator asks these kinds of queries, and their parts add up to one: a query that takes
 # the whole budget costs a party as much as all of them.
 
-
 _Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
 _NEARLY_WHOLE = 1 - Fraction(1, 1 << 20)
 """A whole budget may choose Laplace noise, which parts of one do not have."""
@@ -293,7 +292,6 @@ def ask_whole(
 
 
 # What makes a plan of an estimator, or of statistics, possible that is not; each change was planned first.
-
 
 AskWorks = Callable[[AskRequest], bool]
 Change = tuple[str, AskRequest]

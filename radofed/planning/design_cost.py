@@ -23,7 +23,6 @@ from radofed.planning.signal import Noise, Signal
 
 # The checked input of a plan.
 
-
 # Memory grows with the square root of the rows; this many take a second.
 MOST_PLANNED_ROWS = 10**10
 # Smaller values are zero in double precision.
@@ -176,7 +175,6 @@ def split_equally(rows: int, parties: int) -> tuple[int, ...]:
 # The estimate scales the measured time of one ciphertext on two cores, under a 3072-bit key with 62 values to a
 # ciphertext (medians in benchmarks/results/encryption.json): exponentiations with the cube of the key's bits, products
 # with their square. It leaves out the draw and the sums of rados, and the network.
-
 
 # Seconds for one ciphertext, and for the table that a party builds once for each query.
 MEASURED_BITS = 3072

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # worth is known from above only (`radofed.planning.signal`). So there the one before it is a lower bound of what is
 # needed, and the returned one may be too small.
 
-
 MOST = Fraction(LARGE_EPSILON)
 """The largest epsilon that is looked for: a larger one bounds little."""
 _SMALLEST_POWER = -4

@@ -17,7 +17,6 @@ from radofed.planning.signal import Signal
 
 # Changes of one option of a plan, in the order in which they are tried, and the first of them that helps.
 
-
 P = TypeVar("P", bound=Any)
 
 

@@ -126,7 +126,6 @@ class DesignOptions(ReleaseFields):
 # All arithmetic is in integers, so the distributions are exact. The coordinator that divides knows every count; no
 # node does this.
 
-
 Counts = NDArray[np.int64]
 
 # Most random bytes for one batch of candidate counts.

@@ -194,7 +194,6 @@ def row_count_plan(
 # A simulated federation to query: try statistics, estimators of several rounds and evaluations on your own table.
 # It has the interface of a federation of nodes.
 
-
 _WHOLE_TABLE = 1
 """The fold number. In a simulation with folds, draws depend on the fold; here there is one fold, of all rows."""
 

@@ -286,7 +286,6 @@ def notes_if_several(folds: int, *, released: bool, asked: bool) -> list[str]:
 
 # Error against epsilon: a simulation repeated for several budgets, as curves and as a picture.
 
-
 USUAL_EPSILONS = "0.1,0.3,1,3"
 MOST_EPSILONS = 30
 

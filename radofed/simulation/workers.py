@@ -40,7 +40,6 @@ from wire.upload import upload_digest
 # fold, the party, the purpose and, if estimators query, the question, so neither the number of hosts nor encryption
 # changes a number. The randomness of encryption and masks comes from the operating system, and cancels.
 
-
 FEDERATION = "simulation"
 ATTEMPT = 1
 """The only attempt: a simulation loses no party."""

@@ -307,7 +307,6 @@ def predict(
 
 # The file of scores that `rado learner predict` writes.
 
-
 COLUMNS = ("row", "score", "label", "label_text", "probability")
 
 

@@ -109,7 +109,6 @@ def _summary(found: "Report") -> list[str]:
 
 # `rado learner picture`: what a model adds to the score for each value of each column.
 
-
 MOST_LINES = 20
 ENDINGS = (".html", ".svg")
 

@@ -25,7 +25,6 @@ from wire.status import Phase, QueryStatus
 # A query is on disk before it is sent, so that a console that ends, or is killed, loses nothing: the next one follows
 # it.
 
-
 PAGE_GIVES_UP_AFTER_S = 3.0
 """How long a page tries to reach the coordinator."""
 _log = Log("console")
@@ -206,7 +205,6 @@ class Queries:
 
 
 # The fields of the page that plans: which options a design, an estimator or a batch of statistics takes.
-
 
 PLAN, QUERY, BUDGET, TRAIN = Form(PlanOptions), Form(QueryOptions), Form(AskOptions), Form(TrainOptions)
 

@@ -42,7 +42,6 @@ from wire.status import QueryStatus
 
 # The file of a training: what it was started with, so that a later console can go on with it.
 
-
 FORMAT = "radofed-training"
 FORMAT_VERSION = 2
 _REMEDY = "train again, or by the command"
