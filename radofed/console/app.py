@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dpcore.errors import ConfigurationError, RadofedError
 from radobase.failure import Failure
 from radobase.presentation.page import environment, stylesheet
-from radofed.console.pages import Action, Answer, File, Goto, Page, Shown, Views, Visit
+from radofed.console.pages import Answer, File, Goto, Shown, View, Views, Visit
 from radofed.node_config import role_of
 from wire.roster import Role
 
@@ -191,8 +191,11 @@ class Console:
         routes = [
             Route("/", lambda _: self._goto(start)),
             *(Route(f"/static/{name}", partial(self._file, name)) for name in self._static),
-            *(Route(f"/{page.path}", partial(self._page, page), methods=["GET"]) for page in self._views.pages),
-            *(Route(f"/{each.path}", partial(self._action, each), methods=["POST"]) for each in self._views.actions),
+            *(Route(f"/{path}", partial(self._page, path, show)) for path, show in self._views.pages.items()),
+            *(
+                Route(f"/{path}", partial(self._action, path, act), methods=["POST"])
+                for path, act in self._views.actions.items()
+            ),
         ]
         handlers: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
             RadofedError: self._failed,
@@ -203,16 +206,16 @@ class Console:
         # Outside of everything, so that answers to errors have the guard's headers, too.
         return Guard(pages, self._access)
 
-    async def _page(self, page: Page, request: Request) -> Response:
+    async def _page(self, path: str, show: View, request: Request) -> Response:
         visit = Visit(request.path_params, dict(request.query_params))
-        return await run_in_threadpool(lambda: self._response(page.show(visit), page.path))
+        return await run_in_threadpool(lambda: self._response(show(visit), path))
 
-    async def _action(self, action: Action, request: Request) -> Response:
+    async def _action(self, path: str, act: View, request: Request) -> Response:
         form = await _form(request)
         if not compare_digest(form.pop(CSRF_FIELD, "").encode(), self._access.csrf.encode()):
             raise HTTPException(403, "this form is not of this console: load the page again")
         visit = Visit(request.path_params, dict(request.query_params), form)
-        return await run_in_threadpool(lambda: self._response(action.act(visit), action.path))
+        return await run_in_threadpool(lambda: self._response(act(visit), path))
 
     def _response(self, answer: Answer, path: str, status: int = 200) -> Response:
         match answer:

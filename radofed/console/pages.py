@@ -61,32 +61,22 @@ class File:
 Answer: TypeAlias = Shown | Goto | File
 
 
-@dataclass(frozen=True)
-class Page:
-    """Something to look at, with GET. It changes nothing. path: below the console's root, such as "queries/{query}"."""
-
-    path: str
-    show: Callable[[Visit], Answer]
-
-
-@dataclass(frozen=True)
-class Action:
-    """Something that a person does by a form, with POST."""
-
-    path: str
-    act: Callable[[Visit], Answer]
+View: TypeAlias = Callable[[Visit], Answer]
 
 
 @dataclass(frozen=True)
 class Views:
-    """All that a console of one role shows. navigation: paths of pages, with their titles; the first is the start."""
+    """All that a console of one role shows. Paths are below its root, such as "queries/{query}"."""
 
     role: str
     member: str
     federation: str
     navigation: Sequence[tuple[str, str]]
-    pages: Sequence[Page]
-    actions: Sequence[Action] = ()
+    """Paths of pages, with their titles; the first is the start."""
+    pages: Mapping[str, View]
+    """What is looked at, with GET: changes nothing."""
+    actions: Mapping[str, View] = field(default_factory=dict)
+    """What a person does by a form, with POST."""
 
 
 # Forms whose fields are a command's options: of the same declaration, and read in the same way.

@@ -33,7 +33,7 @@ from radobase.presentation.words import day
 from radobase.printing import moment
 from radobase.watching.readiness import Reason, reason_lines
 from radofed import __version__
-from radofed.console.pages import Action, Answer, File, Goto, Page, Shown, Views, Visit
+from radofed.console.pages import Answer, File, Goto, Shown, Views, Visit
 from wire.query_summary import QuerySummary
 
 # The start page: whether the party's node runs, what it does, and whether people paused it.
@@ -429,6 +429,6 @@ def party_views(config: Path) -> Views:
         member=loaded.name,
         federation=loaded.federation,
         navigation=[(each, each.capitalize()) for each in _NAVIGATION],
-        pages=tuple(Page(path, partial(show, loaded)) for path, show in _PAGES.items()),
-        actions=tuple(Action(path, partial(act, loaded)) for path, act in _ACTIONS.items()),
+        pages={path: partial(show, loaded) for path, show in _PAGES.items()},
+        actions={path: partial(act, loaded) for path, act in _ACTIONS.items()},
     )
