@@ -20,8 +20,8 @@ from learner.config import LearnerConfig
 from learner.keys import create_key
 from learner.session import Session
 from radofed.demo.federation import Children, has_content, wait_for
+from radofed.node_config import PolicyChoices
 from radofed.provision import Provisioned, provision
-from radofed.templates import PolicyChoices
 from wire.roster import Role
 
 Floats = NDArray[np.float64]

@@ -18,6 +18,7 @@ from dpcore.queries.kind import MAX_VALUES, QueryKind, QueryLimits, fewest_ciphe
 from dpcore.queries.statement import cost_of_attempts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
+from radobase.presentation.words import theorem_words
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
@@ -132,7 +133,7 @@ class Plan:
             f"{rounded_up(self.cost.epsilon_if_others_collude)} under collusion"
         )
         theorem = self.cost.theorem_epsilon
-        return [f"{words}." if theorem is None else f"{words}; Theorem 6 alone would say {theorem:.6g}."]
+        return [f"{words}." if theorem is None else f"{words}; {theorem_words(theorem)}."]
 
 
 def purpose_sentence(purpose: str) -> str:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from learner.shapes.shapes import shapes_of
     from learner.training import train
     from radofed import provision
+    from radofed.simulation.oracles import simulated_federation
     from radofed.simulation.run import simulate
-    from radofed.simulation.source import simulated_federation
 
     __version__: str
 
@@ -71,7 +71,7 @@ _HOMES = {
     "predict": "learner.model",
     "shapes_of": "learner.shapes.shapes",
     "simulate": "radofed.simulation.run",
-    "simulated_federation": "radofed.simulation.source",
+    "simulated_federation": "radofed.simulation.oracles",
     "train": "learner.training",
     "x": "dpcore.predicates.frontend",
     "y": "dpcore.predicates.frontend",

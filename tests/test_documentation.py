@@ -26,7 +26,7 @@ from dpcore.statistics.accuracy import Batch, LaplaceNoise, planned_noise, separ
 from learner.estimators import BY_QUERIES, make_estimator
 from parties.ledger.charges import RECORD, charge_for
 from radofed.cli.commands import app
-from radofed.simulation.source import simulated_federation
+from radofed.simulation.oracles import simulated_federation
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, RadofedError
 from radobase.files.reading import FileKind, read_text, with_remedy
 
 _MEBIBYTE = 1 << 20
@@ -38,6 +38,15 @@ _TOKEN = FileKind(
 )
 
 
+class RayStartError(RadofedError):
+    """Ray did not start on this machine."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"Ray did not start: {reason}. Try again when this machine is less busy, or use no workers (workers 0)"
+        )
+
+
 def require_ray() -> None:
     """Raise ConfigurationError if Ray is not installed. Does not import it."""
     if importlib.util.find_spec("ray") is None:
@@ -48,20 +57,25 @@ def start_on_loopback(*, cpus: int, object_bytes: int) -> tuple[Any, bool]:
     """Ray, and whether this call started it. A Ray that is already connected is used unchanged.
 
     cpus: most processes that work at once. object_bytes: bytes that its object store must hold, besides those in
-    flight. Raises ConfigurationError if Ray is not installed or cannot be limited to loopback; then it is not running.
+    flight. Raises ConfigurationError if Ray is not installed or cannot be limited to loopback, RayStartError if it does
+    not start, such as in time; then it is not running.
     """
     ray = _import_for_loopback()
     if ray.is_initialized():
         return ray, False
-    ray.init(
-        # Without it, Ray would join the cluster that was last started on this machine.
-        address="local",
-        num_cpus=cpus,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        object_store_memory=_STORE_BYTES + object_bytes,
-    )
+    try:
+        ray.init(
+            # Without it, Ray would join the cluster that was last started on this machine.
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=_STORE_BYTES + object_bytes,
+        )
+    except Exception as error:  # Ray raises Exception itself if a process of its own is late
+        ray.shutdown()
+        raise RayStartError(last_line(error).rstrip(".")) from error
     address = str(ray.get_runtime_context().gcs_address)
     if not address.startswith(_LOCAL):
         ray.shutdown()

@@ -37,6 +37,22 @@ def counted(count: int, unit: str) -> str:
     return f"{number(count)} {amount(count, unit).partition(' ')[2]}"
 
 
+def theorem_words(epsilon: float) -> str:
+    """The bound of the paper's Theorem 6, beside the counted one."""
+    return f"Theorem 6 alone would say {epsilon:.6g}"
+
+
+def effort_words(
+    ciphertexts: int, upload_bytes: int, key_bits: int, seconds: float, *, without: str, layout: str = ""
+) -> str:
+    """The ciphertexts, bytes and seconds of a query. without: what its seconds lack beside the network."""
+    return (
+        f"Each party uploads {counted(ciphertexts, 'ciphertext')} under a {key_bits}-bit key, {number(upload_bytes)} "
+        f"bytes{f': {layout}' if layout else ''}. Encrypting, adding and decrypting take about "
+        f"{float(f'{seconds:.2g}'):,.15g} s, by measurements on two cores, without {without} and the network."
+    )
+
+
 def seldom(probability: float) -> str:
     """A bound on a small probability, rounded up, also as one case of so many, never fewer cases than it says."""
     if not 0 < probability < 1:

@@ -18,7 +18,6 @@ from radobase.files.writing import OWNER_ONLY, created_file
 
 # The manifest of a backup: whose it is, when it was made, and each file with its size and SHA-256.
 
-
 FORMAT = "radofed-backup"
 FORMAT_VERSION = 1
 OPERATOR = "operator"

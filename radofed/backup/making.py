@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Gathers the files of a backup: what is in it, what is left out and why, and where files outside were.
 
-
 OUTSIDE = "outside"
 _SMALL_BYTES = 1 << 16
 _PLAIN = FileKind(with_remedy("correct the path, or what keeps it from being read"))
@@ -185,7 +184,6 @@ def _files_below(directory: Path) -> Iterable[Path]:
 
 # ruff: noqa: PLC0415  (a role's own modules are imported where a backup is of that role)
 
-
 _AUTHORITY_NAME = "radofed "
 
 
@@ -322,7 +320,6 @@ def _add_learner(contents: Contents, config: "LearnerConfig") -> None:
 
 
 # Backups that are made every night: named by their time, the oldest deleted.
-
 
 _SUFFIX = ".backup"
 _TIME = "%Y%m%dT%H%M%SZ"

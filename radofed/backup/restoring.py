@@ -172,7 +172,6 @@ def _check_operator(archive: Archive, draft: Path) -> None:
 
 # What a backup lacks, what was lost since it was made, and what to run after it is restored.
 
-
 _LOST = {
     "party": "the ledger lacks what was charged since then, and the history what was asked and decided",
     "coordinator": "queries and totals since then; parties send uploads of attempts under way again, and keep their "

@@ -103,7 +103,7 @@ def _note_unreadable(output: Output, arguments: list[str]) -> None:
 @lru_cache(1)
 def _command() -> Callable[..., Any]:
     # After check_distribution: another distribution's package must not run.
-    from radofed.cli.commands import app  # noqa: PLC0415  (lazy for the reason above)
+    from radofed.cli.commands import app
 
     return typer.main.get_command(app)
 

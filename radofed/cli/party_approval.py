@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from radobase.printing import in_lines, local_time
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result, wrapped
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from parties.approval.deciding import Pending
     from parties.approval.decision_files import DecisionFiles, Waiting
     from parties.approval.decisions import Pauses
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 # A node looks for decisions between two polls, which take a few seconds.
 _NODE_LOOKS_WITHIN_S, _LOOK_EVERY_S = 20.0, 0.2
@@ -303,9 +301,3 @@ def _with_pauses(config: "Path", function: "Callable[[Pauses], T]") -> "T":
         return function(Pauses(database))
     finally:
         database.close()
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to a group."""
-    for function in (pending, explain, approve, refuse, pause, resume):
-        command(app, function.__name__)(function)

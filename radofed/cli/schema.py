@@ -13,13 +13,10 @@ from radofed.cli.output import Output, Result
 if TYPE_CHECKING:
     from radobase.tables.databases.source import DatabaseSource
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Draft and check schemas: how columns become coordinates.")
 
 LabelColumn = Annotated[
-    str | None,
-    typer.Option("--label", help="The label's column. `schema infer` takes the last one if it is left out."),
+    str | None, typer.Option("--label", help="The label's column. `schema infer` takes the last one if it is left out.")
 ]
 Positive = Annotated[
     list[str] | None, typer.Option(help="A positive value of the label; repeatable, one value a time.")
@@ -43,8 +40,7 @@ def infer(
         typer.Option(help="The domain's bounds of a number or date, COLUMN=FROM:TO; repeatable. Default: quantiles."),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(help="The schema's name, which its digest covers. Default: records, for every table."),
+        str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the schema to this new file. Default: print it.")

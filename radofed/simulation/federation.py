@@ -20,8 +20,7 @@ from dpcore.paillier.secret import SecretKey
 from learner.opening import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
-from radofed.simulation.designs import DesignOptions
-from radofed.simulation.exact_split import divided_counts
+from radofed.simulation.designs import DesignOptions, divided_counts
 from radofed.simulation.workers import ATTEMPT, FEDERATION, Ask, Hosts, Share, seeded
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, SigningKey

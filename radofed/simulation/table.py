@@ -134,7 +134,6 @@ def _groups(source: TableSource, column: str) -> NDArray[np.int64]:
 
 # Partitions: how rows are divided among parties.
 
-
 Indices = NDArray[np.int64]
 Kind = Literal["iid", "size-skew", "label-skew", "by-column"]
 

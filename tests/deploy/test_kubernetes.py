@@ -16,7 +16,7 @@ from coordinator.config import CoordinatorConfig
 from learner.accepted_parties import parties_toml
 from parties.config import PartyConfig
 from radobase.cluster.jobs import ClusterSettings
-from radofed.templates import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
+from radofed.node_config import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
 from tests.deploy.reading import DEPLOY, KUBECTL, PORT, USER, assert_command, documents, laid_out
 from wire.private_keys import ENVIRONMENT
 

@@ -19,7 +19,7 @@ from learner.keys import create_key
 from learner.requests import RadosRequest
 from learner.session import AttemptLostError, Session
 from parties.data.dataset import load
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.faults import Line
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until

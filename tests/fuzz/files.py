@@ -48,7 +48,7 @@ from radobase.logs import Log
 from radobase.watching.readiness import Reason, readiness_to_dict
 from radobase.watching.server import LIMIT_BYTES as PROBE_LIMIT_BYTES
 from radobase.watching.server import Health
-from radofed import provision, templates
+from radofed import node_config, provision
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.console.learner.trainings import TrainingFile
@@ -313,7 +313,7 @@ def read_parties_to_extend(path: Path) -> None:
     assert AcceptedParties.load(path).accepts(party)
 
 
-POLICY_TEXT = templates.policy_toml({}, {}, templates.PolicyChoices())
+POLICY_TEXT = node_config.policy_toml({}, {}, node_config.PolicyChoices())
 
 
 def read_policy_to_extend(path: Path) -> None:
@@ -414,9 +414,9 @@ def targets() -> list[Target]:
     training |= {"given": {"epsilon": "1", "delta": "1e-6", "option": "clip=1"}}
     integers = sha256(np.arange(3).astype("<i8").tobytes()).hex()
     manifest = {"chunks": [sha256(b"c" * 100).hex()], "ciphertexts": 10, "values": integers}
-    party = templates.party_toml(world.FEDERATION, "ann", "hub:7443")
-    hub = templates.coordinator_toml(world.FEDERATION, "hub", "127.0.0.1:7443")
-    lea = templates.learner_toml(world.FEDERATION, "lea", "hub:7443")
+    party = node_config.party_toml(world.FEDERATION, "ann", "hub:7443")
+    hub = node_config.coordinator_toml(world.FEDERATION, "hub", "127.0.0.1:7443")
+    lea = node_config.learner_toml(world.FEDERATION, "lea", "hub:7443")
     words = ["[cluster]", "[limits]", "0", "1.5", "true", '"1e-6"', "[[learners]]", "epsilon", "[tls]", "= {}"]
     signed, query = world.ROSTER_ENVELOPE.to_bytes(), world.opened().envelope.to_bytes()
     asked = world.opened().query_id

@@ -24,7 +24,7 @@ from radobase.logs import TAIL_BYTES, newest
 from radobase.options import decimal_number, exact, named_option
 from radobase.printing import local_time, printable
 from radofed.joining.installing import set_passphrases
-from radofed.planning.options import party_rows
+from radofed.planning.from_options import party_rows
 from radofed.simulation.table import Partition
 from tests.federation.material import STAYS
 from tests.fuzz import world

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rado.v1 import member_service_pb2, party_service_pb2
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation
 from tests.hostile.stalling import Holding, process_status

@@ -20,7 +20,7 @@ from learner.planning import plan_query
 from learner.requests import StatisticRequest
 from learner.session import Session
 from learner.state import AskedQuery, LearnerState
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.faults import Silent
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation

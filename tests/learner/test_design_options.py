@@ -7,7 +7,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from learner.design_options import given_options
 from learner.requests import MomentsRequest, RadosRequest, release_request
-from radofed.planning.request import PlanRequest
+from radofed.planning.design_cost import PlanRequest
 from radofed.simulation.designs import DesignOptions
 from tests.federation.learner import SCHEMA
 from wire.request_fields import ReleaseFields

@@ -17,8 +17,8 @@ from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, 
 from learner.keys import VALIDITY_S, LearnerKey
 from learner.requests import MomentsRequest, RadosRequest
 from radofed.cli.entry_point import run
+from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
-from radofed.planning.request import PlanRequest
 from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import Kind
 from wire.query import PaillierKey, Query, open_query, setting_of

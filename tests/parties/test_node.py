@@ -22,7 +22,7 @@ from parties.node import PartyNode
 from parties.policy import Policy
 from radobase.configuration import split_target
 from radobase.logs import Log
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until

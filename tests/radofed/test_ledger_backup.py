@@ -21,8 +21,8 @@ from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from radofed.cli.entry_point import run
+from radofed.node_config import PolicyChoices
 from radofed.provision import provision
-from radofed.templates import PolicyChoices
 from tests.waiting import HANG_S
 from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey

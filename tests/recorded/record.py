@@ -20,7 +20,7 @@ from learner.requests import MomentsRequest
 from learner.session import Session
 from radobase.files.schemas import load_schema
 from radobase.version import program_version
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation import ProcessFederation, rado
 from tests.waiting import wait_until
 from wire.status import Phase

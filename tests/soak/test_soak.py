@@ -29,7 +29,7 @@ from learner.config import LearnerConfig
 from learner.keys import create_key
 from learner.release import Release
 from learner.session import Session
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.faults import Line, RandomFaults
 from tests.federation.processes import ProcessFederation, rado
 from tests.soak import asking

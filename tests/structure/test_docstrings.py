@@ -19,10 +19,6 @@ EXCEPTED = (
     "learner.shapes",
     "parties.data",
     "parties.report",
-    "radofed.cli",
-    "radofed.console",
-    "radofed.planning",
-    "radofed.simulation",
     "wire",
 )
 _WITH_DOTS = tuple(f"{place}." for place in EXCEPTED)

@@ -11,7 +11,7 @@ import typer
 
 from radobase.printing import amount, columns, duration, in_lines, local_time
 from radofed.cli.framework import LISTED, ConfigOption, Limit, command, group
-from radofed.cli.learner.asking import open_session, question_result
+from radofed.cli.learner.sessions import open_session, question_result
 from radofed.cli.output import Output, Result
 from wire.request_fields import KEY_BITS, QueryOptions
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from learner.release import Release
     from learner.session import Session
     from wire.status import QueryStatus
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Send queries, fetch releases, train models and use them.")
 
@@ -35,11 +33,7 @@ _Bits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits,
 
 
 @command(app, "keygen")
-def keygen(
-    output: Output,
-    config: ConfigOption,
-    bits: _Bits = KEY_BITS,
-) -> Result:
+def keygen(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> Result:
     """Make the Paillier key that decrypts this learner's totals.
 
     An existing key is never overwritten.

@@ -70,8 +70,7 @@ class PlanOptions(DesignFields):
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
     rounds: Annotated[int | None, ROUNDS] = None
     statistic: Annotated[
-        tuple[str, ...],
-        Option("Plan a statistic, a predicate as of `rado learner statistic`; several make one batch."),
+        tuple[str, ...], Option("Plan a statistic, a predicate as of `rado learner statistic`; several make one batch.")
     ] = ()
     rows: Annotated[int | None, Option("Rows of all parties, split equally over --parties.")] = None
     parties: Annotated[int | None, Option("With --rows: number of parties; 1 is a pool, for accounting only.")] = None

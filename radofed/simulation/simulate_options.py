@@ -73,8 +73,7 @@ class SimulationFields(RunFields, ReleaseFields):
         ),
     ] = None
     evaluation_epsilon: Annotated[
-        Fraction | None,
-        Option("Epsilon of each evaluation on rows that are held back.", default="--epsilon", above=0),
+        Fraction | None, Option("Epsilon of each evaluation on rows that are held back.", default="--epsilon", above=0)
     ] = None
 
     @property

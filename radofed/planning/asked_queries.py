@@ -1,11 +1,10 @@
 """Plans of what estimators ask, and of statistics: the learner's own code, run against parties that hold no rows.
 
-The estimator's `fit_queries` runs with a `learner.federation.BudgetedOracle`, as in training. Its queries are planned
-by `learner.planning` for a made-up roster, so that noise, sizes and costs are those of real queries. The answers are
-those of made-up rows. No figure of privacy depends on them: the oracle calibrates the noise of each query to its part
-of the budget, relative to its sensitivity, and never to an answer (dpcore.estimators.oracle.Asked). An estimator that
-stops early counts its whole budget in any case (BudgetedOracle.cost). What may depend on answers is the clipping norm
-of a gradient after moments, and how many queries an estimator asks that may stop early.
+Queries are planned for a made-up roster, so noise, sizes and costs are those of real ones. Answers are of made-up rows.
+
+No figure of privacy depends on answers: an oracle calibrates noise to a part of the budget and to the sensitivity, and
+an estimator that stops early counts its whole budget. The clipping norm of a gradient after moments may, and so may the
+number of queries before an early stop.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +32,9 @@ from learner.session import Session
 from learner.training import AskedTraining
 from learner.would_accept import WouldAccept
 from radobase.printing import listed
+from radofed.planning.design_cost import MOST_PLANNED_ROWS
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
 from radofed.planning.remedies import first_in, larger_delta, larger_epsilon, more_rows
-from radofed.planning.request import MOST_PLANNED_ROWS
 from radofed.planning.signal import Signal
 from wire.query import Query, setting_of
 from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA, TrainOptions
@@ -48,19 +47,20 @@ _MADE_UP_ROWS, _SEED = 512, 2015
 class AskRequest(Declared):
     """What is to be asked within one budget: what an estimator asks, or a batch of statistics.
 
-    party_rows: m_p. schema: of the rows. epsilon, delta: of the whole budget, under collusion; a delta of 0 allows
-    Laplace noise only. estimator: a key of learner.estimators.BY_QUERIES, with its options; None if `predicates` are
-    asked, as texts, with the tolerance, confidence and noise_rate of dpcore.estimators.oracle.Oracle. honest: h, as in
-    `radofed.planning.PlanRequest`. Raises ConfigurationError if an argument makes no sense for any plan.
+    Raises ConfigurationError if an argument makes no sense for any plan.
     """
 
     party_rows: tuple[int, ...]
     schema: Schema
     epsilon: Fraction
+    """Of the whole budget, under collusion."""
     delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
+    """0: Laplace noise only."""
     estimator: str | None = None
+    """A key of learner.estimators.BY_QUERIES; None if `predicates` are asked."""
     options: Mapping[str, Any] = field(default_factory=dict)
     predicates: tuple[str, ...] = ()
+    """As texts; they, and the next three, are as of dpcore.estimators.oracle.Oracle."""
     tolerance: float | None = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
@@ -220,10 +220,8 @@ class PlannedAnswer:
 
 # All kinds of queries that a training asks, each at the whole budget, to ask parties about them before the first.
 #
-# The estimator runs against parties without rows (radofed.planning.asking). Whatever its answers are, it asks these
-# kinds of queries, and their parts add up to one: a query that takes the whole budget costs a party as much as all of
-# them.
-
+# Whatever its answers are, an estimator asks these kinds of queries, and their parts add up to one: a query that takes
+# the whole budget costs a party as much as all of them.
 
 _Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
 _NEARLY_WHOLE = 1 - Fraction(1, 1 << 20)
@@ -257,11 +255,7 @@ def whole_training(
     training = AskedTraining.of(name, options, schema)
     parties = _Recording(
         AskRequest(
-            party_rows=tuple(party_rows),
-            schema=schema,
-            epsilon=training.epsilon,
-            delta=training.delta,
-            estimator=name,
+            party_rows=tuple(party_rows), schema=schema, epsilon=training.epsilon, delta=training.delta, estimator=name
         )
     )
     trained = training.run(parties)
@@ -298,7 +292,6 @@ def ask_whole(
 
 
 # What makes a plan of an estimator, or of statistics, possible that is not; each change was planned first.
-
 
 AskWorks = Callable[[AskRequest], bool]
 Change = tuple[str, AskRequest]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from learner.session import Session
     from learner.would_accept import WouldAccept
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 
 def open_session(config: Path, output: Output) -> "Session":
     """A session of the learner that a file configures.

@@ -32,7 +32,7 @@ from learner.requests import Request, StatisticRequest
 from radobase.files.schemas import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
-from radofed.simulation.fields import RunFields
+from radofed.simulation.simulate_options import RunFields
 from radofed.simulation.table import Partition, party_names, read_table
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
@@ -194,7 +194,6 @@ def row_count_plan(
 # A simulated federation to query: try statistics, estimators of several rounds and evaluations on your own table.
 # It has the interface of a federation of nodes.
 
-
 _WHOLE_TABLE = 1
 """The fold number. In a simulation with folds, draws depend on the fold; here there is one fold, of all rows."""
 
@@ -214,12 +213,11 @@ def simulated_federation(
 ) -> Federation:
     """Return a federation whose parties, in this process, hold the rows of a table.
 
-    data: the path of a CSV (also gzipped) or Parquet file, an Arrow table or a data frame, read through `schema` (one,
-    or its file), or through one that is inferred from the whole table with `label` and its `positive` values, which is
-    not private. parties: 2 to 1,000; partition: as in `rado simulate`. seed: of the partition and all parties' draws,
-    so the noise protects no one: two federations with one seed repeat each other's noise. The queries to one federation
-    share no noise. encrypt: use Paillier and masks, which changes no answer. terms: as for
+    data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
+    is inferred from the whole table, which is not private. Other options: as of `rado simulate`; terms: as of
     `learner.federation.Federation`.
+
+    The noise protects no one: two federations with one seed repeat each other's. The queries to one share none.
 
     There is neither a policy nor a ledger: only the budget of each oracle limits the queries. Raises
     ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows
