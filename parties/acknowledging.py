@@ -14,8 +14,7 @@ from parties.answering.witnesses import LedgerGuard
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
-from parties.ledger.acknowledgement import Claim, Plan, plan
-from parties.ledger.acknowledgement import acknowledge as charge_plan
+from parties.ledger.acknowledgement import Claim, Plan, charge_plan, plan
 from parties.ledger.charges import Charge
 from parties.ledger.head import SumsKey, head_path, read_or_none
 from parties.ledger.ledger import Ledger

@@ -7,10 +7,18 @@ from collections.abc import Collection, Sequence
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Label, close_match
-from parties.data.draft_columns import FORM, MOST_TEXTS, Seen, alike, counted, is_number, may_mark_no_value, spellings
+from parties.data.draft_columns import (
+    FORM,
+    MOST_TEXTS,
+    Seen,
+    alike,
+    counted,
+    is_number,
+    may_mark_no_value,
+    spellings,
+    true_of,
+)
 
-TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos", "+")
-"""Common words for true, in small letters."""
 _OPPOSITES = [("yes", "no"), ("y", "n"), ("true", "false"), ("t", "f"), ("on", "off"), ("positive", "negative")]
 _OPPOSITES += [("pos", "neg"), ("+", "-"), ("ja", "nein"), ("j", "n"), ("oui", "non"), ("si", "no"), ("sí", "no")]
 #: Share of the labelled rows from which on two texts are the classes, and the others are not understood.
@@ -47,18 +55,6 @@ def draft_label(seen: Seen, positive: Sequence[str] | None, notes: list[str]) ->
     _say(seen, positive, spelled, negative, notes)
     _say_left_out(seen, marks, unclear, notes)
     return Label(column=seen.name, positive=(*positive, *spelled), negative=tuple(negative), missing="zero-vector")
-
-
-def true_of(seen: Seen, groups: Collection[Sequence[str]], notes: list[str]) -> Sequence[str]:
-    """The true one of a column's two groups of texts: a common word for true, otherwise the greater text."""
-    first, second = sorted(groups, key=lambda group: (group[0].casefold() in TRUE, *_order(group[0])))
-    if (first[0].casefold() in TRUE) == (second[0].casefold() in TRUE):
-        notes.append(f"{seen.name!r} has the values {first[0]!r} and {second[0]!r}: {second[0]!r} is taken as true.")
-    return second
-
-
-def _order(text: str) -> tuple[float, str]:
-    return (float(text), text) if is_number(text) else (0.0, text)
 
 
 def _only_two(seen: Seen, notes: list[str]) -> Sequence[str]:

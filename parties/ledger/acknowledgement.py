@@ -75,7 +75,7 @@ def plan(ledger: Ledger, claims: Sequence[Claim], *, witnessed: bool) -> Plan:
     return Plan(False, number, _charges(reduce(Sums.largest, missing)))
 
 
-def acknowledge(ledger: Ledger, decided: Plan, now_unix_s: float) -> None:
+def charge_plan(ledger: Ledger, decided: Plan, now_unix_s: float) -> None:
     """Charge a plan, durably, and write the head. Ends every attempt that is not charged: it may be elsewhere.
 
     ledger: opened with `anchored=False`, and unchanged since the plan was made. Raises LedgerBusyError.

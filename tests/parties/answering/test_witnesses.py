@@ -26,7 +26,7 @@ from parties.answering.witnesses import (
     LedgerGuard,
 )
 from parties.database import LedgerBusyError, LedgerOwner
-from parties.ledger.acknowledgement import acknowledge, plan
+from parties.ledger.acknowledgement import charge_plan, plan
 from parties.ledger.head import SumsKey
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, MOST_QUESTIONS_A_DAY, Witnessed
@@ -1064,7 +1064,7 @@ def test_what_it_lost_is_charged_and_its_name_known_once_it_is_acknowledged(ada,
     assert {(claim.source, claim.entries) for claim in claims} == {("bo", 2), ("bo", 1)}
     decided = plan(ada.ledger, claims, witnessed=True)
     before = reserved(ada)
-    acknowledge(ada.ledger, decided, party.wall.now)
+    charge_plan(ada.ledger, decided, party.wall.now)
     # Two are in the ledger, and one of the same cost is not.
     assert spent(ada) == before * Fraction(3, 2) > 0
     ada.ledger.database.close()
