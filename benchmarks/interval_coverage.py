@@ -44,7 +44,7 @@ from dpcore.statistics.accuracy import Estimates
 from learner.covariance import half_widths, measurable
 from learner.model import Model
 from learner.report.coefficients import effects
-from learner.shapes.shapes import At, Curve, Shape, Surface, Values, shapes_of
+from learner.shapes import At, Curve, Shape, Surface, Values, shapes_of
 from tests.learner.shapes.mapped import STATEMENT
 
 EPSILON, DELTA, BITS = 1.0, 1e-6, 16

@@ -22,9 +22,9 @@ from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidKeyError, PublicKey
 from dpcore.paillier.secret import SecretKey, phe_is_installed
 from dpcore.randomness.sources import RandomSource, SystemRandom
-from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
-from radobase.files.writing import create_durably, sync_directory
 from radobase.logs import Log
+from radobase.reading import FileKind, read_bytes, read_json, with_remedy
+from radobase.writing import create_durably, sync_directory
 from wire.envelopes import Envelope, SigningKey
 from wire.query import PaillierKey
 from wire.roster import EXPIRY_WARNING_DAYS

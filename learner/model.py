@@ -22,11 +22,11 @@ from dpcore.records.schema import Schema
 from learner import covariance as covariances
 from learner import export, probabilities
 from learner.probabilities import Calibration
-from learner.shapes.parts import Explanation, explain
-from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
-from radobase.files.writing import write_durably
+from learner.score_parts import Explanation, explain
 from radobase.printing import amount, json_text
+from radobase.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.tables.tables import as_source, encoded_blocks, open_table
+from radobase.writing import write_durably
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -122,7 +122,7 @@ class Model:
         return found
 
     def explain(self, row: Mapping[str, Any]) -> Explanation:
-        """What each column and pair adds to the score of one row: `learner.shapes.parts.explain`.
+        """What each column and pair adds to the score of one row: `learner.score_parts.explain`.
 
         row: the value of each column, in the column's units; None for an empty cell.
         """

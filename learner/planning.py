@@ -22,8 +22,7 @@ from radobase.presentation.words import theorem_words
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.features import Feature
-from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
+from wire.query import MAX_QUERY_BYTES, Feature, PaillierKey, Query, setting_of
 from wire.roster import Member, Roster
 
 NONCE_BYTES = 32

@@ -29,9 +29,8 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
-from learner.design_options import check_options, given_options
-from radobase.files.schemas import load_feature_map
 from radobase.options import training_part
+from radobase.schema_files import load_feature_map
 from wire.request_fields import (
     COUNT_FRACTION_BITS,
     DESIGNS,
@@ -44,6 +43,8 @@ from wire.request_fields import (
     QueryOptions,
     QueryTerms,
     ReleaseFields,
+    check_options,
+    given_options,
 )
 
 RADOS_DESIGNS = tuple(name for name in DESIGNS if name != "moments")

@@ -12,60 +12,60 @@ from parties.approval.decisions import Pauses
 from parties.config import PartyConfig
 from parties.data.row_guard import RowCounts
 from parties.history.history import History, What
+from parties.ledger.budgets import ScopeState
 from parties.ledger.ledger import Ledger
-from parties.ledger.state import ScopeState
-from parties.rosters import Rosters
-from radobase.watching.metrics import (
+from parties.members import Rosters
+from radobase.metrics import (
     CERTIFICATE_EXPIRY,
     LOST,
     ROSTER_EXPIRY,
     SHARED,
     Counts,
-    Kind,
     Metric,
+    MetricKind,
+    Reason,
     Room,
     Sample,
     build_sample,
     traffic_samples,
 )
-from radobase.watching.readiness import Reason
 from wire.identity import OwnCertificate
 from wire.roster import Role
+from wire.statements import CHUNK_BYTES
 from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S
-from wire.upload import CHUNK_BYTES
 
 UNREACHABLE_AFTER_S: Final = 2.0 * (LONG_POLL_S + LONG_POLL_GRACE_S)
 """A party polls all the time: a coordinator that let two polls pass without an answer is out of reach."""
 
 _LOG = "its own log and `rado ledger history`"
 ATTEMPTS = Metric(
-    "rado_attempts_total", Kind.COUNTER,
+    "rado_attempts_total", MetricKind.COUNTER,
     "Attempts at queries that took a step at this party since its start, by step.", _LOG, ("step",),
 )  # fmt: skip
 ATTEMPTS_LOST = Metric(
-    "rado_attempts_lost_total", Kind.COUNTER,
+    "rado_attempts_lost_total", MetricKind.COUNTER,
     "Attempts since the start that this party charged and that ended without a total, as far as it saw.", _LOG,
 )  # fmt: skip
 REMAINING = Metric(
-    "rado_ledger_remaining_ratio", Kind.GAUGE,
+    "rado_ledger_remaining_ratio", MetricKind.GAUGE,
     "The least epsilon that remains of a lifetime limit, as a share of it, over all scopes of a kind.",
     "`rado ledger show`", ("scope",),
 )  # fmt: skip
 CONTACT_AGE = Metric(
-    "rado_coordinator_contact_age_seconds", Kind.GAUGE,
+    "rado_coordinator_contact_age_seconds", MetricKind.GAUGE,
     "Seconds since the coordinator last answered, or since the start if it never did.", "`rado party status`",
 )  # fmt: skip
 WAITING = Metric(
-    "rado_decisions_waiting", Kind.GAUGE,
+    "rado_decisions_waiting", MetricKind.GAUGE,
     "Queries that wait for a person's decision at this party.", "`rado party pending`",
 )  # fmt: skip
 ROWS = Metric(
-    "rado_rows", Kind.GAUGE,
+    "rado_rows", MetricKind.GAUGE,
     "Rows that the node holds: those that are usable, and those that the schema's policies made zero vectors.",
     "`rado party status`", ("state",),
 )  # fmt: skip
 CHANGED_CELLS = Metric(
-    "rado_changed_cells_ratio", Kind.GAUGE,
+    "rado_changed_cells_ratio", MetricKind.GAUGE,
     "The largest share of a feature's cells that the schema's policies replaced, set to 0 or clipped.",
     "`rado party status`",
 )  # fmt: skip

@@ -217,7 +217,7 @@ class FeatureMap:
     def words(self, schema: Schema) -> str:
         """The map in words, such as "12 hats, 2 point masses, 5 products (features age, dose)".
 
-        At most `_MOST_DESCRIBED` functions are described; where a person decides, each is shown (wire.signed_fields).
+        At most `_MOST_DESCRIBED` functions are described; where a person decides, each is shown (wire.query_summary).
         """
         functions = [term.function for term in self.terms]
         of = {schema.coordinates[f.coordinate] for f in functions if not isinstance(f, Product)}

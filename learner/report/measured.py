@@ -28,7 +28,7 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 from learner.model import Model, warn_of
-from radobase.files.reading import FileKind, read_json, with_remedy
+from radobase.reading import FileKind, read_json, with_remedy
 from radobase.tables.tables import as_source, open_table, stored_blocks
 
 OWN_BINS = 10

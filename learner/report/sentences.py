@@ -4,10 +4,9 @@ from typing import Any
 
 from dpcore.numbers.rationals import rounded_up
 from learner.report.gathering import Report
-from learner.shapes.shapes import Shapes
+from learner.shapes import Shapes
 from radobase.presentation import words as shared
-from radobase.presentation.registry import TRUST, entry, parameters, texts, unit
-from radobase.presentation.words import Sentence
+from radobase.presentation.words import TRUST, Sentence, entry, parameters, texts, unit
 from radobase.printing import amount
 
 NO_BANDS = (

@@ -26,10 +26,9 @@ from dpcore.paillier.public import ObfuscatorSource, PublicKey
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
-from wire.cohort import Acceptance
 from wire.envelopes import SigningKey
 from wire.query import OpenedQuery
-from wire.upload import chunk_ranges
+from wire.statements import Acceptance, chunk_ranges
 
 
 @one_blas_thread()

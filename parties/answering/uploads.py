@@ -17,13 +17,13 @@ from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.history.history import History, What
 from parties.history.reading import scope_costs
 from parties.ledger.head import SumsKey
-from parties.rosters import Rosters
+from parties.members import Rosters
 from radobase.logs import Log
-from wire.cohort import Acceptance, Cohort, LedgerHead, Receipt, sign
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
 from wire.roster import Roster
+from wire.statements import Acceptance, Cohort, LedgerHead, Receipt, sign
 
 
 def tidy(spools: Spools, attempts: Attempts) -> None:

@@ -20,10 +20,10 @@ from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster, PartyConfig
-from radobase.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
-from radobase.files.schemas import load_schema
+from radobase.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radobase.logs import Log
 from radobase.printing import amount
+from radobase.schema_files import load_schema
 from radobase.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.

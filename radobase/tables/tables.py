@@ -38,11 +38,11 @@ from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from dpcore.records.texts import BLANKS
 from radobase.failure import may_pass
-from radobase.files.reading import FileKind, open_file
+from radobase.reading import FileKind, open_file
 from radobase.tables.arrow_table import ArrowTable, same_headers
 from radobase.tables.csv_table import CsvTable
+from radobase.tables.database_source import DatabaseSource
 from radobase.tables.database_table import DatabaseTable
-from radobase.tables.databases.source import DatabaseSource
 from radobase.tables.parquet_table import PARQUET, DirectoryState, ParquetDirectory, ParquetTable, is_text
 
 RowsRead = Callable[[int], None]

@@ -12,24 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.totals import check_chunk
+from coordinator.uploads import check_chunk
 from dpcore.numbers.processors import Progress
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
-from learner.opening import open_total
+from learner.decryption import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
 from radofed.simulation.designs import DesignOptions, divided_counts
 from radofed.simulation.workers import ATTEMPT, FEDERATION, Ask, Hosts, Share, seeded
-from wire.cohort import Cohort
+from wire.envelopes import AnyKind as Message
 from wire.envelopes import Envelope, SigningKey
-from wire.envelopes import Kind as Message
 from wire.query import PaillierKey, open_query
-from wire.query_kinds import Kind
+from wire.query_kinds import AnyKind
 from wire.roster import Member, Role, Roster, certificate_san
+from wire.statements import Chunk, Cohort
 from wire.status import Total
-from wire.upload import Chunk
 
 LEARNER, COORDINATOR = "learner", "coordinator"
 # A simulation has no clock: all timestamps are this second.
@@ -50,7 +49,7 @@ class PlannedFold:
     parts: tuple[NDArray[np.int64], ...]
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> AnyKind:
         """What parties compute: the query's kind, except if a coordinator divides the draw."""
         return self.ask.divided or self.ask.opened.query.kind
 

@@ -29,7 +29,7 @@ from learner.composition import Unanswered
 from learner.federation import BudgetedOracle, Federation
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
-from radobase.files.schemas import load_schema
+from radobase.schema_files import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields

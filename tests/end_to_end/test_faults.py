@@ -24,8 +24,8 @@ from tests.federation.faults import Line
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
+from wire.statements import CHUNK_BYTES
 from wire.status import PartyState, Phase
-from wire.upload import CHUNK_BYTES
 
 COLUMNS = 60
 SCHEMA = "\n".join(

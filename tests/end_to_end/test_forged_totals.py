@@ -62,7 +62,7 @@ def from_the_public_key_alone(cohort: CohortInMemory, values) -> list[bytes]:
 def expect(cohort: CohortInMemory, products, values) -> None:
     """Its check slots hold, so the total would open to what the attacker wants; its tag does not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("learner.opening.check_tag", lambda *_: None)
+        patch.setattr("learner.decryption.check_tag", lambda *_: None)
         assert np.array_equal(cohort.open_products(products).values, values)
     with pytest.raises(TagError):
         cohort.open_products(products)

@@ -19,7 +19,7 @@ from parties.answering.contribution import masked_chunks
 from tests.federation import material
 from tests.federation.cohort import CohortInMemory
 from tests.federation.material import SMALL as SCHEMA
-from wire.cohort import Acceptance, Cohort, sign
+from wire.statements import Acceptance, Cohort, sign
 
 
 @dataclass(frozen=True)

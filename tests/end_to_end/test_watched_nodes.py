@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.watching import METRICS as COORDINATOR_METRICS
+from coordinator.local_control import METRICS as COORDINATOR_METRICS
 from parties.watching import METRICS as PARTY_METRICS
 from tests.federation.processes import ProcessFederation, free_port, rado
 from tests.parties.test_node import ROWS, SCHEMA

@@ -24,13 +24,11 @@ from learner.requests import RadosRequest, Request
 from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import roster_of
 from wire.binding import OpeningSecret
-from wire.cohort import Acceptance, Cohort, Receipt, sign
-from wire.envelopes import Envelope, Kind, SigningKey, sha256
-from wire.features import OWN_FEATURES, Features
-from wire.query import OpenedQuery, Query, open_query, setting_of
+from wire.envelopes import Envelope, MessageType, SigningKey, sha256
+from wire.query import OWN_FEATURES, Features, OpenedQuery, Query, open_query, setting_of
 from wire.roster import Roster
+from wire.statements import Acceptance, Cohort, Receipt, chunk_ranges, sign, upload_digest
 from wire.status import Total
-from wire.upload import chunk_ranges, upload_digest
 
 FEDERATION = "clinics"
 
@@ -90,7 +88,7 @@ class World:
         return plan
 
     def ask(self, request: Request = REQUEST) -> OpenedQuery:
-        envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())
+        envelope = self.learner_key.sign(MessageType.QUERY, self.plan(request).query.to_bytes())
         return open_query(envelope, self.roster, now_unix_s=time.time())
 
     def acceptance(self, opened: OpenedQuery, party: str, rows: int, *, attempt: int = 1, key=None):

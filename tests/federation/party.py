@@ -33,17 +33,17 @@ from parties.history.history import History
 from parties.ledger.charges import marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
+from parties.members import Rosters
 from parties.policy import Policy
-from parties.rosters import Rosters
 from radobase.logs import Log
 from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import query_of, roster_of
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
-from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
+from wire.envelopes import Envelope, MessageType, SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, PaillierKey, Query, Retry, open_query
 from wire.roster import Roster
+from wire.statements import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.status import PartyState, Phase, Work
 
 FEDERATION = "clinics"
@@ -127,7 +127,7 @@ class World:
         return self.query(kind=RadosQuery(rados, plain_design(SCHEMA)), **changes)
 
     def ask(self, query: Query | None = None, key: SigningKey | None = None) -> Envelope:
-        return (key or self.learner_key).sign(Kind.QUERY, (query or self.query()).to_bytes())
+        return (key or self.learner_key).sign(MessageType.QUERY, (query or self.query()).to_bytes())
 
     def retry(self, query_id: bytes, attempt: int, key: SigningKey | None = None, learner: str = "lea") -> Envelope:
         return Retry(query_id, learner, attempt).sign(key or self.learner_key)

@@ -20,7 +20,7 @@ from radofed.cli.entry_point import run
 from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
 from tests.federation.learner import REQUEST, SCHEMA, World
-from wire.envelopes import Kind
+from wire.envelopes import MessageType
 from wire.query import PaillierKey, Query, open_query, setting_of
 
 PLAIN = RadosRequest(schema=SCHEMA, rados=40, design="plain")
@@ -32,7 +32,7 @@ def named(count, rows=1000):
 
 def test_every_receiver_opens_what_is_planned(world):
     plan = world.plan()
-    envelope = world.learner_key.sign(Kind.QUERY, plan.query.to_bytes())
+    envelope = world.learner_key.sign(MessageType.QUERY, plan.query.to_bytes())
     opened = open_query(envelope, world.roster, now_unix_s=time.time())
     assert opened.query == plan.query
     assert opened.ciphertexts == plan.ciphertexts

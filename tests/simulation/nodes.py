@@ -34,12 +34,11 @@ from tests.federation.coordinator_core import Parts as CoordinatorParts
 from tests.federation.party import SCHEMA
 from tests.federation.party import Parts as PartyParts
 from tests.simulation.machine import KilledError, Machine
-from wire.cohort import Acceptance, Pending, sign
 from wire.envelopes import Envelope, fingerprint, save_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.features import OWN_FEATURES, Features
-from wire.query import Cancel
+from wire.query import OWN_FEATURES, Cancel, Features
 from wire.roster import Member, Role
+from wire.statements import Acceptance, Pending, sign
 
 if TYPE_CHECKING:
     from tests.simulation.federation import Federation

@@ -37,7 +37,7 @@ from tests.simulation.federation import Federation, Keys, ProductObfuscators, Sh
 from tests.simulation.machine import Machines
 from tests.simulation.nodes import NAME, START_UNIX_S, Clock
 from tests.simulation.promises import ViolationError
-from wire.envelopes import Envelope, Kind, SigningKey
+from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.query import Query
 
 CASES = Path(__file__).parent / "cases"
@@ -242,9 +242,9 @@ class Bench:
 
 def _verified_once(real: Callable[..., bytes]) -> Callable[..., bytes]:
     """Signatures that were valid once are not computed again: every node verifies the same ones."""
-    valid: set[tuple[Envelope, Kind, str, bytes, bool]] = set()
+    valid: set[tuple[Envelope, MessageType, str, bytes, bool]] = set()
 
-    def opened(envelope: Envelope, kind: Kind, federation: str, public_key: bytes) -> bytes:
+    def opened(envelope: Envelope, kind: MessageType, federation: str, public_key: bytes) -> bytes:
         key = (envelope, kind, federation, public_key)
         if key not in valid:
             real(envelope, kind, federation, public_key)

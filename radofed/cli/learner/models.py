@@ -87,7 +87,7 @@ def train(output: Output, options: TrainOptions) -> Result:
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
     from learner.training import AskedTraining
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
     from radofed.planning.asked_queries import ask_whole
 
     schema, to = load_schema(file), options.to
@@ -224,7 +224,7 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     from dpcore.predicates.evaluation import check
     from dpcore.predicates.notation import parse
     from learner.questions import QuestionAnsweredError
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     shared, tolerance = load_schema(options.schema), options.tolerance
     predicates = tuple(parse(text) for text in options.predicate)
@@ -367,7 +367,7 @@ def export(
     """
     from dpcore.errors import ConfigurationError, ModelError
     from learner.model import Model
-    from radobase.files.writing import write_durably
+    from radobase.writing import write_durably
 
     if target is Target.SKLEARN:
         raise ConfigurationError(

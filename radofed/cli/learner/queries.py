@@ -76,7 +76,7 @@ def query(output: Output, options: QueryOptions) -> Result:
     from learner.history import AskedBeforeError
     from learner.requests import query_request
     from learner.session import check_timeout
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     check_timeout(options.timeout_s)
     request, config = query_request(options, load_schema(options.schema)), options.config

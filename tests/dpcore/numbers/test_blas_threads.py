@@ -38,7 +38,7 @@ from dpcore.records.records import BLOCK_ROWS
 from parties.answering.contribution import integer_vector
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from radobase.cluster.jobs import run_item
+from radobase.cluster_jobs import run_item
 from radobase.version import program_version
 from radofed.simulation.workers import Host, _Guarded
 from tests.federation import party

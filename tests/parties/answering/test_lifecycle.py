@@ -33,12 +33,11 @@ from tests.federation.party import (
     spent,
 )
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Ready, open_statement
 from wire.envelopes import sha256
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.query import Query
+from wire.statements import Ready, open_statement, upload_digest
 from wire.status import PartyState, Phase
-from wire.upload import upload_digest
 
 S = AttemptState
 OTHER = OpeningSecret(bytes(range(1, 33)))

@@ -16,8 +16,8 @@ from parties.ledger.head import Account, LocalHead, Sums, SumsKey, head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.federation.party import OWNER, SMOKER, limits
-from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey
+from wire.statements import MAX_SEALED_BYTES, LedgerHead
 
 LIMIT = limits("1000", "1e-3", unbounded=10**6)
 KEY = SumsKey("ada", SigningKey.generate("clinics"))

@@ -5,7 +5,7 @@ from pathlib import Path
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.feature_map_in_units import FeatureMapError, map_in_units
 from dpcore.records.schema import Schema
-from radobase.files.reading import FileKind, read_json, read_text, read_toml, with_remedy
+from radobase.reading import FileKind, read_json, read_text, read_toml, with_remedy
 
 # A query contains the schema in another form, and has at most 512 KiB.
 _SCHEMA = FileKind(

@@ -1,6 +1,6 @@
 """The shapes of a model: what it adds to the score for each value of a column, or pair of columns, in their units.
 
-A shape is centred: its mean is 0 under the spread of the values that learner.shapes.parts states. The means are in the
+A shape is centred: its mean is 0 under the spread of the values that learner.score_parts states. The means are in the
 intercept, so that the shapes of a row's values and the intercept add up to its score.
 
 **Bands.** With the covariance C of theta, the half-width of the band at x is 1.96 sqrt(b(x)^T C b(x)), where b(x) are
@@ -21,10 +21,11 @@ from dpcore.records.feature_map import in_units
 from dpcore.records.features import RealFeature, nearest
 from dpcore.records.schema import Schema
 from learner.covariance import half_widths, measurable
-from learner.shapes.parts import Part, Source, intercept_of, parts_of
+from learner.score_parts import ScorePart, Source, intercept_of, parts_of
 
 if TYPE_CHECKING:
     from learner.model import Model
+
 
 GRID = 48
 """Equal cells of a curve's grid, which has the knots too."""
@@ -241,7 +242,7 @@ def shapes_of(model: "Model") -> Shapes:
     )
 
 
-def band_of(model: "Model", part: Part, x: Matrix) -> list[float | None]:
+def band_of(model: "Model", part: ScorePart, x: Matrix) -> list[float | None]:
     """The half-width of a part's band for each row of x as the schema encodes it; None if there is none."""
     if model.covariance is None:
         return [None] * len(x)
@@ -250,7 +251,7 @@ def band_of(model: "Model", part: Part, x: Matrix) -> list[float | None]:
     return [width if is_measurable else None for width, is_measurable in found]
 
 
-def _shape(model: "Model", part: Part) -> Shape:
+def _shape(model: "Model", part: ScorePart) -> Shape:
     rows, shares = part.nodes
     weights = model.theta[list(part.places)]
     size = float(np.sqrt(shares @ np.square(part.basis(rows) @ weights)))
@@ -278,7 +279,7 @@ def _shape(model: "Model", part: Part) -> Shape:
 
 def _curve(
     model: "Model",
-    part: Part,
+    part: ScorePart,
     source: Source,
     bounds: tuple[float, float],
     shape: tuple[tuple[str, ...], tuple[str, ...], float, float | None, float | None],
@@ -303,7 +304,7 @@ def _curve(
     return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), *bounds, marks, source.number)
 
 
-def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
+def _ats(model: "Model", part: ScorePart, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
     if not values:
         return []
     x = part.rows(coordinates)
@@ -313,7 +314,7 @@ def _ats(model: "Model", part: Part, values: Sequence[float | str], coordinates:
     return [At(value, float(each), band, None, band is not None if is_known else None) for value, each, band in found]
 
 
-def _axis(schema: Schema, part: Part, number: int) -> tuple[list[float | str], Matrix]:
+def _axis(schema: Schema, part: ScorePart, number: int) -> tuple[list[float | str], Matrix]:
     """The values of one side of a pair's grid, and their coordinates, (values, width)."""
     source = part.sources[number]
     if source.group.bounds is None:

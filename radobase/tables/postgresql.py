@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from radobase.files.permissions import ExposedKeyError, check_private
-from radobase.tables.databases.sessions import LOST, WRITES, AdbcSession, Column, Selection, first_line
-from radobase.tables.databases.source import DatabaseSource
+from radobase.reading import ExposedKeyError, check_private
+from radobase.tables.database_source import DatabaseSource
+from radobase.tables.database_table import LOST, WRITES, AdbcSession, Column, Selection, first_line
 
 # Numbers of PostgreSQL, all those of a row in one value.
 #

@@ -1,6 +1,6 @@
 """One job on an organisation's Ray cluster: sends items, receives results, and sends the items of lost machines again.
 
-Ray runs in its own process, started for the job (radobase.cluster.driver): a driver ends with its cluster, and a
+Ray runs in its own process, started for the job (radobase.ray_driver): a driver ends with its cluster, and a
 node must not. So this process never imports Ray, limits every wait, and can always end the other process.
 
     this process --items--> driver --tasks--> cluster
@@ -34,9 +34,9 @@ from pydantic import AfterValidator, Field
 
 from dpcore.errors import RadofedError
 from dpcore.numbers.processors import one_blas_thread
-from radobase.cluster.ray_cluster import require_ray
 from radobase.configuration import ConfigPath, Configuration
 from radobase.logs import Log
+from radobase.ray_cluster import require_ray
 from radobase.version import program_version
 
 ITEM_BYTES = 4 << 20
@@ -168,7 +168,7 @@ class ClusterJob:
         with theirs:
             # -P: no module is imported from the working directory.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "radobase.cluster.driver", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "radobase.ray_driver", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError, RadofedError
-from radobase.files.reading import FileKind, read_text, with_remedy
+from radobase.reading import FileKind, read_text, with_remedy
 
 _MEBIBYTE = 1 << 20
 _STORE_BYTES = 256 * _MEBIBYTE

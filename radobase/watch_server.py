@@ -17,11 +17,10 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from dpcore.errors import ConfigurationError, NotYetError
 from radobase.configuration import split_target
-from radobase.files.reading import FileKind, parse_json, with_remedy
-from radobase.local_status import NOT_FOUND, Answer, LocalServer, NotRunningError, fetch
+from radobase.local_status import NOT_FOUND, HttpAnswer, LocalServer, NotRunningError, fetch
 from radobase.logs import Log
-from radobase.watching.metrics import Sample, ready_samples
-from radobase.watching.readiness import Reason, WatchSettings, readiness_to_dict
+from radobase.metrics import Reason, Sample, WatchSettings, readiness_to_dict, ready_samples
+from radobase.reading import FileKind, parse_json, with_remedy
 
 METRICS, ALIVE, READY = "/metrics", "/healthz", "/readyz"
 KEPT_FOR_S: Final = 1.0
@@ -61,7 +60,7 @@ class WatchServer(LocalServer):
         log: Log,
     ) -> None:
         """Raises ConfigurationError if the place cannot be used, ModuleNotFoundError without prometheus_client."""
-        from radobase.watching import exposition  # noqa: PLC0415  (an extra, only for nodes that are watched)
+        from radobase import exposition
 
         self._exposition, self._log = exposition, log
         self._read_reasons, self._read_samples = reasons, samples
@@ -78,19 +77,19 @@ class WatchServer(LocalServer):
                 "socket in a directory of this user"
             ) from error
 
-    def answer(self, path: str, host: str) -> Answer:
+    def answer(self, path: str, host: str) -> HttpAnswer:
         """The page at a path."""
         if self._is_loopback and not _names_loopback(host):
-            return Answer(b"use a loopback address\n", "text/plain", HTTPStatus.MISDIRECTED_REQUEST)
+            return HttpAnswer(b"use a loopback address\n", "text/plain", HTTPStatus.MISDIRECTED_REQUEST)
         match path:
             case "/metrics":
                 return self._page()
             case "/healthz":
-                return Answer(b"alive\n", "text/plain")
+                return HttpAnswer(b"alive\n", "text/plain")
             case "/readyz":
                 reasons = self._reasons()
                 status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-                return Answer(json.dumps(readiness_to_dict(reasons)).encode(), status=status)
+                return HttpAnswer(json.dumps(readiness_to_dict(reasons)).encode(), status=status)
             case _:
                 return NOT_FOUND
 
@@ -101,7 +100,7 @@ class WatchServer(LocalServer):
             self._log.warning("state not readable", error=type(error).__name__, reason=str(error))
             return (Reason.STATE_UNREADABLE,)
 
-    def _metrics(self) -> Answer:
+    def _metrics(self) -> HttpAnswer:
         reasons = self._reasons()
         try:
             samples = list(self._read_samples())
@@ -109,7 +108,7 @@ class WatchServer(LocalServer):
             self._log.warning("state not readable", error=type(error).__name__, reason=str(error))
             reasons, samples = (*reasons, Reason.STATE_UNREADABLE), []
         page = self._exposition.exposition([*samples, *ready_samples(reasons)])
-        return Answer(page, self._exposition.CONTENT_TYPE)
+        return HttpAnswer(page, self._exposition.CONTENT_TYPE)
 
 
 def _remove_left(path: Path) -> None:

@@ -28,11 +28,10 @@ from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
 from learner.keys import note_that_phe_is_missing
 from radobase.printing import listed
 from wire.binding import OpeningSecret
-from wire.cohort import Acceptance, Cohort, check_receipts, check_roster_version
 from wire.query import OpenedQuery
 from wire.roster import Role, Roster
+from wire.statements import Acceptance, Cohort, check_receipts, check_roster_version, chunk_ranges
 from wire.status import Total
-from wire.upload import chunk_ranges
 
 
 class CohortError(TotalError):

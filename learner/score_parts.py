@@ -3,7 +3,7 @@
     score = intercept + sum over parts of sum over the part's coordinates j of theta_j (phi_j - mean_j)
 
 phi_j is a coordinate of a record after the feature map, mean_j its mean under the spread of the values
-(learner.shapes.parts). The means of all parts are in the intercept, so that nothing is lost.
+(learner.score_parts). The means of all parts are in the intercept, so that nothing is lost.
 """
 
 import math
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # How the values of a feature are taken to spread, without rows: what shapes are centred and ranked under.
 #
-# A category's listed values have equal shares, those that are not measurable left out (learner.shapes.parts), and so
+# A category's listed values have equal shares, those that are not measurable left out (learner.score_parts), and so
 # have the two values of a flag.
 #
 # A real feature is uniform within its bounds, unless the model's feature map states more: terms are centred at the
@@ -161,7 +161,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ScorePart:
     """What one feature, or a pair of them, adds to the score. places: of its coordinates in theta.
 
     width: of a row that the schema encodes. functions: the map whose last coordinates are the part's; None for a model
@@ -230,7 +230,7 @@ class Part:
         return self.functions.of(x)[:, -len(self.places) :]
 
 
-def parts_of(model: "Model") -> tuple[Part, ...]:
+def parts_of(model: "Model") -> tuple[ScorePart, ...]:
     """The parts of a model: of each feature in the schema's order, then of each pair with products."""
     sources, of_coordinate = _sources(model.schema, model.feature_map)
     places: dict[tuple[int, ...], list[int]] = {(number,): [] for number in range(len(sources))}
@@ -240,7 +240,7 @@ def parts_of(model: "Model") -> tuple[Part, ...]:
             places.setdefault(features, []).append(place)
     sources = [_centred(model, source, places[(number,)]) for number, source in enumerate(sources)]
     return tuple(
-        Part(
+        ScorePart(
             tuple(sources[number] for number in features),
             tuple(places[features]),
             model.schema.d,
@@ -250,7 +250,7 @@ def parts_of(model: "Model") -> tuple[Part, ...]:
     )
 
 
-def intercept_of(model: "Model", parts: tuple[Part, ...]) -> tuple[float, NDArray[np.float64]]:
+def intercept_of(model: "Model", parts: tuple[ScorePart, ...]) -> tuple[float, NDArray[np.float64]]:
     """What remains of the score at the parts' means, and the weights (d,) of theta that it is the sum of."""
     weights = np.zeros(len(model.theta))
     for part in parts:
@@ -279,7 +279,7 @@ def _centred(model: "Model", source: Source, places: list[int]) -> Source:
     """
     if model.covariance is None or not source.group.is_one_hot:
         return source
-    part = Part((source,), tuple(places), model.schema.d, _only(model.feature_map, places))
+    part = ScorePart((source,), tuple(places), model.schema.d, _only(model.feature_map, places))
     values = part.values(part.rows((source.spread.coordinates,)))
     covariance = model.covariance[np.ix_(places, places)]
     kept = np.ones(len(values), dtype=np.bool_)
@@ -356,7 +356,7 @@ class Explanation:
 
 
 def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
-    """What each column and pair adds to the score of a row, beside its mean (learner.shapes.parts).
+    """What each column and pair adds to the score of a row, beside its mean (learner.score_parts).
 
     row: the value of each column, in the column's units, as a table for predictions has it; None for an empty cell.
     Columns that the schema does not name are ignored.

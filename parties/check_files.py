@@ -2,17 +2,21 @@
 
 import datetime as dt
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from dpcore.accounting.dp_feat import dp_feat_range
-from dpcore.errors import PlanError
+from dpcore.errors import PlanError, RadofedError
 from dpcore.numbers.rationals import upper_digits
-from dpcore.records.schema import differences
+from dpcore.records.schema import Schema, differences
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import is_user
-from parties.checks.findings import CheckFailedError, Run
+from parties.client import CoordinatorClient, Served
+from parties.config import PartyConfig
+from parties.data.dataset import LoadReport
 from parties.data.dataset import check as check_data
 from parties.data.row_guard import advice as advice_on_refusing
 from parties.database import LedgerOwner
@@ -24,13 +28,96 @@ from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Witnessed
 from parties.policy import Policy
 from radobase.failure import in_words
-from radobase.files.permissions import ExposedKeyError, check_private
-from radobase.files.schemas import load_schema
 from radobase.local_status import NotRunningError, read_status
 from radobase.printing import amount, local_time
+from radobase.reading import ExposedKeyError, check_private
+from radobase.schema_files import load_schema
 from wire.envelopes import SigningKey, fingerprint, load_public_key, spoken
-from wire.errors import CATALOGUE, Code
-from wire.roster import Role
+from wire.errors import CATALOGUE, Code, WireError
+from wire.roster import Role, Roster
+
+# Findings of `rado party check`, and what later checks need of earlier ones.
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check."""
+
+    name: str
+    ok: bool
+    """The check passed; a `fix` that is not empty is then advice."""
+    detail: str
+    fix: str = ""
+    """How to fix the problem."""
+    ran: bool = True
+    """False if the check did not run, because a check that it depends on failed."""
+
+    @property
+    def status(self) -> str:
+        """One of "ok", "advice", "failed" and "not run"."""
+        if not self.ran:
+            return "not run"
+        if not self.ok:
+            return "failed"
+        return "advice" if self.fix else "ok"
+
+
+class CheckFailedError(RadofedError):
+    """A problem that a check found, with its fix."""
+
+    def __init__(self, detail: str, fix: str) -> None:
+        self.detail, self.fix = detail, fix
+        super().__init__(f"{detail}; {fix}")
+
+
+@dataclass
+class Run:
+    """The checks in order, and the results that later checks need."""
+
+    now: float | None
+    findings: list[Finding] = field(default_factory=list)
+    config: PartyConfig = field(init=False)
+    policy: Policy = field(init=False)
+    schema: Schema = field(init=False)
+    signing_key: SigningKey = field(init=False)
+    federation_key: bytes = field(init=False)
+    roster: Roster = field(init=False)
+    served: Served = field(init=False)
+    rows: int = 0
+    report: LoadReport = field(init=False)
+    # Of the rows in the configured table; None if it could not be read.
+    rows_digest: bytes | None = None
+    # Names of failed checks that still produced what later checks need.
+    provided: set[str] = field(default_factory=set)
+    client: CoordinatorClient | None = None
+    clock_ahead_s: float = 0.0
+
+    def time(self) -> float:
+        """Unix seconds."""
+        return time.time() if self.now is None else self.now
+
+    def add(self, name: str, detail: str, fix: str = "") -> None:
+        """A check passed. fix: advice."""
+        self.findings.append(Finding(name, True, detail, fix))
+
+    def step(self, name: str, check: Callable[[], None], needs: tuple[str, ...] = ()) -> None:
+        """Run a check, unless one that it needs has not passed."""
+        passed = self.provided | {finding.name for finding in self.findings if finding.ok}
+        missing = [need for need in needs if need not in passed]
+        if missing:
+            self.findings.append(Finding(name, False, f"it needs {', '.join(missing)}", ran=False))
+            return
+        try:
+            check()
+        except CheckFailedError as error:
+            self.findings.append(Finding(name, False, error.detail, error.fix))
+        except WireError as error:
+            self.findings.append(Finding(name, False, error.public_sentence, error.hint))
+        except RadofedError as error:
+            self.findings.append(Finding(name, False, str(error), "Follow the message above, then check again."))
+        except OSError as error:
+            self.findings.append(Finding(name, False, str(error), "Check the path and its permissions."))
+
 
 _NO_ORDER = (
     "a query need not give its rows in the same order every time, and then others are held back: name an id_column, or "

@@ -1,6 +1,6 @@
-"""The process that connects to a Ray cluster for one job: `python -m radobase.cluster.driver DESCRIPTOR`.
+"""The process that connects to a Ray cluster for one job: `python -m radobase.ray_driver DESCRIPTOR`.
 
-radobase.cluster.jobs starts it, sends (settings, version, function, shared), then items (number, payload), and
+radobase.cluster_jobs starts it, sends (settings, version, function, shared), then items (number, payload), and
 closes the connection at the end. The driver answers ("ready", None), then ("item", (number, whether it is done, result
 or reason)) for each item, and ("failed", sentence) if it cannot continue.
 """
@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dpcore.errors import RadofedError
-from radobase.cluster.jobs import run_item
-from radobase.cluster.ray_cluster import connect, last_line
+from radobase.cluster_jobs import run_item
+from radobase.ray_cluster import connect, last_line
 
 _WAIT_S = 0.2
 

@@ -6,10 +6,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from radobase.watching.metrics import Kind, Sample
+from radobase.metrics import MetricKind, Sample
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-_FAMILIES = {Kind.GAUGE: GaugeMetricFamily, Kind.COUNTER: CounterMetricFamily, Kind.INFO: InfoMetricFamily}
+_FAMILIES = {
+    MetricKind.GAUGE: GaugeMetricFamily,
+    MetricKind.COUNTER: CounterMetricFamily,
+    MetricKind.INFO: InfoMetricFamily,
+}
 
 
 class _Samples(Collector):
