@@ -8,8 +8,7 @@ import stat
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radobase import local_status
-from radobase import watch_server as watch_server
+from radobase import local_status, watch_server
 from radobase.configuration import Configuration
 from radobase.local_status import MOST_CALLERS, NotRunningError, fetch
 from radobase.logs import Log
