@@ -23,7 +23,7 @@ _SYMMETRIC = 1e-9
 _POSITIVE = 1e-9
 
 
-def checked(covariance: NDArray[np.float64], d: int) -> NDArray[np.float64]:
+def checked_covariance(covariance: NDArray[np.float64], d: int) -> NDArray[np.float64]:
     """A read-only copy, (d, d), exactly symmetric. Raises ShapeError, or ModelError if it is no covariance."""
     given = np.array(covariance, dtype=np.float64)
     if given.shape != (d, d):
@@ -60,12 +60,12 @@ def measurable(combinations: NDArray[np.float64], covariance: NDArray[np.float64
     return np.asarray(half_widths(combinations, covariance) <= most, dtype=np.bool_)
 
 
-def to_text(covariance: NDArray[np.float64]) -> str:
-    """The text of the file, of a `checked` covariance."""
+def covariance_text(covariance: NDArray[np.float64]) -> str:
+    """The text of the file, of a `checked_covariance`."""
     return base64.b64encode(covariance[np.tril_indices(len(covariance))].astype("<f8").tobytes()).decode()
 
 
-def from_text(text: str, d: int) -> NDArray[np.float64]:
+def covariance_from_text(text: str, d: int) -> NDArray[np.float64]:
     """The covariance of `to_text`, (d, d). Raises ModelError if the text is not one of d coordinates."""
     try:
         triangle = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8")

@@ -20,8 +20,7 @@ from dpcore.records.features import (
 )
 from dpcore.records.schema import Schema
 from learner.pipelines import RULES, exported_terms, steps_of
-from learner.probabilities import Calibration, why_no_probability
-from learner.probabilities import to_dict as probability_of
+from learner.probabilities import Calibration, probability_of, why_no_probability
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

@@ -19,8 +19,8 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from learner import covariance as covariances
 from learner import export, probabilities
+from learner.covariance import checked_covariance, covariance_from_text, covariance_text
 from learner.probabilities import Calibration
 from learner.score_parts import Explanation, explain
 from radobase.printing import amount, json_text
@@ -86,7 +86,7 @@ class Model:
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
         if self.covariance is not None:
-            object.__setattr__(self, "covariance", covariances.checked(self.covariance, len(theta)))
+            object.__setattr__(self, "covariance", checked_covariance(self.covariance, len(theta)))
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Margins theta . x, (rows,); positive means the positive class. x: (rows, d), encoded by the schema."""
@@ -198,7 +198,7 @@ class Model:
             "statement": self.statement.to_dict(),
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
-            **({} if self.covariance is None else {"covariance": covariances.to_text(self.covariance)}),
+            **({} if self.covariance is None else {"covariance": covariance_text(self.covariance)}),
             **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
         }
 
@@ -217,7 +217,7 @@ class Model:
             statement=PrivacyStatement.from_dict(content["statement"]),
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
-            covariance=covariances.from_text(content["covariance"], len(names)) if "covariance" in content else None,
+            covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
             calibration=Calibration.from_dict(content["calibration"]) if "calibration" in content else None,
         )
         if names != model.names:

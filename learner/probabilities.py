@@ -143,7 +143,7 @@ def probabilities(model: Scored, scores: Floats) -> Floats:
     return found
 
 
-def in_words(model: Scored) -> str:
+def probability_in_words(model: Scored) -> str:
     """Where probabilities come from, or why there are none, in a sentence without a full stop."""
     if model.calibration is not None:
         return model.calibration.words
@@ -155,12 +155,12 @@ def in_words(model: Scored) -> str:
     )
 
 
-def to_dict(model: Scored) -> dict[str, Any]:
+def probability_of(model: Scored) -> dict[str, Any]:
     """For JSON: `kind`, `in_words`, and the knots of a calibration."""
     if model.calibration is not None:
-        return {"kind": "calibrated", "in_words": in_words(model), **_knots(model.calibration)}
+        return {"kind": "calibrated", "in_words": probability_in_words(model), **_knots(model.calibration)}
     kind = "logistic" if why_no_probability(model) is None else "none"
-    return {"kind": kind, "in_words": in_words(model)}
+    return {"kind": kind, "in_words": probability_in_words(model)}
 
 
 def _knots(calibration: Calibration) -> dict[str, list[float]]:

@@ -276,7 +276,7 @@ def predict(
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
-    from learner.probabilities import in_words
+    from learner.probabilities import probability_in_words
     from radobase.tables.tables import open_table
 
     if to is not None:
@@ -297,11 +297,11 @@ def predict(
         errors = count_errors(loaded, file)
         data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong}
         lines.append(errors.sentence())
-    data["probability"] = in_words(loaded)
+    data["probability"] = probability_in_words(loaded)
     if to is not None:
         to.write_text(scores_csv(loaded.schema, found, file, id_column), encoding="utf-8")
         lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
-        output.note(f"probabilities: {in_words(loaded)}")
+        output.note(f"probabilities: {probability_in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
 
 
