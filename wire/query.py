@@ -24,7 +24,7 @@ from wire.codec import Travels, Wire, codec, parse
 from wire.envelopes import Envelope, MessageType, Signable
 from wire.errors import Code, WireError
 from wire.query_kinds import KIND_FIELDS, feature_map_from_proto, feature_map_to_proto, read_kind, write_kind
-from wire.query_kinds import MessageType as QueryKind
+from wire.query_kinds import AnyKind as QueryKind
 from wire.request_fields import PURPOSE_RULE, is_purpose
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk

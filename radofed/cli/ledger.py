@@ -117,7 +117,7 @@ def verify(
     return Result(data, in_lines(lines))
 
 
-def _after_asking(found: "Found") -> str:
+def _after_asking(found: "Shortfall") -> str:
     if not found.accepted:
         return "whether both are older copies of themselves: no accepted member answered"
     rest = f"; {', '.join(found.silent)} did not answer" if found.silent else ""

@@ -22,8 +22,7 @@ from learner.planning import Plan, plan_query
 from learner.requests import Request
 from radofed.simulation.designs import DesignOptions, divided_counts
 from radofed.simulation.workers import ATTEMPT, FEDERATION, Ask, Hosts, Share, seeded
-from wire.envelopes import AnyKind as Message
-from wire.envelopes import Envelope, SigningKey
+from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.query import PaillierKey, open_query
 from wire.query_kinds import AnyKind
 from wire.roster import Member, Role, Roster, certificate_san
@@ -103,7 +102,7 @@ class SimulatedFederation:
             now_unix_s=NOW_UNIX_S,
             stated_rows={party.name: party.rows_at_least for party in roster.parties if party.rows_at_least},
         )
-        envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
+        envelope = self._learner.sign(MessageType.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
         divided = None if options is None else options.divided(opened.query.kind)
         return PlannedFold(plan, roster, Ask(fold, opened, divided, question), tuple(parts))

@@ -70,9 +70,9 @@ def report(
     entry = registry_entry(found)
 
     def page_text() -> str:
-        from learner.report.page import picture_page
+        from learner.report.page import document
 
-        return picture_page(found).saved()
+        return document(found).saved()
 
     return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
 
