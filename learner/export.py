@@ -20,7 +20,7 @@ from dpcore.records.features import (
 )
 from dpcore.records.schema import Schema
 from learner.pipelines import RULES, exported_terms, steps_of
-from learner.probabilities import Calibration, probability_of, why_no_probability
+from learner.uncertainty import Calibration, probability_of, why_no_probability
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -113,7 +113,7 @@ def to_sklearn(
       "zeros" decides each as a row of zeros.
 
     Margins equal `Model.scores` up to rounding: positive if above 0. `predict_proba` gives the model's probabilities
-    (learner.probabilities). A model without probabilities raises AttributeError, which says why. `fit` discards the
+    (learner.uncertainty). A model without probabilities raises AttributeError, which says why. `fit` discards the
     model; a `clone` keeps the schema, knots, point masses and pairs, and `fit` learns the rest.
 
     To keep a model, save it with `Model.save` and convert it after loading. Loading a pickle or joblib file runs any

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.encoding import changes, main_cause
 from dpcore.records.schema import Schema
-from learner.probabilities import Calibration
+from learner.uncertainty import Calibration
 
 Unusable = Literal["refuse", "zeros"]
 

@@ -19,10 +19,9 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from learner import export, probabilities
-from learner.covariance import checked_covariance, covariance_from_text, covariance_text
-from learner.probabilities import Calibration
+from learner import export, uncertainty
 from learner.score_parts import Explanation, explain
+from learner.uncertainty import Calibration, checked_covariance, covariance_from_text, covariance_text
 from radobase.printing import amount, json_text
 from radobase.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.tables.tables import as_source, encoded_blocks, open_table
@@ -133,12 +132,12 @@ class Model:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
 
-    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The probability of the positive class for each score: `learner.probabilities`, which says where it is from.
+    def uncertainty(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probability of the positive class for each score: `learner.uncertainty`, which says where it is from.
 
         Raises ModelError if the model has scores only.
         """
-        return probabilities.probabilities(self, scores)
+        return uncertainty.probabilities(self, scores)
 
     def calibrated(self, evaluation: "Evaluation") -> "Model":
         """This model with probabilities that are calibrated on an evaluation of it: `Calibration.of`."""
@@ -233,7 +232,7 @@ class Predictions:
     """(rows,) float64, theta . x, NaN without a prediction."""
     labels: NDArray[np.int8]
     """(rows,) int8: +1, -1, or 0 without a prediction."""
-    probabilities: NDArray[np.float64] | None = None
+    uncertainty: NDArray[np.float64] | None = None
     """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in the table, by column and policy, what lost most first."""
@@ -256,7 +255,7 @@ def predict(model: Model, path: Any) -> Predictions:
     labels = np.where(scores > 0, 1, -1).astype(np.int8)
     scores[~usable] = math.nan
     labels[~usable] = 0
-    chances = None if probabilities.why_no_probability(model) is not None else model.probabilities(scores)
+    chances = None if uncertainty.why_no_probability(model) is not None else model.probabilities(scores)
     return Predictions(scores, labels, chances, found)
 
 

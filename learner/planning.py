@@ -155,7 +155,7 @@ def plan_query(
     """The plan of a request for parties of this roster. Nothing is sent.
 
     - asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name.
-    - certificate: its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the
+    - certificate: its signed Paillier key (learner.decryption). random: for the nonce and the opening key; None for the
       operating system's source. question: whether parties are only asked if they would accept it.
     - stated_rows: how many rows parties now have, by name, as they stated with a signature. Of others the roster's
       number is taken, which is a lower bound, and may be old.

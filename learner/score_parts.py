@@ -23,7 +23,7 @@ from dpcore.records.encoding import Change, changes, main_cause
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.features import Group, RealFeature
 from dpcore.records.schema import Schema
-from learner.covariance import measurable
+from learner.uncertainty import measurable
 from radobase.tables.arrow_table import ArrowTable
 from radobase.tables.tables import read_rows
 

@@ -27,9 +27,8 @@ from learner.accepted_parties import Selection, selection
 from learner.client import GIVE_UP_AFTER_S, Coordinator, Note, StatusPolls, warn
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
-from learner.decryption import OpenedTotal, check_cohort, check_fresh, open_total
+from learner.decryption import LearnerKey, OpenedTotal, check_cohort, check_fresh, load_key, load_key_of, open_total
 from learner.history import RELEASE_NAME_DIGITS, AskedBefore, asks_the_same
-from learner.keys import LearnerKey, load_key, load_key_of
 from learner.planning import Plan, plan_query
 from learner.progress import (
     Display,

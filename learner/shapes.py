@@ -5,7 +5,7 @@ intercept, so that the shapes of a row's values and the intercept add up to its 
 
 **Bands.** With the covariance C of theta, the half-width of the band at x is 1.96 sqrt(b(x)^T C b(x)), where b(x) are
 the centred coordinates of the shape. It holds for one value at a time. A value of which the answers say too little has
-no band: it is not measurable (learner.covariance).
+no band: it is not measurable (learner.uncertainty).
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
 from dpcore.records.features import RealFeature, nearest
 from dpcore.records.schema import Schema
-from learner.covariance import half_widths, measurable
 from learner.score_parts import ScorePart, Source, intercept_of, parts_of
+from learner.uncertainty import half_widths, measurable
 
 if TYPE_CHECKING:
     from learner.model import Model

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from coordinator.local_control import METRICS as COORDINATOR_METRICS
 from docs.generate.tables import code, table
-from parties.watching import METRICS as PARTY_METRICS
+from parties.local_control import METRICS as PARTY_METRICS
 from radobase.metrics import Metric, Reason
 
 INTRODUCTION = """# Metrics

@@ -15,10 +15,10 @@ from dpcore.errors import RadofedError
 from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.schema import Schema
-from learner.covariance import half_widths, measurable
 from learner.estimators import make_estimator
 from learner.model import Model
 from learner.release import Release
+from learner.uncertainty import half_widths, measurable
 
 CONFIDENCE = 0.95
 KNOWN = ("moments-discriminant", "linear-regression")

@@ -17,11 +17,10 @@ from dpcore.paillier.masks import MaskKeyError
 from dpcore.randomness.sources import RandomSource, require_system
 from dpcore.records.computation import Computation
 from parties.answering.attempts import Attempt, Attempts, AttemptState
-from parties.answering.contribution import Obfuscators, encrypted_chunks, integer_vector
+from parties.answering.contribution import Obfuscators, Uploads, encrypted_chunks, integer_vector
 from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError, as_refusal, may_pass, named
 from parties.answering.decisions import Party, SentRefusals, Withdrawals, check_signed, check_unchanged, decide
 from parties.answering.spool import Spool, SpoolLostError, Spools
-from parties.answering.uploads import Uploads
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.gate import Gate
 from parties.database import LedgerBusyError

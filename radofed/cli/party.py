@@ -112,7 +112,7 @@ def reload(
     accept-rows`). SIGHUP reloads the policy alone, SIGUSR1 the schema and the data.
     """
     from parties.config import PartyConfig
-    from parties.reloading import reload_node
+    from parties.local_control import reload_node
 
     found = reload_node(PartyConfig.load(config).state_directory, within_s)
     refused = {what: found[what]["refused"] for what in ("policy", "data")}

@@ -59,7 +59,7 @@ SCOPE = (
     "learner/accepted_parties.py",
     "learner/accepted_parties.py",
     "learner/client.py",
-    "learner/keys.py",
+    "learner/decryption.py",
     "learner/decryption.py",
     "learner/release.py",
     "learner/session.py",

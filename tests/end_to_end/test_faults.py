@@ -15,7 +15,7 @@ import pytest
 
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import RadosRequest
 from learner.session import AttemptLostError, Session
 from parties.data.dataset import load

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from learner.keys import create_key
+from learner.decryption import create_key
 from tests.end_to_end.test_faults import (
     POLICY,
     QUORUM,

@@ -18,7 +18,7 @@ from dpcore.records.encoding import store
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from learner.composition import Unanswered
-from learner.keys import LearnerKey
+from learner.decryption import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
 from tests.federation.material import STAYS as SCHEMA

@@ -20,11 +20,11 @@ from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from parties.answering.attempts import Attempts, AttemptState
+from parties.answering.contribution import tidy
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.spool import Spools
-from parties.answering.uploads import tidy
 from parties.approval.decision_files import DecisionFiles
 from parties.database import LedgerOwner
 from parties.history.database import FILE as HISTORY_FILE

@@ -24,8 +24,8 @@ from learner import release as releases
 from learner.accepted_parties import AcceptedParties, parties_toml
 from learner.accepted_parties import accept as accept_party
 from learner.config import LearnerConfig
+from learner.decryption import load_key
 from learner.journal import SessionSource
-from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
 from learner.report.measured import read_evaluation
@@ -459,7 +459,7 @@ def targets() -> list[Target]:
                json_octets([evaluation_json()]), 4 * MEBIBYTE,
                ("learner.report.measured._EVALUATION",)),
         Target("paillier-jwk", InFile("paillier-jwk", "key.jwk", load_key), json_octets([jwk]), 1 << 16,
-               ("learner.keys._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),
+               ("learner.decryption._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),
         Target("signing-key", InFile("signing-key", "signing.key", lambda path: SigningKey.load(path, "fuzz")),
                octets_near([pems()["key"]]),
                1 << 16, ("wire.envelopes._KEY", "wire.envelopes.SigningKey.load")),

@@ -15,7 +15,7 @@ import pytest
 from dpcore.predicates.notation import parse
 from learner.client import ANSWERS_AT_ONCE, WATCH_EVERY_S
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.planning import plan_query
 from learner.requests import StatisticRequest
 from learner.session import Session

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ModelError, ShapeError
-from learner.covariance import MOST_COORDINATES, checked_covariance, covariance_from_text, covariance_text
 from learner.model import Model, _digest
 from learner.training import _covariance_of
+from learner.uncertainty import MOST_COORDINATES, checked_covariance, covariance_from_text, covariance_text
 from tests.learner.shapes.mapped import MAP, model
 
 

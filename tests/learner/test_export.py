@@ -27,7 +27,7 @@ from dpcore.records.feature_map import Column, FeatureMap, Hat, Product, Term
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
 from learner.export import FORMAT, to_original_units
 from learner.model import Model, predict
-from learner.probabilities import Calibration
+from learner.uncertainty import Calibration
 from radofed.cli.entry_point import run
 
 # Names are checked on data frames; of an array, which has none, scikit-learn says so.

@@ -11,8 +11,7 @@ from dpcore.paillier.masks import PRIME, TagError
 from dpcore.paillier.packing import CheckSlotError
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
-from learner.decryption import CohortError, open_total
-from learner.keys import LearnerKey
+from learner.decryption import CohortError, LearnerKey, open_total
 from tests.federation.learner import REQUEST, World, encrypt, random_values, to_chunks
 from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError

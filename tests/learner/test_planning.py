@@ -14,7 +14,7 @@ from dpcore.numbers.fixed_point import check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
-from learner.keys import VALIDITY_S, LearnerKey
+from learner.decryption import VALIDITY_S, LearnerKey
 from learner.requests import MomentsRequest, RadosRequest
 from radofed.cli.entry_point import run
 from radofed.planning.design_cost import PlanRequest

@@ -10,7 +10,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.statement import statement_for
 from learner.client import ANSWERS_AT_ONCE, ANSWERS_PER_PARTY, WATCH_EVERY_S, StatusPolls
 from learner.config import LearnerConfig
-from learner.keys import retired_file, rotate_key
+from learner.decryption import retired_file, rotate_key
 from learner.release import Release, ReleaseError
 from learner.state import AskedQuery, LearnerState
 from rado.v1 import query_pb2

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import MomentsRequest
 from learner.session import Session
 from radobase.schema_files import load_schema

@@ -19,9 +19,8 @@ from coordinator.open_queries import restore
 from coordinator.store import Store, read_queries, read_roster
 from dpcore.errors import ConfigurationError, TotalError
 from learner.config import LearnerConfig
-from learner.decryption import open_total
+from learner.decryption import load_key, open_total
 from learner.journal import query_ids_of
-from learner.keys import load_key
 from learner.model import Model, predict
 from learner.release import Release, ReleaseError
 from learner.state import LearnerState

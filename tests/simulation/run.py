@@ -25,11 +25,11 @@ import pytest
 import coordinator.core
 import learner.planning
 import learner.session
+import parties.answering.contribution
 import parties.answering.lifecycle
-import parties.answering.uploads
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.randomness.sources import SystemRandom
-from learner.keys import LearnerKey
+from learner.decryption import LearnerKey
 from parties.answering.contribution import masked_chunks
 from tests.federation import material
 from tests.simulation import faults
@@ -185,7 +185,7 @@ class Bench:
                 seed=options.seed,
             )
             observed = federation.coalition.observed(masked_chunks)
-            self.patch.setattr(parties.answering.uploads, "masked_chunks", observed)
+            self.patch.setattr(parties.answering.contribution, "masked_chunks", observed)
             self.patch.setattr(parties.answering.lifecycle, "integer_vector", one_hot(federation))
             for number, operation in enumerate(operations):
                 self.begun = number + 1

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.release import Release
 from learner.session import Session
 from radofed.node_config import PolicyChoices

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from coordinator.local_control import METRICS as COORDINATOR_METRICS
-from parties.watching import METRICS as PARTY_METRICS
+from parties.local_control import METRICS as PARTY_METRICS
 from radobase.metrics import MetricKind
 from tests.radobase.watching.rules import ROOT, metrics_of, rules
 from tests.radobase.watching.test_alerts import FIRED

@@ -276,7 +276,7 @@ def predict(
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
-    from learner.probabilities import probability_in_words
+    from learner.uncertainty import probability_in_words
     from radobase.tables.tables import open_table
 
     if to is not None:

@@ -21,8 +21,8 @@ from dpcore.errors import RadofedError
 from dpcore.randomness.sources import SystemRandom
 from learner.accepted_parties import AcceptedParties
 from learner.config import LearnerConfig
+from learner.decryption import load_key
 from learner.journal import SessionSource
-from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
 from learner.state import LearnerState

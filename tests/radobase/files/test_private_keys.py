@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dpcore.randomness.sources import SystemRandom
-from learner.keys import load_key
+from learner.decryption import load_key
 from learner.state import LearnerState
 from parties.state_directory import load_or_create
 from radobase.reading import ExposedKeyError, FileKind, check_private, read_bytes, with_remedy
