@@ -154,8 +154,8 @@ def probability_in_words(model: Scored) -> str:
     if (why := why_no_probability(model)) is not None:
         return why
     return (
-        f"by the model's logistic link, 1 / (1 + exp(-margin)), not measured: {LOG_ODDS[model.estimator]}, and how well "
-        "that fits is not known before an evaluation"
+        f"by the model's logistic link, 1 / (1 + exp(-margin)), not measured: {LOG_ODDS[model.estimator]}, and how "
+        "well that fits is not known before an evaluation"
     )
 
 
