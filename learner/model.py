@@ -19,9 +19,16 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from learner import export, uncertainty
+from learner import export
 from learner.score_parts import Explanation, explain
-from learner.uncertainty import Calibration, checked_covariance, covariance_from_text, covariance_text
+from learner.uncertainty import (
+    Calibration,
+    checked_covariance,
+    covariance_from_text,
+    covariance_text,
+    probabilities,
+    why_no_probability,
+)
 from radobase.printing import amount, json_text
 from radobase.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.tables.tables import as_source, encoded_blocks, open_table
@@ -137,7 +144,7 @@ class Model:
 
         Raises ModelError if the model has scores only.
         """
-        return uncertainty.probabilities(self, scores)
+        return probabilities(self, scores)
 
     def calibrated(self, evaluation: "Evaluation") -> "Model":
         """This model with probabilities that are calibrated on an evaluation of it: `Calibration.of`."""
@@ -255,7 +262,7 @@ def predict(model: Model, path: Any) -> Predictions:
     labels = np.where(scores > 0, 1, -1).astype(np.int8)
     scores[~usable] = math.nan
     labels[~usable] = 0
-    chances = None if uncertainty.why_no_probability(model) is not None else model.probabilities(scores)
+    chances = None if why_no_probability(model) is not None else model.probabilities(scores)
     return Predictions(scores, labels, chances, found)
 
 
