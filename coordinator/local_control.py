@@ -1,4 +1,6 @@
-"""What the coordinator's administrator may ask of the running node: radobase.local_status is the socket for it.
+"""The running node and its machine: commands of its administrator, readiness and metrics for monitoring.
+
+radobase.local_status is the socket for the commands.
 
 Threads call it; the node's state is read and changed in its event loop.
 """

@@ -1,4 +1,4 @@
-"""The roster that the coordinator serves: the newest that the federation key signed, never an older one."""
+"""Members: the newest roster that the federation key signed, never an older one, and the challenges between them."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,6 @@
-"""Computes the total of a cohort from the spool. Chunks computed before a restart are not computed again.
+"""Uploads of a cohort: kept on disk, checked, and multiplied to the total.
+
+Chunks computed before a restart are not computed again.
 
 **On this machine** chunk by chunk, in one separate thread: a large total delays neither uploads nor a small total.
 

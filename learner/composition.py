@@ -1,4 +1,4 @@
-"""The composition of several releases: exact privacy figures, in words."""
+"""The composition of several releases: exact privacy figures, in words, and curves of epsilon."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Opening a total: verify every signature and count, decrypt, and verify the tag and the check slots.
+"""The learner's Paillier key, and opening a total: verify signatures and counts, decrypt, verify tag and check slots.
 
 Guarantee: the values are the sum that the cohort's members sent for this query, attempt and cohort. Any other total
 opens with a probability below 2^-101 (dpcore.paillier.masks; promise P2).

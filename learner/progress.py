@@ -1,4 +1,4 @@
-"""The progress of a query in words, and where they are shown: in a terminal, a file or a notebook.
+"""The progress of a query in words, where they are shown, and what parties say before a query is sent.
 
 What a status says of parties is the coordinator's claim. It is shown, and decides nothing.
 """

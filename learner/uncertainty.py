@@ -1,4 +1,6 @@
-"""Probabilities of the positive class from scores: by the logistic link, or calibrated on an evaluation.
+"""How sure a model is: probabilities of the positive class from scores, and the covariance of its weights.
+
+A probability is by the logistic link, or calibrated on an evaluation.
 
     logistic      1 / (1 + exp(-score)), if the training makes scores log odds under its assumptions. Whether they hold
                   on the parties' rows was not measured.

@@ -1,4 +1,4 @@
-"""Checks of a party's own files: configuration, policy, schema, data, keys and certificate."""
+"""Checks of a party's own files and stored state; the findings of `rado party check`."""
 
 import datetime as dt
 import tempfile

@@ -1,4 +1,4 @@
-"""gRPC client of a party. The only file of this package that uses the wire messages."""
+"""gRPC client of a party, and the probe that finds why it cannot connect. Only this file uses the wire messages."""
 
 import datetime as dt
 import re

@@ -1,4 +1,4 @@
-"""What a running party says to the machine's monitoring: whether it is ready, and its metrics."""
+"""The running party and its machine: readiness and metrics for monitoring, and reading policy and data again."""
 
 import datetime as dt
 import os

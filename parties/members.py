@@ -1,4 +1,7 @@
-"""The newest roster that this party has seen: verified, kept across restarts, never replaced by an older one."""
+"""Members as this party knows them: the newest roster that it has seen, and whom its policy accepts.
+
+A roster is verified, kept across restarts, and never replaced by an older one.
+"""
 
 import re
 import threading

@@ -1,4 +1,7 @@
-"""Samples in Prometheus's text format. The only file that uses prometheus_client, of the extra `metrics`."""
+"""Samples in Prometheus's text format.
+
+The only file that uses prometheus_client, so it is imported only where the extra `metrics` is installed.
+"""
 
 from collections.abc import Iterable, Iterator
 

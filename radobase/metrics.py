@@ -1,4 +1,4 @@
-"""Metrics of a node: what each means, who may know it, and its values. Imports no library for them."""
+"""What a node tells monitoring: why it is not ready, and metrics, with their meaning, values and who may know them."""
 
 import ipaddress
 import shutil

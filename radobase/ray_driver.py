@@ -1,5 +1,7 @@
 """The process that connects to a Ray cluster for one job: `python -m radobase.ray_driver DESCRIPTOR`.
 
+Nothing imports it: it runs as a process of its own.
+
 radobase.cluster_jobs starts it, sends (settings, version, function, shared), then items (number, payload), and
 closes the connection at the end. The driver answers ("ready", None), then ("item", (number, whether it is done, result
 or reason)) for each item, and ("failed", sentence) if it cannot continue.

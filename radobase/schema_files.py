@@ -1,4 +1,4 @@
-"""Schema files."""
+"""Files of schemas and of feature maps."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Queries of a learner. Every receiver opens and checks them with the same function."""
+"""Queries of a learner, and the features that a node needs for them. Every receiver checks them with one function."""
 
 import re
 from collections.abc import Iterable, Mapping

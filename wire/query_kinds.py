@@ -1,4 +1,4 @@
-"""Kinds of queries and feature maps as messages. Reading one checks it against the schema."""
+"""Kinds of queries, feature maps and predicates as messages. Reading one checks it against the schema."""
 
 from collections.abc import Callable, Sequence
 

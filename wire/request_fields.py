@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from dpcore.declared import Declared, Option, names_of, values_of
 from dpcore.errors import ConfigurationError
 
-# The purpose of a query: what a learner says that its answer is for. Imports nothing: plans check one, too.
+# The purpose of a query: what a learner says that its answer is for.
 
 MAX_PURPOSE = 200
 """The most characters of a purpose."""

@@ -1,4 +1,4 @@
-"""The roster: all members with their signing keys and certificates, signed by the offline federation key."""
+"""The roster: all members with their keys and certificates, signed by the federation key; how one is accepted."""
 
 import datetime as dt
 import re

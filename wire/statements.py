@@ -1,4 +1,4 @@
-"""Parties' signed statements about an attempt, and the cohort that their acceptances form."""
+"""Parties' signed statements: answers to an attempt, the cohort that they form, uploads, and witnesses of ledgers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

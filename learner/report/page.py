@@ -1,4 +1,4 @@
-"""The report as a page, and its plots: epsilon against what was asked, calibration, and ROC."""
+"""The report as a page, its plots (epsilon against what was asked, calibration, ROC), and pictures of shapes."""
 
 import importlib.metadata
 import platform

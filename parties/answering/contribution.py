@@ -1,4 +1,6 @@
-"""A party's contribution: from its records to encrypted bytes. Pure: arrays in, bytes out.
+"""A party's contribution: from its records to encrypted bytes, which it masks, charges and uploads.
+
+Only `Uploads` has effects; the functions before it are pure: arrays in, bytes out.
 
     records -> those of the asked part -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked
 

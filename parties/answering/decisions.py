@@ -1,4 +1,4 @@
-"""The party's decisions on a query and on a cohort. Pure: no network, no files, no clock."""
+"""The party's decisions on a query and on a cohort, and its refusals. Pure: no network, no files, no clock."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""State of a ledger, for people and programs."""
+"""State of a ledger, for people and programs, and its budgets over a period."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The report as a page, and the plots of budgets over time."""
+"""The report as a page: its sentences, and the plots of budgets over time."""
 
 import datetime as dt
 import math

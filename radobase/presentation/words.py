@@ -1,4 +1,4 @@
-"""What reports and the console say: figures in words, chances, and sentences about protection.
+"""What reports and the console say: figures in words, chances, sentences about protection, entries of a registry.
 
 Each sentence about protection names the part of docs/threat-model.md that it repeats.
 """
