@@ -9,7 +9,7 @@ from learner.requests import MomentsRequest, RadosRequest, release_request
 from radofed.planning.design_cost import PlanRequest
 from radofed.simulation.designs import DesignOptions
 from tests.federation.learner import SCHEMA
-from wire.request_fields import ReleaseFields, given_options
+from wire.request_fields import ReleaseFields, check_options, given_options
 
 # One value for each option that all three have, and what each design needs.
 VALUES = {
@@ -93,6 +93,11 @@ def test_a_design_that_does_not_exist():
     for way in WAYS:
         with pytest.raises(ConfigurationError, match="no design is called 'gausian'; did you mean 'gaussian'"):
             way("gausian", {"rados": 20})
+
+
+def test_joint_dp_feat_protects_one_column():
+    with pytest.raises(ConfigurationError, match="give exactly one as sensitive"):
+        check_options("dp-feat", {"rados": 20, "sensitive": ("smoker", "age"), "joint": True, "epsilon": Fraction(1)})
 
 
 def test_options_that_are_not_set():
