@@ -52,7 +52,7 @@ from radofed.simulation.results import (
     worst,
 )
 from radofed.simulation.source import Oracles, row_count_plan
-from radofed.simulation.table import Partition, SimulationTable, read_table
+from radofed.simulation.table import Partition, SimulationTable, party_names, read_table
 from radofed.simulation.workers import Hosts, start_hosts
 
 Note = Callable[[str], None]
@@ -232,11 +232,6 @@ def _measured(
     training_s = sum(row.seconds for row in rows)
     note(f"fold {fold.number} of {options.folds}: queries {query_s:.2f} s, training {training_s:.2f} s")
     return _Measured(rows, asked, evaluated, query_s)
-
-
-def party_names(parties: int) -> tuple[str, ...]:
-    """The names of simulated parties, in the roster's order."""
-    return tuple(f"party-{number:04d}" for number in range(1, parties + 1))
 
 
 def _schema(schema: Schema | str | Path | None) -> Schema | None:

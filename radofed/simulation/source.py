@@ -33,8 +33,7 @@ from radobase.files.schemas import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.fields import RunFields
-from radofed.simulation.run import party_names
-from radofed.simulation.table import Partition, read_table
+from radofed.simulation.table import Partition, party_names, read_table
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
 from wire.request_fields import KEY_BITS

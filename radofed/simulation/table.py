@@ -232,3 +232,8 @@ def _by_group(parties: int, groups: NDArray[np.int64], column: str) -> tuple[Ind
         held[party].append(int(codes[place]))
         heapq.heappush(loads, (load + int(sizes[place]), party))
     return tuple(np.flatnonzero(np.isin(groups, mine)).astype(np.int64) for mine in held)
+
+
+def party_names(parties: int) -> tuple[str, ...]:
+    """The names of simulated parties, in the roster's order."""
+    return tuple(f"party-{number:04d}" for number in range(1, parties + 1))
