@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from dpcore.records.features import Label, RealFeature
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.session import Session
 from radofed.demo.federation import Children, has_content, wait_for
+from radofed.node_config import PolicyChoices
 from radofed.provision import Provisioned, provision
-from radofed.templates import PolicyChoices
 from wire.roster import Role
 
 Floats = NDArray[np.float64]

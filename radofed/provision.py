@@ -21,16 +21,15 @@ from pathlib import Path
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
 from radobase.configuration import check_end
-from radobase.files.reading import FileKind, with_remedy
-from radobase.files.writing import BY_UMASK, create_durably, write_durably
-from radofed import templates
+from radobase.reading import FileKind, with_remedy
+from radobase.writing import BY_UMASK, create_durably, write_durably
+from radofed import node_config
 from radofed.certificates import Authority, make_request, private_pem
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from wire.envelopes import SigningKey, fingerprint, public_key_of, save_public_key
 from wire.roster import EXPIRY_SKEW_S, NAME, Member, Role, Roster, certificate_san, read_roster
 
 # Renewal of a federation's roster, offline: the next version, with a new expiry, signed by the federation key.
-
 
 ROSTER_DAYS = 90
 """How long a roster is valid, unless the operator chooses otherwise."""
@@ -334,16 +333,16 @@ class _Maker:
         federation, name = self.roster.federation, member.name
         match member.role:
             case Role.COORDINATOR:
-                text = templates.coordinator_toml(federation, name, listen)
+                text = node_config.coordinator_toml(federation, name, listen)
             case Role.LEARNER:
-                text = templates.learner_toml(federation, name, coordinator)
+                text = node_config.learner_toml(federation, name, coordinator)
                 parties = {m.name: fingerprint(m.signing_key) for m in self.roster.parties}
                 (place / "parties.toml").write_text(parties_toml(parties), encoding="utf-8")
             case Role.PARTY:
-                text = templates.party_toml(federation, name, coordinator)
+                text = node_config.party_toml(federation, name, coordinator)
                 others = {m.name: fingerprint(m.signing_key) for m in self.roster.parties if m.name != name}
                 learners = {m.name: fingerprint(m.signing_key) for m in self.roster.members if m.role is Role.LEARNER}
-                policy = templates.policy_toml(learners, others, self.policy)
+                policy = node_config.policy_toml(learners, others, self.policy)
                 (place / "policy.toml").write_text(policy, encoding="utf-8")
         (place / f"{member.role.value}.toml").write_text(text, encoding="utf-8")
 

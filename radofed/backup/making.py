@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography.x509.oid import NameOID
 
 from dpcore.errors import ConfigurationError
-from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.reading import FileKind, read_bytes, with_remedy
 from radobase.version import program_version
 from radofed.backup.archive import OPERATOR, FileRole, Item, Manifest, Missing, path_fault, write_archive
 from radofed.node_config import load_node_config, role_of
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 # Gathers the files of a backup: what is in it, what is left out and why, and where files outside were.
-
 
 OUTSIDE = "outside"
 _SMALL_BYTES = 1 << 16
@@ -185,7 +184,6 @@ def _files_below(directory: Path) -> Iterable[Path]:
 
 # ruff: noqa: PLC0415  (a role's own modules are imported where a backup is of that role)
 
-
 _AUTHORITY_NAME = "radofed "
 
 
@@ -256,7 +254,7 @@ def _write(
 def _add_party(contents: Contents, config: "PartyConfig") -> None:
     from parties.data.row_guard import FILE as ROWS_FILE
     from parties.history.database import FILE as HISTORY_FILE
-    from parties.rosters import former_files
+    from parties.members import former_files
     from parties.state_directory import history_copy, ledger_copy
 
     state = config.state_directory
@@ -287,8 +285,8 @@ def _add_party(contents: Contents, config: "PartyConfig") -> None:
 
 
 def _add_coordinator(contents: Contents, config: "CoordinatorConfig") -> None:
-    from coordinator.spool import TOTAL
     from coordinator.store import store_copy
+    from coordinator.uploads import TOTAL
 
     contents.add("roster", config.roster)
     # The store first: the totals of the queries that it has as complete are on disk.
@@ -322,7 +320,6 @@ def _add_learner(contents: Contents, config: "LearnerConfig") -> None:
 
 
 # Backups that are made every night: named by their time, the oldest deleted.
-
 
 _SUFFIX = ".backup"
 _TIME = "%Y%m%dT%H%M%SZ"

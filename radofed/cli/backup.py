@@ -9,8 +9,6 @@ from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new, command, group
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Back up a node or an operator's directory, and check a backup. `rado restore` restores one.")
 
 Archive = Annotated[Path, typer.Argument(help="The file of a backup.", metavar="FILE", show_default=False)]
@@ -41,16 +39,16 @@ def create(
         bool, typer.Option("--with-keys", help="Also private keys. The file is then a secret as they are.")
     ] = False,
     keep: Annotated[
-        int | None,
-        typer.Option(help="In a directory: then delete all but the newest backups of this node, so many."),
+        int | None, typer.Option(help="In a directory: then delete all but the newest backups of this node, so many.")
     ] = None,
 ) -> Result:
     """Back up a node, also while it runs, or an operator's directory, as one file of mode 0600.
 
     It has the configuration, certificates, rosters and the node's state: a party's ledger, marked as a copy, and its
-    history; a coordinator's queries and totals; a learner's queries and releases. It has no rows, no uploads and no
-    models. Private keys are in it with --with-keys only; without it, the command names what is left out. A key with a
-    passphrase keeps it.
+    history; a coordinator's queries and totals; a learner's queries and releases. It has no rows, uploads or models.
+
+    Private keys are in it with --with-keys only; a key with a passphrase keeps it. The command names what it leaves
+    out.
     """
     import time
 
@@ -126,8 +124,3 @@ def restore(
     ]
     data = {"directory": directory, "lost": lost(found, now.timestamp()), "next": steps, **to_dict(found)}
     return Result(data, in_lines(lines))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register `rado restore`."""
-    command(app, "restore")(restore)

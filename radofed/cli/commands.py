@@ -1,28 +1,14 @@
 """The tree of commands."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from radofed.cli import (
-    audit,
-    backup,
-    certificate,
-    console,
-    coordinator,
-    demo,
-    health,
-    ledger,
-    party,
-    party_approval,
-    party_report,
-    plan,
-    provision,
-    schema,
-    simulate,
-)
-from radofed.cli.framework import group
-from radofed.cli.learner import export, histograms, history, members, models, picture, privacy, queries, report
+from radofed.cli import backup, console, coordinator, health, ledger, party, party_approval, plan, provision, schema
+from radofed.cli.framework import command, group
+from radofed.cli.learner import histograms, history, models, queries, report
+from radofed.cli.output import Result
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by a policy, the privacy budget or the cohort."""
@@ -32,7 +18,7 @@ app = group(f"Train one linear classifier over organisations that may not share 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from radofed import __version__  # noqa: PLC0415  (reads the installed metadata)
+        from radofed import __version__
 
         typer.echo(f"rado {__version__}")
         raise typer.Exit
@@ -47,24 +33,37 @@ def _shared(
     pass
 
 
-for commands in (demo, plan, simulate, console, health, backup):
-    commands.add_to(app)
-for commands in (models, histograms, export, picture, privacy, history, members, report):
-    commands.add_to(queries.app)
-ledger.add_to(ledger.app)
-party_approval.add_to(party.app)
-party_report.add_to(party.app)
-provision.add_to(provision.app)
-party.add_to(party.app)
-for name, commands in {
-    "schema": schema,
-    "provision": provision,
-    "party": party,
-    "ledger": ledger,
-    "audit": audit,
-    "backup": backup,
-    "certificate": certificate,
-    "coordinator": coordinator,
-    "learner": queries,
+_COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
+    app: (plan.demo, plan.plan, plan.simulate, console.console, health.health, backup.restore),
+    queries.app: (
+        *(models.train, models.evaluate, models.statistic, models.predict),
+        *(histograms.histogram, histograms.quantiles),
+        *(models.export, report.picture, history.privacy, history.history, history.members, history.accept),
+        report.report,
+    ),
+    coordinator.app: (coordinator.drain, coordinator.undrain),
+    ledger.app: (ledger.history,),
+    party.app: (
+        *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
+        *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
+    ),
+    provision.app: (
+        *(provision.create, provision.request, provision.sign, provision.add, provision.install, provision.renew),
+        *(provision.remove, provision.roster, provision.passphrase, provision.replace_key),
+    ),
+}
+for parent, functions in _COMMANDS.items():
+    for function in functions:
+        command(parent, function.__name__.replace("_", "-"))(function)
+for name, child in {
+    "schema": schema.app,
+    "provision": provision.app,
+    "party": party.app,
+    "ledger": ledger.app,
+    "audit": health.audit_app,
+    "backup": backup.app,
+    "certificate": health.certificate_app,
+    "coordinator": coordinator.app,
+    "learner": queries.app,
 }.items():
-    app.add_typer(commands.app, name=name)
+    app.add_typer(child, name=name)

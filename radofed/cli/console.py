@@ -6,10 +6,8 @@ import typer
 
 from radobase.logs import quiet_grpc
 from radobase.printing import in_lines
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def console(
@@ -25,14 +23,9 @@ def console(
     the pages do exists as a command, too.
     """
     quiet_grpc()
-    from radofed.console.serving import serve, views_of
+    from radofed.console.app import serve, views_of
 
     found = views_of(config)
     opening = "open this link; it works once, within ten minutes:"
     serve(found, port, lambda link: output.note(in_lines([opening, link])))
     return Result({"role": found.role, "member": found.member, "ended": "stopped"})
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this command to a group."""
-    command(app, "console")(console)

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 # `rado coordinator drain | undrain`: take no new query before maintenance, and take queries again.
 
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 EXIT_TIMED_OUT = 3
 WithinOption = Annotated[
     float, typer.Option("--within", min=0, help="Longest wait for attempts that are under way, in seconds.")
@@ -82,16 +79,7 @@ def _words(drained: "Drained") -> str:
     return in_lines(lines)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to a group."""
-    for function in (drain, undrain):
-        command(app, function.__name__)(function)
-
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 app = group("Run the coordinator and show its state.")
-add_to(app)
 
 
 @command(app, "start")

@@ -16,8 +16,8 @@ import typer.main
 
 from dpcore.errors import ConfigurationError
 from radobase.failure import EXIT_FAILED, EXIT_USAGE, Failure
-from radobase.files.writing import tighten_umask
 from radobase.printing import in_lines, printable
+from radobase.writing import tighten_umask
 from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import Output, silence_broken_pipe
 
@@ -103,7 +103,7 @@ def _note_unreadable(output: Output, arguments: list[str]) -> None:
 @lru_cache(1)
 def _command() -> Callable[..., Any]:
     # After check_distribution: another distribution's package must not run.
-    from radofed.cli.commands import app  # noqa: PLC0415  (lazy for the reason above)
+    from radofed.cli.commands import app
 
     return typer.main.get_command(app)
 

@@ -35,6 +35,22 @@ Limit = Annotated[
     typer.Option(min=0, help=f"Most queries to show, newest first. Default: {LISTED}; all with --format json."),
 ]
 
+ShownAtMost = Annotated[int, typer.Option(help="Largest number of queries.", min=1)]
+Skipped = Annotated[int, typer.Option(help="Leave out this many of the newest.", min=0)]
+QueryInFull = Annotated[
+    str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
+]
+ReadOut = Annotated[
+    str, typer.Option(help="The digits that its owner read out over the telephone.", show_default=False)
+]
+PageFile = Annotated[
+    Path | None, typer.Option("--output", help="Write a page of HTML to this new file. Default: print a summary.")
+]
+RegistryFile = Annotated[
+    Path | None,
+    typer.Option(help="Write the fields of the registry of differential privacy deployments to this new YAML file."),
+]
+
 
 class InterruptedCommandError(Exception):
     """The user interrupted the command."""
@@ -179,7 +195,7 @@ def _strict(hint: Any) -> Any:
 
 
 def _number(text: str, *, of: type, least: float | None, most: float | None) -> float:
-    from radobase.options import decimal_number, whole_number  # noqa: PLC0415  (help needs none of it)
+    from radobase.options import decimal_number, whole_number
 
     try:
         value = whole_number(str(text)) if of is int else decimal_number(str(text))

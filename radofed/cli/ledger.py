@@ -9,23 +9,30 @@ import typer
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
-from radobase.files.writing import create_durably
 from radobase.logs import quiet_grpc
 from radobase.printing import amount, columns, in_lines, local_time, moment
-from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
+from radobase.writing import create_durably
+from radofed.cli.framework import (
+    LISTED,
+    ConfigOption,
+    QueryInFull,
+    ShownAtMost,
+    Skipped,
+    check_directory,
+    check_new,
+    command,
+    group,
+)
 from radofed.cli.output import Output, Result, wrapped
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from parties.acknowledging import Found
     from parties.history.reading import QueryRead
+    from parties.ledger.budgets import LedgerState, ScopeState
     from parties.ledger.ledger import Ledger
     from parties.ledger.limits import Room
-    from parties.ledger.state import LedgerState, ScopeState
 
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Show and check a party's privacy ledger.")
 
@@ -90,7 +97,7 @@ def verify(
     ]
     unchecked = "whether both are older copies of themselves: only other parties can show that"
     if not offline and not faults:
-        from parties.acknowledging import find
+        from parties.ledger.acknowledgement import find
 
         quiet_grpc()
         try:
@@ -110,7 +117,7 @@ def verify(
     return Result(data, in_lines(lines))
 
 
-def _after_asking(found: "Found") -> str:
+def _after_asking(found: "Shortfall") -> str:
     if not found.accepted:
         return "whether both are older copies of themselves: no accepted member answered"
     rest = f"; {', '.join(found.silent)} did not answer" if found.silent else ""
@@ -145,8 +152,7 @@ def acknowledge(
     config: ConfigOption,
     yes: Annotated[bool, typer.Option("--yes", help="Charge. Without it nothing is changed.")] = False,
     without_witness: Annotated[
-        bool,
-        typer.Option("--without-witness", help="Charge the whole remaining limit, whatever others show."),
+        bool, typer.Option("--without-witness", help="Charge the whole remaining limit, whatever others show.")
     ] = False,
     wait_s: WaitOption = 30.0,
 ) -> Result:
@@ -155,7 +161,7 @@ def acknowledge(
     Asks the other parties for this party's newest entries, prints them and what is to be charged, and with --yes
     charges it. For the data officer; the node must be stopped. A charge cannot be undone.
     """
-    from parties.acknowledging import acknowledge as charge
+    from parties.ledger.acknowledgement import acknowledge as charge
 
     quiet_grpc()
     from parties.config import PartyConfig
@@ -214,20 +220,15 @@ def _open(config: Path, policy: Path | None) -> "Ledger":
 # `rado ledger history` and `seeds`: what a party was asked, and what became of it.
 
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-
 def history(
     _output: Output,
     config: ConfigOption,
-    query: Annotated[
-        str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
-    ] = None,
+    query: QueryInFull = None,
     learner: Annotated[str | None, typer.Option(help="Only this learner's queries.", show_default=False)] = None,
     since: Annotated[str | None, typer.Option(help="From this date or time on, such as 2026-11-01.")] = None,
     until: Annotated[str | None, typer.Option(help="Before this date or time.")] = None,
-    limit: Annotated[int, typer.Option(help="Largest number of queries.", min=1)] = 20,
-    skip: Annotated[int, typer.Option(help="Leave out this many of the newest.", min=0)] = 0,
+    limit: ShownAtMost = LISTED,
+    skip: Skipped = 0,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> Result:
     """Show what this party was asked, newest first: by whom, what was decided and why, what left, what it cost.
@@ -275,7 +276,7 @@ def _history_table(queries: Sequence["QueryRead"], count: int) -> "RenderableTyp
 
 
 def _in_full(query: "QueryRead") -> list[str]:
-    from wire.signed_fields import signed_lines
+    from wire.query_summary import signed_lines
 
     shown = query.shown
     lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)}"]
@@ -294,8 +295,3 @@ def _in_full(query: "QueryRead") -> list[str]:
             lines.append(f"  left this party: {attempt.bytes_out} encrypted bytes")
         lines += [f"  cost of {line}" for line in attempt.cost]
     return [*lines, *signed_lines(query.signed)] if query.signed else lines
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to a group."""
-    command(app, "history")(history)

@@ -33,14 +33,14 @@ EXIT_CONNECTION = 2
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a command. data: for JSON. text: for people, a line, lines (`in_lines`) or a renderable of rich.
-
-    exit_code: not 0 if the command ran and found a failure, as a preflight may.
-    """
+    """The result of a command."""
 
     data: Mapping[str, Any]
+    """For JSON."""
     text: "RenderableType" = ""
+    """For people: a line, lines (`in_lines`) or a renderable of rich."""
     exit_code: int = 0
+    """Not 0 if the command ran and found a failure, as a preflight may."""
 
 
 class Output:
@@ -73,7 +73,7 @@ class Output:
         if isinstance(text, str):
             print(text if isinstance(text, Escaped) else printable(text), file=stream, flush=True)
             return
-        from rich.console import Console  # noqa: PLC0415  (rich is slow to import, and help does not need it)
+        from rich.console import Console
 
         # A file name in brackets is not markup.
         plain = Console(file=stream, width=None if stream.isatty() else 100, markup=False, emoji=False, highlight=False)
@@ -115,7 +115,7 @@ def _trace(error: BaseException) -> list[str]:
 
 def yaml_writer() -> Callable[[Any], str]:
     """Writes what `json_ready` returned as YAML. Raises ImportError where YAML is not installed."""
-    import yaml  # noqa: PLC0415  (an extra)
+    import yaml
 
     write = partial(yaml.safe_dump, sort_keys=False, width=100)
 
@@ -152,9 +152,9 @@ def silence_broken_pipe() -> None:
 
 def wrapped(header: Sequence[str], rows: Iterable[Sequence[str]], below: str) -> "RenderableType":
     """For `Result.text`. radobase.printing.columns makes tables whose cells do not wrap."""
-    from rich import box  # noqa: PLC0415  (rich is slow to import, and help does not need it)
-    from rich.console import Group  # noqa: PLC0415  (as above)
-    from rich.table import Table  # noqa: PLC0415  (as above)
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in header:

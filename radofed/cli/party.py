@@ -1,19 +1,32 @@
 """`rado party`: run an organisation's node, and check it before it starts."""
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
 from radobase.logs import LEVELS, quiet_grpc
-from radobase.printing import DIGEST_DIGITS, amount, in_lines, local_time
-from radofed.cli.framework import ConfigOption, command, group
-from radofed.cli.output import Output, Result, wrapped
+from radobase.printing import DIGEST_DIGITS, amount, in_lines, local_time, moment
+from radofed.cli.framework import (
+    ConfigOption,
+    PageFile,
+    ReadOut,
+    RegistryFile,
+    check_directory,
+    check_new,
+    command,
+    group,
+)
+from radofed.cli.output import Output, Result, json_ready, wrapped, yaml_writer
 from radofed.cli.party_approval import unanswered_words
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+if TYPE_CHECKING:
+    from parties.report.gathering import Report
+
 
 # Changes of cells that `status` and `reload` show.
 _MOST_CHANGES = 20
@@ -94,13 +107,12 @@ def reload(
 ) -> Result:
     """Make the running node read its policy, its schema and its data again.
 
-    Until the new rows are loaded whole it answers from the old ones. Queries that it accepted before keep the old rows.
-    What cannot be read changes nothing; the exit code is then 1. It is 1, too, if a person has to accept the new rows
-    before a query is answered with them (`rado party accept-rows`). SIGHUP reloads the policy alone, SIGUSR1 the schema
-    and the data.
+    Until the new rows are loaded, and for queries that it accepted before, it answers from the old ones. What cannot
+    be read changes nothing. The exit code is then 1, and also if a person has to accept the new rows first (`rado party
+    accept-rows`). SIGHUP reloads the policy alone, SIGUSR1 the schema and the data.
     """
     from parties.config import PartyConfig
-    from parties.reloading import reload_node
+    from parties.local_control import reload_node
 
     found = reload_node(PartyConfig.load(config).state_directory, within_s)
     refused = {what: found[what]["refused"] for what in ("policy", "data")}
@@ -181,7 +193,7 @@ def check(
     Prints every fault with its cause and its fix.
     """
     quiet_grpc()
-    from parties.checks.preflight import preflight
+    from parties.preflight import preflight
 
     findings = preflight(config, against=against)
     lines = []
@@ -206,9 +218,7 @@ def accept(
     _output: Output,
     name: Annotated[str, typer.Argument(help="A party or learner of the roster.", metavar="NAME", show_default=False)],
     config: ConfigOption,
-    fingerprint: Annotated[
-        str, typer.Option(help="The digits that its owner read out over the telephone.", show_default=False)
-    ],
+    fingerprint: ReadOut,
 ) -> Result:
     """Accept another party, or pin a learner, in this party's policy, after its owner read out its fingerprint.
 
@@ -226,9 +236,6 @@ def accept(
 # `rado party members | logs`: whom a party deals with, and what its node logged.
 
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-
 def members(_output: Output, config: ConfigOption) -> Result:
     """Show the members of the federation with their fingerprints, and what the policy says of each.
 
@@ -236,9 +243,8 @@ def members(_output: Output, config: ConfigOption) -> Result:
     the members that left since the node's first one. The node may run.
     """
     from parties.config import PartyConfig
-    from parties.members import members_of
+    from parties.members import known_rosters, members_of
     from parties.policy import Policy
-    from parties.rosters import known_rosters
 
     loaded = PartyConfig.load(config)
     rosters = known_rosters(loaded)
@@ -293,7 +299,112 @@ def logs(
     return Result({"lines": data}, in_lines(lines) or "no line of this level at the end of the file")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to a group."""
-    for function in (members, logs):
-        command(app, function.__name__)(function)
+# `rado party report`: what happened to a party's data in a period, as a page to sign.
+
+# The files that `rado party report` and `rado learner report` write.
+
+
+class Findings(Protocol):
+    """What a report says."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        ...
+
+
+def check_files(*paths: Path | None) -> None:
+    """Raise ConfigurationError if a file exists, its directory is missing, or it is standard output."""
+    from dpcore.errors import ConfigurationError
+
+    for path in paths:
+        if path is not None:
+            if str(path) in {"-", "/dev/stdout"}:
+                # Standard output has the summary, or JSON.
+                raise ConfigurationError(f"{path}: a report is a file that only its owner may read: give its name")
+            check_directory(path)
+            check_new(path)
+
+
+def result_of(
+    found: Findings,
+    entry: Mapping[str, Any],
+    render: Callable[[], str],
+    summary: Sequence[str],
+    *,
+    page: Path | None,
+    registry: Path | None,
+) -> Result:
+    """The result of a command that reports, after its files were written. summary: one line for each finding."""
+    written = _write(page, render, registry, entry)
+    lines = [*summary, *(f"wrote {path}" for path in written)]
+    return Result({"report": found.to_dict(), "registry": entry, "files": written}, in_lines(lines))
+
+
+def _write(page: Path | None, render: Callable[[], str], registry: Path | None, entry: Mapping[str, Any]) -> list[Path]:
+    """Write the page and the registry's entry, for those that have a path; the paths. Only their owner may read them.
+
+    render: makes the page. Both are made before the first is written.
+    """
+    from radobase.writing import create_durably
+
+    written = {}
+    if page is not None:
+        written[page] = render()
+    if registry is not None:
+        written[registry] = yaml_writer()(json_ready(entry))
+    for path, text in written.items():
+        create_durably(path, text.encode())
+    return list(written)
+
+
+def report(
+    _output: Output,
+    config: ConfigOption,
+    since: Annotated[str, typer.Option("--from", help="From this date or time on, such as 2026-01-01.")],
+    until: Annotated[
+        str | None, typer.Option("--to", help="Before this date or time. Default: until now.", show_default=False)
+    ] = None,
+    page: PageFile = None,
+    registry: RegistryFile = None,
+) -> Result:
+    """Report who asked this party in a period, what left, what it cost, what remains, and what that means.
+
+    The page is for those who sign for the data. It is one file without scripts and loads nothing from elsewhere. The
+    node may run. Changes nothing, and reads no row.
+    """
+    from parties.config import PartyConfig
+    from parties.report.gathering import gather
+    from parties.report.page import registry_entry
+    from radofed import __version__
+
+    check_files(page, registry)
+    now = time.time()
+    found = gather(PartyConfig.load(config), moment(since, 0.0), moment(until, now), now, __version__)
+    entry = registry_entry(found)
+
+    def page_text() -> str:
+        from parties.report.page import document
+
+        return document(found).saved()
+
+    return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
+
+
+def _summary(found: "Report") -> list[str]:
+    asked = "; ".join(
+        f"{each.learner}: {amount(each.queries, 'query')}, {each.answered} answered" for each in found.askers
+    )
+    record = found.record
+    lines = [
+        f"asked by {asked}" if asked else "no query in this period",
+        f"left this party: {amount(found.bytes_out, 'encrypted byte')}, {amount(found.charged, 'answer')} charged",
+        f"{record.scope}: epsilon {upper_digits(record.spent, 4)} of {record.limit_epsilon:.4g} is spent",
+    ]
+    if found.has_last:
+        more = "any number of more queries" if found.more is None else amount(found.more, "more query")
+        lines.append(f"{more} like the last one {'fits' if found.more == 1 else 'fit'}")
+    if found.chances and (chance := found.chances[-1]).after_limit is not None:
+        lines.append(f"a guess about one row, {chance.before} before: at most {chance.after_limit} within the limit")
+    if found.warning:
+        lines.append(f"warning: {found.warning}")
+    return lines

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from radobase.printing import in_lines, local_time
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result, wrapped
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from parties.approval.deciding import Pending
     from parties.approval.decision_files import DecisionFiles, Waiting
     from parties.approval.decisions import Pauses
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 # A node looks for decisions between two polls, which take a few seconds.
 _NODE_LOOKS_WITHIN_S, _LOOK_EVERY_S = 20.0, 0.2
@@ -42,8 +40,7 @@ def pending(
     from parties.approval.decisions import Pauses
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
-    from wire.query_summary import purpose_line
-    from wire.signed_fields import signed_lines
+    from wire.query_summary import purpose_line, signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -149,8 +146,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     from parties.approval.decisions import Person
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
-    from wire.query_summary import purpose_line
-    from wire.signed_fields import signed_lines
+    from wire.query_summary import purpose_line, signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -184,8 +180,7 @@ def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason:
     """Leave this user's decision for the node, and wait for what it says of it."""
     from parties.approval.decisions import DecisionError
     from wire.query import Query
-    from wire.query_summary import purpose_line
-    from wire.signed_fields import signed_lines, signed_parts
+    from wire.query_summary import purpose_line, signed_lines, signed_parts
 
     found = files.find(query)
     if approves:
@@ -232,7 +227,7 @@ def _pending_in(files: "DecisionFiles", *, full: bool) -> Result:
 
 def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
     from wire.query import Query
-    from wire.signed_fields import signed_parts
+    from wire.query_summary import signed_parts
 
     query = Query.from_bytes(waiting.envelope.payload)
     return {
@@ -252,8 +247,7 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
 
 def _lines_of(waiting: "Waiting") -> list[str]:
     from wire.query import Query
-    from wire.query_summary import QuerySummary
-    from wire.signed_fields import signed_lines, signed_parts
+    from wire.query_summary import QuerySummary, signed_lines, signed_parts
 
     return [
         f"query {waiting.query_id.hex()}",
@@ -303,9 +297,3 @@ def _with_pauses(config: "Path", function: "Callable[[Pauses], T]") -> "T":
         return function(Pauses(database))
     finally:
         database.close()
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to a group."""
-    for function in (pending, explain, approve, refuse, pause, resume):
-        command(app, function.__name__)(function)

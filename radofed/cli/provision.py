@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from radofed.joining.requests import ReceivedRequest
 
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 MOST_DIGITS = 18
 """The most digits of a number of rows."""
 
@@ -113,9 +111,6 @@ def renew_roster(
 # `rado provision create | request | sign | add | install | renew | replace-key | remove | roster`.
 #
 # Keys are made at home, by their owners.
-
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 MOST_TRIES = 3
 """How often a terminal is asked for digits."""
@@ -274,13 +269,7 @@ def install(
 
 
 def _admit(
-    operator: Path,
-    files: Sequence[Path],
-    given: Sequence[str] | None,
-    coordinator: str,
-    days: int,
-    *,
-    replaced: bool,
+    operator: Path, files: Sequence[Path], given: Sequence[str] | None, coordinator: str, days: int, *, replaced: bool
 ) -> Result:
     from radofed.joining.operator import admit
     from radofed.joining.requests import ReceivedRequest
@@ -346,10 +335,3 @@ def passphrase(
 
     names = set_passphrases(directory)
     return Result({"encrypted": names}, f"{directory}: {', '.join(names) or 'nothing to do'}")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to a group."""
-    for function in (create, request, sign, add, install, renew, remove, roster, passphrase):
-        command(app, function.__name__)(function)
-    command(app, "replace-key")(replace_key)

@@ -11,15 +11,12 @@ from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
-    from radobase.tables.databases.source import DatabaseSource
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+    from radobase.tables.database_source import DatabaseSource
 
 app = group("Draft and check schemas: how columns become coordinates.")
 
 LabelColumn = Annotated[
-    str | None,
-    typer.Option("--label", help="The label's column. `schema infer` takes the last one if it is left out."),
+    str | None, typer.Option("--label", help="The label's column. `schema infer` takes the last one if it is left out.")
 ]
 Positive = Annotated[
     list[str] | None, typer.Option(help="A positive value of the label; repeatable, one value a time.")
@@ -43,8 +40,7 @@ def infer(
         typer.Option(help="The domain's bounds of a number or date, COLUMN=FROM:TO; repeatable. Default: quantiles."),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(help="The schema's name, which its digest covers. Default: records, for every table."),
+        str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the schema to this new file. Default: print it.")
@@ -102,7 +98,7 @@ def check(
     """
     from parties.data.dataset import check as check_data
     from parties.data.row_guard import advice, refusing_fields
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     loaded = load_schema(schema)
     lines = [

@@ -9,8 +9,8 @@ from coordinator.config import CoordinatorConfig
 from coordinator.status import answer_words, newest_first, quota_words, read, seen_words
 from dpcore.errors import ConfigurationError
 from radobase.logs import quiet_grpc
-from radobase.watching.readiness import reason_lines
-from radofed.console.pages import Answer, Page, Shown, Views, Visit
+from radobase.metrics import reason_lines
+from radofed.console.pages import Answer, Shown, Views, Visit
 
 MOST_SHOWN = 50
 """Queries on the first page."""
@@ -54,10 +54,10 @@ def coordinator_views(config: Path) -> Views:
         member=loaded.name,
         federation=loaded.federation,
         navigation=(("status", "Status"),),
-        pages=(
-            Page("status", partial(status, loaded, "coordinator/status.html")),
-            Page("status/now", partial(status, loaded, "coordinator/status_now.html")),
-            Page("queries/{query}", partial(query, loaded, "coordinator/query.html")),
-            Page("queries/{query}/now", partial(query, loaded, "coordinator/query_now.html")),
-        ),
+        pages={
+            "status": partial(status, loaded, "coordinator/status.html"),
+            "status/now": partial(status, loaded, "coordinator/status_now.html"),
+            "queries/{query}": partial(query, loaded, "coordinator/query.html"),
+            "queries/{query}/now": partial(query, loaded, "coordinator/query_now.html"),
+        },
     )

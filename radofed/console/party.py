@@ -14,30 +14,27 @@ from parties.approval.deciding import decide as record_decision
 from parties.approval.deciding import pending as find_pending
 from parties.approval.decisions import DecisionError, Pause, Pauses, Person, Verdict
 from parties.approval.gate import ASSUMED
-from parties.checks.preflight import preflight
 from parties.config import PartyConfig
 from parties.history.history import ID_DIGITS, HistoryPage
 from parties.history.reading import HistoryReader, csv_of, open_history
+from parties.ledger.budgets import Period, budgets, scope_words, state_of
 from parties.ledger.ledger import Steps
 from parties.ledger.limits import room
-from parties.ledger.state import state_of
-from parties.members import members_of
+from parties.members import known_rosters, members_of
 from parties.policy import Policy
-from parties.report.budgets import Period, budgets, scope_words
+from parties.preflight import preflight
 from parties.report.gathering import gather
 from parties.report.page import budget_plots, document
-from parties.rosters import known_rosters
 from radobase.local_status import NotRunningError, UnreadableStateError, read_status
 from radobase.logs import LEVELS, newest
+from radobase.metrics import Reason, reason_lines
 from radobase.presentation.words import day
 from radobase.printing import moment
-from radobase.watching.readiness import Reason, reason_lines
 from radofed import __version__
-from radofed.console.pages import Action, Answer, File, Goto, Page, Shown, Views, Visit
+from radofed.console.pages import Answer, File, Goto, Shown, Views, Visit
 from wire.query_summary import QuerySummary
 
 # The start page: whether the party's node runs, what it does, and whether people paused it.
-
 
 T = TypeVar("T")
 
@@ -148,7 +145,6 @@ def address(path: str, **query: str | int) -> str:
 
 # The queries that wait for people, and one query in full with the form to decide on it.
 
-
 MOST_PENDING = 100
 """Queries that wait are shown up to this number, the oldest first."""
 PREDICATES_AT_ONCE = 50
@@ -254,7 +250,6 @@ def _in_full(config: PartyConfig, visit: Visit, problem: str) -> Answer:
 
 # What was spent, what remains, and the report on a period.
 
-
 MOST_STEPS = 40
 """Steps of a plot: few, because each takes time that a visitor waits for."""
 _SHORTEST_S = 3600.0
@@ -304,7 +299,6 @@ def report(config: PartyConfig, visit: Visit) -> Answer:
 
 
 # What the party was asked, newest first.
-
 
 AT_ONCE, MOST_AT_ONCE = 50, 100
 
@@ -362,7 +356,6 @@ def history_csv(config: PartyConfig, visit: Visit) -> Answer:
 
 # The members, the checks and the log of a party.
 
-
 MOST_LINES = 200
 MOST_SHOWN_BYTES = 128 << 10
 
@@ -404,7 +397,6 @@ def logs(config: PartyConfig, visit: Visit) -> Answer:
 
 # All pages and actions of a party's console.
 
-
 _PAGES: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "status": status,
     "status/now": status_now,
@@ -418,6 +410,7 @@ _PAGES: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "checks": checks,
     "logs": logs,
 }
+_NAVIGATION = ("status", "pending", "history", "budget", "members", "checks", "logs")
 _ACTIONS: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "pause": pause,
     "resume": resume,
@@ -433,15 +426,7 @@ def party_views(config: Path) -> Views:
         role="party",
         member=loaded.name,
         federation=loaded.federation,
-        navigation=(
-            ("status", "Status"),
-            ("pending", "Pending"),
-            ("history", "History"),
-            ("budget", "Budget"),
-            ("members", "Members"),
-            ("checks", "Checks"),
-            ("logs", "Logs"),
-        ),
-        pages=tuple(Page(path, partial(show, loaded)) for path, show in _PAGES.items()),
-        actions=tuple(Action(path, partial(act, loaded)) for path, act in _ACTIONS.items()),
+        navigation=[(each, each.capitalize()) for each in _NAVIGATION],
+        pages={path: partial(show, loaded) for path, show in _PAGES.items()},
+        actions={path: partial(act, loaded) for path, act in _ACTIONS.items()},
     )

@@ -18,12 +18,11 @@ from typing import IO, Any, Self
 from dpcore.errors import RadofedError
 from dpcore.records.schema import Schema
 from radofed.demo.tables import DemoData
+from radofed.node_config import PolicyChoices
 from radofed.provision import Provisioned, provision
-from radofed.templates import PolicyChoices
 from wire.roster import Role
 
 # The demo's child processes. Their logs go to files; they end with the demo, however it ends.
-
 
 # Longer than a node gives what it has begun (10 s).
 STOP_WITHIN_S = 20.0

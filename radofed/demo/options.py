@@ -45,8 +45,7 @@ class DemoCommandOptions(DemoFields):
     label: Annotated[str | None, Option("Without --schema: the label's column.", default="the last one")] = None
     positive: Annotated[tuple[str, ...], Option("Without --schema: a positive value of the label; repeatable.")] = ()
     write_data: Annotated[
-        Path | None,
-        Option("Run nothing: write the made-up patients of the first part to this new CSV file."),
+        Path | None, Option("Run nothing: write the made-up patients of the first part to this new CSV file.")
     ] = None
 
 

@@ -13,9 +13,16 @@ from rich.table import Table
 from dpcore.numbers.rationals import rounded_up
 from radofed.demo.federation import Clock, Note, Shared, ended_by_signals
 from radofed.demo.options import DemoOptions
-from radofed.demo.rados import RadosResult, plan_rados, run_rados
+from radofed.demo.parts import (
+    ESTIMATOR,
+    RadosResult,
+    WholeRecordsResult,
+    plan_rados,
+    run_rados,
+    run_whole_records,
+    why_not,
+)
 from radofed.demo.tables import digits, own_file, patients
-from radofed.demo.whole_records import ESTIMATOR, WholeRecordsResult, run_whole_records, why_not
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,6 @@ def _rados_data(options: DemoOptions, directory: Path) -> Shared:
 
 
 # The demo's printed report: for each part its test errors, what is protected, and its cost.
-
 
 LIMITS = (
     "Whole records are not protected here: anyone who knows a record's other columns can read its value from the "

@@ -225,7 +225,6 @@ def read_rows(path: Path) -> Rows:
 # The seed is fixed, so every run has the same patients. Privacy does not depend on it: the demo's keys, masks and
 # noise come from the operating system's randomness.
 
-
 ROWS = 20_000
 SEED = 2015
 PATIENTS_OWN_SHARE = 0.99
@@ -316,7 +315,6 @@ def _table(reals: Floats, booleans: Floats, diagnosis: Integers, back: NDArray[n
 
 
 # Baselines for the federated models: logistic regression on the rows themselves, pooled and by party.
-
 
 MOST_ITERATIONS = 5000
 

@@ -4,33 +4,36 @@ import datetime as dt
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
-from rado.v1 import join_pb2
-from radobase.files.reading import FileKind, read_bytes, with_remedy
-from radobase.files.writing import BY_UMASK, write_durably
-from radofed import templates
+from rado.v1 import join_pb2, member_service_pb2, member_service_pb2_grpc
+from radobase.logs import Log
+from radobase.reading import FileKind, read_bytes, with_remedy
+from radobase.writing import BY_UMASK, write_durably
+from radofed import node_config
 from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, ReceivedRequest
-from radofed.node_config import load_node_config
+from radofed.node_config import NodeConfig, load_node_config, role_of
 from radofed.provision import ROSTER_FILE, default_listen, split_address
 from wire.codec import parse
 from wire.envelopes import (
     Envelope,
-    Kind,
+    MessageType,
     load_public_key,
     public_key_of,
     save_public_key,
+    set_passphrase,
     sha256,
     spoken,
 )
-from wire.errors import WireError
+from wire.errors import Code, WireError
 from wire.identity import Certificate, TlsFiles
-from wire.private_keys import set_passphrase
 from wire.roster import Member, Role, Roster, open_roster, read_roster
+from wire.transport import Caller, open_channel
 
 # A roster of a thousand members has some 200 KB.
 _FILE = FileKind(with_remedy("ask the operator for the file again"), limit_bytes=8 << 20)
@@ -74,7 +77,7 @@ class Admission:
             message = parse(join_pb2.Admission, signed.payload)
             envelope = Envelope.from_proto(message.roster)
             roster = open_roster(envelope, file.federation_key)
-            signed.open(Kind.ADMISSION, roster.federation, file.federation_key)
+            signed.open(MessageType.ADMISSION, roster.federation, file.federation_key)
         except WireError as error:
             raise _FILE.error(path, f"is no answer of an operator, or was changed ({error.public_sentence})") from error
         split_address(message.coordinator_address)
@@ -268,17 +271,16 @@ def _configurations(request: JoinRequest, admission: Admission) -> dict[str, str
     match request.role:
         case Role.COORDINATOR:
             listen = default_listen(*split_address(coordinator))
-            return {"coordinator.toml": templates.coordinator_toml(federation, name, listen)}
+            return {"coordinator.toml": node_config.coordinator_toml(federation, name, listen)}
         case Role.LEARNER:
-            learner = templates.learner_toml(federation, name, coordinator)
+            learner = node_config.learner_toml(federation, name, coordinator)
             return {"learner.toml": learner, "parties.toml": parties_toml({})}
         case Role.PARTY:
-            policy = templates.policy_toml({}, {}, templates.PolicyChoices())
-            return {"party.toml": templates.party_toml(federation, name, coordinator), "policy.toml": policy}
+            policy = node_config.policy_toml({}, {}, node_config.PolicyChoices())
+            return {"party.toml": node_config.party_toml(federation, name, coordinator), "policy.toml": policy}
 
 
 # A passphrase for the private keys of a directory: a member's, or the operator's.
-
 
 _KEYS = "*.key"
 _KEY = FileKind(with_remedy("give a directory of one member, or of the operator"), limit_bytes=1 << 20, secret=True,
@@ -297,3 +299,110 @@ def set_passphrases(directory: Path) -> list[str]:
             f"{directory}: has no file {_KEYS}; give a directory of one member, or of the operator"
         )
     return [file.name for file in files if set_passphrase(file, _KEY)]
+
+
+# When a node's certificate is to be renewed, and its renewal without a person at the node.
+#
+# New certificates wait at the coordinator, each in an admission that the operator signed; each node fetches its own.
+# The coordinator can keep one back, and can neither make nor change one: the federation's key has signed it, and it is
+# for the TLS key that this node has.
+
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """A node's certificate, and what to do about it at a time."""
+
+    certificate: Certificate
+    now: dt.datetime
+    is_new: bool = False
+    """Whether it has just been renewed."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether two thirds of the certificate's life are over."""
+        return self.certificate.needs_renewal(self.now)
+
+    def sentence(self) -> str:
+        """For the administrator of the node."""
+        found = self.certificate
+        valid = f"{found.san}: {'renewed, ' if self.is_new else ''}valid until {found.not_after:%Y-%m-%d %H:%M} UTC"
+        if not self.is_due:
+            return f"{valid}; nothing to do before {found.renew_from:%Y-%m-%d}"
+        return (
+            f"{valid}; two thirds of its life are over. Ask the operator for `rado provision renew`, then run "
+            "`rado certificate renew`, or install the answer with `rado provision install`"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--format json`. Times are ISO 8601, in UTC."""
+        return {
+            "member": self.certificate.san,
+            "is_due": self.is_due,
+            "is_new": self.is_new,
+            "renew_from": self.certificate.renew_from.isoformat(timespec="seconds"),
+            "not_after": self.certificate.not_after.isoformat(timespec="seconds"),
+        }
+
+
+def renewal_of(config: Path, now: dt.datetime) -> Renewal:
+    """Of the node with this configuration file.
+
+    Raises ConfigurationError if it is no node's configuration, or the certificate is not valid now or not this node's.
+    """
+    node = load_node_config(config)
+    return Renewal(node.tls.files.check(node.federation, role_of(config), node.name, now), now)
+
+
+def renew(config: Path, now: dt.datetime, *, before_due: bool = False) -> Renewal:
+    """Put the newer certificate that the operator left at the coordinator into its place, if it is time.
+
+    A running node reads it from there. before_due: also while nothing is due. Where there is no newer one, the result
+    is that of `renewal_of`. Raises ConfigurationError, and changes nothing, if what the coordinator sends is not signed
+    by the federation's key, or is for another member, key or authority; ConnectionLostError if it cannot be reached.
+    """
+    found, node, role = renewal_of(config, now), load_node_config(config), role_of(config)
+    if not (found.is_due or before_due):
+        return found
+    content = _fetched(node)
+    if not content:
+        return found
+    admission = Admission.of_bytes(content, Path("the certificate from the coordinator"))
+    if admission.federation_key != load_public_key(node.federation_key):
+        raise ConfigurationError(
+            f"the certificate from the coordinator is signed by another key than {node.federation_key}; ask the "
+            "operator, and change nothing before you know why"
+        )
+    files = node.tls.files
+    # By the authority that this node has: another one is installed by a person, who compares fingerprints.
+    renewed = check_certificate(
+        admission.certificate, files.read()[0], files.key, node.federation, role, node.name, now
+    )
+    if renewed.not_after <= found.certificate.not_after:
+        return found
+    write_durably(files.certificate, admission.certificate, mode=BY_UMASK)
+    return Renewal(renewed, now, is_new=True)
+
+
+def _fetched(node: NodeConfig) -> bytes:
+    """The answer for this node, from the coordinator; a coordinator has its own. Empty if there is none."""
+    from coordinator.config import CoordinatorConfig  # noqa: PLC0415  (only where a node needs it)
+
+    if isinstance(node, CoordinatorConfig):
+        from coordinator.membership import Admissions  # noqa: PLC0415
+
+        return Admissions(node.admissions_directory, Log(node.name)).of(node.name)
+    caller = Caller(node.coordinator, give_up_after_s=_PATIENCE_S)
+    with open_channel(node.coordinator, node.tls.files) as channel:
+        stub: Any = member_service_pb2_grpc.MemberServiceStub(channel)
+        try:
+            response = caller(stub.FetchAdmission, member_service_pb2.FetchAdmissionRequest())
+        except WireError as error:
+            if error.code is not Code.ROLE_FORBIDDEN:
+                raise
+            raise ConfigurationError(
+                "the coordinator's version does not deliver certificates: ask its administrator to update it, or "
+                "install the operator's answer with `rado provision install`"
+            ) from error
+    return bytes(response.admission)

@@ -5,18 +5,21 @@ from fractions import Fraction
 from typing import Any
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.rationals import lower_digits, rounded_up, up, upper, upper_digits
+from dpcore.numbers.rationals import lower_digits, rounded_up, up, upper
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.statistics.accuracy import Estimates
 from learner.estimators import make_estimator
 from learner.federation import BudgetedOracle, Federation
-from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
+from radobase.presentation.words import effort_words
+from radofed.planning.asked_queries import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
+from radofed.planning.design_cost import MOST_PLANNED_ROWS, PLAN_KEYS, seconds_of
 from radofed.planning.remedies import first_that_helps, larger_epsilon, more_rows
-from radofed.planning.request import MOST_PLANNED_ROWS, seconds_of
 from radofed.planning.signal import AskedSignal, Signal, measured, signal_of_all
 
 _LEAST_PARTIES = 2
 _ONE = Fraction(1)
+_STATED = ("epsilon", "delta", "epsilon_if_others_collude", "unit")
+_TOLERANCE = ("confidence", "tolerance", "sampling", "quantisation", "noise")
 
 
 @dataclass(frozen=True)
@@ -44,31 +47,13 @@ class AskedCost:
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types, with all keys of a design's plan."""
-        request, said = self.request, self.statement
-        found = self.tolerances
+        request, said, found = self.request, self.statement, self.tolerances
         return {
-            "design": None,
-            "joint": False,
-            "split": "local",
-            "scope": "record",
-            "feasible": self.feasible,
-            "epsilon": None if said is None else said.epsilon,
-            "delta": None if said is None else said.delta,
-            "theorem_epsilon": None,
-            "delta_per_rado": None,
-            "epsilon_if_others_collude": None if said is None else said.epsilon_if_others_collude,
-            "marginal_epsilon": None,
-            "marginal_epsilon_if_others_collude": None,
-            "rados": None,
+            **PLAN_KEYS,
+            **{name: getattr(self, name) for name in ("feasible", "reason", "suggestion", "warning")},
+            **({} if said is None else {name: getattr(said, name) for name in _STATED}),
             "party_rows": list(request.party_rows),
-            "acceptance_rate": 1.0,
-            "largest_rados": None,
-            "smallest_epsilon": None,
-            "reason": self.reason,
-            "suggestion": self.suggestion,
-            "unit": "one record" if said is None else said.unit,
             "assumptions": [] if said is None else list(said.assumptions),
-            "warning": self.warning,
             **({} if self.signal is None else self.signal.to_dict()),
             "estimator": request.estimator,
             "predicates": list(request.predicates),
@@ -80,17 +65,7 @@ class AskedCost:
             "ciphertexts": self._ciphertexts,
             "upload_bytes_per_party": self._upload_bytes,
             "estimated_seconds": self._seconds,
-            **(
-                {}
-                if found is None
-                else {
-                    "confidence": found.confidence,
-                    "tolerance": found.tolerance,
-                    "sampling": found.sampling,
-                    "quantisation": found.quantisation,
-                    "noise": found.noise,
-                }
-            ),
+            **({} if found is None else {name: getattr(found, name) for name in _TOLERANCE}),
         }
 
     @property
@@ -128,11 +103,8 @@ class AskedCost:
             f"parties work with it, for {said.unit}."
         )
         noise = self.signal.sentence() if self.warning is None else f"Warning: {self.warning}"
-        effort = (
-            f"Each party uploads {self._ciphertexts:,} ciphertexts in total under a {request.key_bits}-bit key, "
-            f"{self._upload_bytes:,} bytes. Encrypting, adding and decrypting take about "
-            f"{upper_digits(self._seconds, 2)} s, by measurements on two cores, without the sums over rows and the "
-            "network."
+        effort = effort_words(
+            self._ciphertexts, self._upload_bytes, request.key_bits, self._seconds, without="the sums over rows"
         )
         assumed = (f"Assumed: {text}" for text in said.assumptions)
         notes = (f"Note: {text}." for text in self.notes)
@@ -250,10 +222,7 @@ def _asked(request: AskRequest, oracle: BudgetedOracle) -> tuple[Estimates | Non
         fitted = make_estimator(request.estimator, **request.options).fit_queries(oracle)
         return None, tuple(getattr(fitted, "left_out_", ()))
     estimates = oracle.statistic(
-        request.predicates,
-        tolerance=request.tolerance,
-        confidence=request.confidence,
-        noise_rate=request.noise_rate,
+        request.predicates, tolerance=request.tolerance, confidence=request.confidence, noise_rate=request.noise_rate
     )
     return estimates, ()
 

@@ -11,12 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from dpcore.accounting.composition import (
-    LARGEST_EPSILON,
-    DeltaTooSmallError,
-    InfiniteEpsilonError,
-    VoidEpsilonError,
-)
+from dpcore.accounting.composition import LARGEST_EPSILON, DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
 from dpcore.accounting.dp_feat import (
     EmptyTruncationError,
     admissible_range,
@@ -29,28 +24,21 @@ from dpcore.accounting.gaussian import WeakNoiseError, subsampled_rados
 from dpcore.accounting.noise_shares import IntegerNoise
 from dpcore.accounting.protection import ReleaseCost, Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError, SlotOverflowError
-from dpcore.numbers.count_distributions import binomial_mass
+from dpcore.numbers.distributions import binomial_mass
 from dpcore.numbers.rationals import LARGEST_INTEGER, up, upper_digits
 from dpcore.queries.kind import MAX_VALUES, QueryKind
-from dpcore.queries.norms import norm_bound_of
+from dpcore.queries.moments import norm_bound_of
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import assumptions_of
-from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.rados.designs import dp_feat_design
 from dpcore.rados.support import SupportError
 from dpcore.randomness.noise import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema
 from learner.planning import Plan
 from learner.requests import MomentsRequest, RadosRequest, clip_of, most_rados
-from radofed.planning.cost import MOST_LOOKED_FOR, Cost, many_rados
-from radofed.planning.made_up import (
-    SENSITIVE_COLUMN,
-    SENSITIVE_FEATURE,
-    MadeUpFederation,
-    cohort_terms,
-    short_schema,
-)
+from radofed.planning.design_cost import MOST_LOOKED_FOR, MOST_PLANNED_ROWS, Cost, PlanRequest, Sizes, many_rados
+from radofed.planning.made_up import SENSITIVE_COLUMN, SENSITIVE_FEATURE, MadeUpFederation, cohort_terms, short_schema
 from radofed.planning.remedies import fewer_coordinates, first_that_helps, larger_epsilon, more_rows, what_works
-from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest, Sizes
 from radofed.planning.signal import Signal, gaussian_of, noise_of, signal_of
 from wire.errors import WireError
 from wire.query import setting_of
@@ -209,9 +197,7 @@ def _cost_of(request: PlanRequest, plan: Plan) -> Cost:
         return replace(cost, scope="none", delta=None)
     if request.design_name == "plain":
         return replace(
-            cost,
-            marginal_epsilon=counted.epsilon,
-            marginal_epsilon_if_others_collude=counted.epsilon_if_others_collude,
+            cost, marginal_epsilon=counted.epsilon, marginal_epsilon_if_others_collude=counted.epsilon_if_others_collude
         )
     cost = replace(cost, assumptions=_assumptions(request, query.kind, query.schema, setting_of(query)))
     if request.kind_name == "dp-feat":

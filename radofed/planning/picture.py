@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from radobase.presentation.svg import Plot, Scale, Tick, check_picture, write_picture
 from radobase.presentation.words import counted
 from radobase.printing import amount
-from radofed.planning.cost import Cost
+from radofed.planning.design_cost import Cost, PlanRequest
 from radofed.planning.designs import bare_cost
-from radofed.planning.request import PlanRequest
 
 if TYPE_CHECKING:
-    from radofed.planning.options import Planned
+    from radofed.planning.from_options import Planned
 
 # Points of a curve.
 _POINTS = 13

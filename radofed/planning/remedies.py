@@ -12,12 +12,10 @@ from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.numbers.rationals import up
 from dpcore.queries.statement import LARGE_EPSILON
 from dpcore.randomness.noise import LARGEST_SIGMA
-from radofed.planning.cost import Cost, many_rados
-from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest
+from radofed.planning.design_cost import MOST_PLANNED_ROWS, Cost, PlanRequest, many_rados
 from radofed.planning.signal import Signal
 
 # Changes of one option of a plan, in the order in which they are tried, and the first of them that helps.
-
 
 P = TypeVar("P", bound=Any)
 

@@ -18,18 +18,14 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
 from dpcore.evaluation.evaluation import Evaluation, evaluate
 from dpcore.evaluation.intervals import Proportion
-from dpcore.progress import Progress
-from dpcore.queries.statement import PrivacyStatement
 from dpcore.rados.distribution import Moments
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import nearest
 from dpcore.records.held_back import HeldBack, Part
-from dpcore.records.schema import Schema
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of
-from learner.federation import BudgetedOracle, Federation
-from radofed.simulation.federation import SimulatedFederation
+from learner.federation import Federation
+from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
-from radofed.simulation.source import Budget, Oracles, SimulatedSource
 from radofed.simulation.workers import SimulationError, SimulationTimedOutError
 from wire.errors import exit_code_of
 
@@ -76,41 +72,21 @@ class HoldBack:
         return HeldBack(self.share, Part.TRAINING)
 
 
-class Evaluations:
-    """The evaluations of one fold. parts: the training rows of each party, as indices into the table."""
+class Evaluations(Oracles):
+    """The evaluations of one fold, each with an oracle for the rows that are held back."""
 
-    def __init__(
-        self,
-        federation: SimulatedFederation,
-        schema: Schema,
-        parts: Sequence[NDArray[np.int64]],
-        fold: int,
-        hold_back: HoldBack,
-        progress: Progress | None = None,
-    ) -> None:
-        self._federation, self._schema, self._parts, self._fold = federation, schema, parts, fold
-        self._hold_back, self._progress = hold_back, progress
-        self._asked: dict[str, tuple[SimulatedSource, BudgetedOracle]] = {}
-
-    def of(self, learner: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None) -> Evaluation:
+    def evaluate(self, learner: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None) -> Evaluation:
         """Ask the parties for the evaluation of this estimator's weights, (d,). Raises what `evaluate` raises.
 
         feature_map: whose coordinates the weights are over; None for the schema's.
         """
         source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress, "/evaluation")
-        _, held_back = Federation(source, self._schema).hold_back(self._hold_back.share)
+        assert self._held_back is not None, "an evaluation is on rows that are held back"
+        _, held_back = Federation(source, self._schema).hold_back(self._held_back.share)
         # Pure: Laplace noise on so few moved counts is less than Gaussian noise at any usual delta.
-        oracle = held_back.within(self._hold_back.budget.epsilon, Fraction(0))
+        oracle = held_back.within(self._budget.epsilon, Fraction(0))
         self._asked[learner] = source, oracle
         return evaluate(theta, oracle, feature_map=feature_map)
-
-    def seconds(self) -> float:
-        """Seconds that all answers took."""
-        return sum(source.seconds for source, _ in self._asked.values())
-
-    def statements(self) -> dict[str, PrivacyStatement]:
-        """The statement of each evaluation, by name of the estimator."""
-        return {name: oracle.statement() for name, (_, oracle) in self._asked.items()}
 
 
 def notes_if_held_back(hold_back: HoldBack, folds: int, unmeasured: Sequence[str]) -> list[str]:
@@ -182,9 +158,7 @@ class Fold:
 
 
 def named_learners(
-    chosen: str | Sequence[str] | Mapping[str, Any],
-    rounds: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    chosen: str | Sequence[str] | Mapping[str, Any], rounds: int | None = None, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Estimators by name. chosen: names of known estimators, or a mapping from names to any objects.
 
@@ -320,7 +294,7 @@ def _on_held_back_rows(name: str, learner: Any, fold: Fold, feature_map: Feature
     theta = getattr(learner, "theta_", None)
     if fold.evaluations is None or theta is None:
         return None
-    return fold.evaluations.of(name, theta, feature_map).error
+    return fold.evaluations.evaluate(name, theta, feature_map).error
 
 
 def _train(name: str, learner: Any, fold: Fold) -> Sees:

@@ -5,9 +5,11 @@ queries.
 """
 
 import inspect
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +20,33 @@ from dpcore.declared import names_of, values_of, with_fields
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.numbers.fixed_point import ONE
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.secret import SecretKey
-from dpcore.progress import Progress
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.rados.distribution import Moments
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
-from radobase.files.schemas import load_feature_map, load_schema
 from radobase.options import from_texts
+from radobase.schema_files import load_feature_map, load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import (
     Evaluations,
     Fold,
     HoldBack,
+    asks,
     check_learners,
+    from_release,
     measure,
     named_learners,
     notes_if_held_back,
 )
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
-from radofed.simulation.fields import RunFields, SimulationFields
-from radofed.simulation.options import SimulationOptions, asked_of_a_federation, usual_estimator
+from radofed.simulation.oracles import Budget, Oracles, row_count_plan
 from radofed.simulation.results import (
     FederationFacts,
     FoldRow,
@@ -51,9 +55,77 @@ from radofed.simulation.results import (
     notes_if_several,
     worst,
 )
-from radofed.simulation.source import Oracles, row_count_plan
+from radofed.simulation.simulate_options import RunFields, SimulationFields
 from radofed.simulation.table import Partition, SimulationTable, party_names, read_table
 from radofed.simulation.workers import Hosts, start_hosts
+from wire.request_fields import ReleaseFields
+
+# The options of a simulation: what they mean together, and which are refused.
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions(RunFields):
+    """The checked options of a simulation. Raises ConfigurationError if one is out of range."""
+
+    partition: Partition
+    design: DesignOptions | None
+    """Of the releases; None if no estimator learns from one."""
+    budget: Budget | None = None
+    """Of each estimator that queries; None if none does."""
+    hold_back: HoldBack | None = None
+    """What parties hold back; None if nothing."""
+
+    def __post_init__(self) -> None:
+        if self.design is None and self.budget is None:
+            raise ConfigurationError(
+                "the simulation has no query: give a design, or a budget for estimators that query"
+            )
+        super().__post_init__()
+
+    @property
+    def actors(self) -> int:
+        """The number of Ray actors."""
+        return (os.cpu_count() or 1) if self.workers is None else self.workers
+
+    @property
+    def training_part(self) -> HeldBack | None:
+        """The part of the rows that estimators are trained on; None for all."""
+        return None if self.hold_back is None else self.hold_back.training
+
+
+def usual_estimator(asked: SimulationFields, *, mapped: bool) -> tuple[str, Fraction | None]:
+    """The estimator to try if none is named, and its epsilon: one that asks, unless a release is described.
+
+    mapped: whether a feature map is given, which is of a release, too.
+    """
+    if mapped or asked.described:
+        return "mean-variance", asked.epsilon
+    return "newton", Fraction(1) if asked.epsilon is None else asked.epsilon
+
+
+def asked_of_a_federation(
+    learners: Mapping[str, Any], asked: SimulationFields
+) -> tuple[DesignOptions | None, Budget | None]:
+    """The design, if an estimator learns from a release, and the budget, if an estimator queries.
+
+    Raises ConfigurationError.
+    """
+    asking = [name for name, learner in learners.items() if asks(learner)]
+    budget = None
+    if asking:
+        if asked.epsilon is None:
+            raise ConfigurationError(f"{', '.join(asking)}: queries need a budget, so give epsilon")
+        budget = Budget(asked.epsilon, asked.delta)
+    # Estimators of rows, such as adaboost, need no design, but on their own they have always had one.
+    if not asking or any(map(from_release, learners.values())):
+        return DesignOptions(**values_of(asked, ReleaseFields), split=asked.split, delta=asked.delta), budget
+    if unused := asked.described:
+        raise ConfigurationError(
+            f"{', '.join(asking)}: trained by queries, not on a design's release, so leave out {', '.join(unused)}, or "
+            "name an estimator of releases too, such as mean-variance"
+        )
+    return None, budget
+
 
 Note = Callable[[str], None]
 """Progress callback `(sentence)`."""
@@ -85,9 +157,9 @@ def simulate(
     feature_map: what records of the design are mapped by before they are clipped, or its file in the columns' units;
     estimators of releases then learn over its terms.
 
-    fields: those of `radofed.simulation.fields.SimulationFields`, as `rado simulate --help` explains them. The design
-    and its options are shared by estimators of releases. epsilon and delta are also the budget of each estimator that
-    queries, separately in each fold. Exact numbers may be strings, such as "1e-6".
+    fields: those of `radofed.simulation.simulate_options.SimulationFields`, as `rado simulate --help` explains them.
+    The design and its options are shared by estimators of releases. epsilon and delta are also the budget of each
+    estimator that queries, separately in each fold. Exact numbers may be strings, such as "1e-6".
 
     The same seed gives the same figures for all `workers` and `encrypt`. Raises ConfigurationError, SchemaError,
     DataError or PlanError, each with what would work, and SimulationError if an estimator or a worker fails.
@@ -222,7 +294,8 @@ def _measured(
             federation, schema, planned.parts, fold.number, options.budget, progress, options.training_part
         )
     if options.hold_back is not None:
-        evaluations = Evaluations(federation, schema, planned.parts, fold.number, options.hold_back, progress)
+        held = options.hold_back
+        evaluations = Evaluations(federation, schema, planned.parts, fold.number, held.budget, progress, held.training)
     feature_map = None if options.design is None else options.design.feature_map
     measured = replace(_fold(fold, release, oracles, evaluations), feature_map=feature_map)
     rows = measure(learners, measured, options.seed)

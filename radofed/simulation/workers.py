@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -27,19 +27,17 @@ from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
-from radobase.cluster.ray_cluster import last_line, start_on_loopback
-from radofed.simulation.exact_split import divided_contribution
-from wire.cohort import Acceptance, Receipt, sign
+from radobase.ray_cluster import last_line, start_on_loopback
+from radofed.simulation.designs import divided_contribution
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.query import OpenedQuery
-from wire.upload import upload_digest
+from wire.statements import Acceptance, Receipt, sign, upload_digest
 
 # The computation of simulated parties, several in one process, with the code of `parties.answering.contribution`.
 #
 # A `Host` is plain Python; radofed.simulation.workers makes a Ray actor of it. Its draws depend only on the seed, the
 # fold, the party, the purpose and, if estimators query, the question, so neither the number of hosts nor encryption
 # changes a number. The randomness of encryption and masks comes from the operating system, and cancels.
-
 
 FEDERATION = "simulation"
 ATTEMPT = 1
@@ -208,72 +206,19 @@ _LOSSES = 3
 _AHEAD = 2
 
 
-class Hosts(Protocol):
-    """Parties, in this process or others. Shares are in the roster's order, and so are the results."""
-
-    @property
-    def workers(self) -> int:
-        """The number of worker processes; 0 if this process computes."""
-        ...
-
-    def signing_keys(self) -> dict[str, bytes]:
-        """The public half of each party's key."""
-        ...
-
-    def residues(self, ask: Ask, shares: Sequence[Share]) -> NDArray[np.uint64]:
-        """The sum of all travel forms, see Host."""
-        ...
-
-    def acceptances(self, ask: Ask, shares: Sequence[Share]) -> list[Envelope]:
-        """Every party's acceptance."""
-        ...
-
-    def uploads(
-        self, ask: Ask, shares: Sequence[Share], acceptances: Sequence[Acceptance], cohort_digest: bytes
-    ) -> Iterator[Upload]:
-        """Every party's upload, one after the other; few are in memory at a time."""
-        ...
-
-
-def start_hosts(
-    records: Records, seed: int, parties: Sequence[str], *, workers: int, timeout_s: float
-) -> AbstractContextManager[Hosts]:
-    """Hosts for these parties over this table, as a context that ends them.
-
-    workers: number of Ray actors; with 0 this process computes. timeout_s: for each answer of an actor. Raises
-    ConfigurationError if Ray is not installed or cannot be limited to loopback, SimulationTimedOutError if an actor
-    does not start.
-    """
-    if workers == 0:
-        return nullcontext(LocalHosts(records, seed, parties))
-    return RayHosts(records, seed, parties, workers=min(workers, len(parties)), timeout_s=timeout_s)
-
-
-class LocalHosts:
+class LocalHosts(Host):
     """All parties in this process."""
 
     workers = 0
 
     def __init__(self, records: Records, seed: int, parties: Sequence[str]) -> None:
-        self._host = Host(records.features, records.labels, records.usable, seed, parties, _key_seed())
-
-    def signing_keys(self) -> dict[str, bytes]:
-        """See Hosts."""
-        return self._host.signing_keys()
-
-    def residues(self, ask: Ask, shares: Sequence[Share]) -> NDArray[np.uint64]:
-        """See Hosts."""
-        return self._host.residues(ask, shares)
-
-    def acceptances(self, ask: Ask, shares: Sequence[Share]) -> list[Envelope]:
-        """See Hosts."""
-        return self._host.acceptances(ask, shares)
+        super().__init__(records.features, records.labels, records.usable, seed, parties, _key_seed())
 
     def uploads(
         self, ask: Ask, shares: Sequence[Share], acceptances: Sequence[Acceptance], cohort_digest: bytes
     ) -> Iterator[Upload]:
-        """See Hosts."""
-        return (self._host.upload(ask, share, acceptances, cohort_digest) for share in shares)
+        """Every party's upload, one after the other."""
+        return (self.upload(ask, share, acceptances, cohort_digest) for share in shares)
 
 
 class _Guarded:
@@ -363,20 +308,20 @@ class RayHosts:
             self._started = False
 
     def signing_keys(self) -> dict[str, bytes]:
-        """See Hosts."""
+        """See LocalHosts."""
         keys: dict[str, bytes] = {}
         for found in self._get([self._call(place, "signing_keys") for place in range(self.workers)], "making keys"):
             keys.update(found)
         return keys
 
     def residues(self, ask: Ask, shares: Sequence[Share]) -> NDArray[np.uint64]:
-        """See Hosts."""
+        """See LocalHosts."""
         asked = self._ray.put(ask)
         calls = [self._call(place, "residues", asked, mine) for place, mine in self._dealt(shares)]
         return np.asarray(np.sum(self._get(calls, "drawing contributions"), axis=0, dtype=np.uint64))
 
     def acceptances(self, ask: Ask, shares: Sequence[Share]) -> list[Envelope]:
-        """See Hosts."""
+        """See LocalHosts."""
         dealt = self._dealt(shares)
         asked = self._ray.put(ask)
         found = self._get([self._call(place, "acceptances", asked, mine) for place, mine in dealt], "accepting")
@@ -390,7 +335,7 @@ class RayHosts:
     def uploads(
         self, ask: Ask, shares: Sequence[Share], acceptances: Sequence[Acceptance], cohort_digest: bytes
     ) -> Iterator[Upload]:
-        """See Hosts."""
+        """See LocalHosts."""
         asked, accepted = self._ray.put(ask), self._ray.put(tuple(acceptances))
         waiting: deque[_Call] = deque()
         for share in shares:
@@ -444,3 +389,21 @@ class RayHosts:
 
 def _key_seed() -> bytes:
     return SystemRandom().bytes(KEY_BYTES)
+
+
+Hosts: TypeAlias = LocalHosts | RayHosts
+"""Parties. Shares are in the roster's order, and so are the results."""
+
+
+def start_hosts(
+    records: Records, seed: int, parties: Sequence[str], *, workers: int, timeout_s: float
+) -> AbstractContextManager[Hosts]:
+    """Hosts for these parties over this table, as a context that ends them.
+
+    workers: number of Ray actors; with 0 this process computes. timeout_s: for each answer of an actor. Raises
+    ConfigurationError if Ray is not installed or cannot be limited to loopback, SimulationTimedOutError if an actor
+    does not start.
+    """
+    if workers == 0:
+        return nullcontext(LocalHosts(records, seed, parties))
+    return RayHosts(records, seed, parties, workers=min(workers, len(parties)), timeout_s=timeout_s)

@@ -9,10 +9,10 @@ import pytest
 
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import RadosRequest
 from learner.session import Session
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation
 from tests.waiting import HANG_S, wait_until
 from wire.status import PartyState

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.deploy.containerfile import FILE, read
 from tests.deploy.reading import DEPLOY, PORT, ROOT, USER, assert_command
 from tests.end_to_end.test_main_job import SCHEMA, table

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.docs.examples import DOCS, rado
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation

@@ -20,7 +20,7 @@ from parties.config import PartyConfig
 from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import History
 from radofed.cli.entry_point import run
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until

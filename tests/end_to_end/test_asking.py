@@ -15,7 +15,7 @@ from learner.release import Release
 from learner.session import Session
 from parties.data.dataset import load
 from radofed.cli.entry_point import run
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.radobase.watching.scraping import scrape

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 

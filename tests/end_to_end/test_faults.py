@@ -15,17 +15,17 @@ import pytest
 
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import RadosRequest
 from learner.session import AttemptLostError, Session
 from parties.data.dataset import load
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.faults import Line
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
+from wire.statements import CHUNK_BYTES
 from wire.status import PartyState, Phase
-from wire.upload import CHUNK_BYTES
 
 COLUMNS = 60
 SCHEMA = "\n".join(

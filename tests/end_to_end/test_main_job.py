@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 

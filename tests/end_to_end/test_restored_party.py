@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_faults import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from radofed.cli.entry_point import run
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_asking import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until

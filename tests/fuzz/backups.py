@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpcore.errors import RadofedError
 from parties.database import PartyDatabase
-from radofed import templates
+from radofed import node_config
 from radofed.backup.archive import FileRole, Item, Manifest, Missing, write_archive
 from radofed.backup.making import Contents
 from radofed.backup.restoring import Expected, restore, verify_backup
@@ -26,7 +26,7 @@ CONFIGURATION = "party.toml"
 @cache
 def small() -> bytes:
     """The backup of a party without state."""
-    config = templates.party_toml(world.FEDERATION, "ann", "hub:7443").encode()
+    config = node_config.party_toml(world.FEDERATION, "ann", "hub:7443").encode()
     items = [Item(CONFIGURATION, config, 0), Item("ca.pem", b"a certificate", 0), Item("k.key", b"k", 0, FileRole.KEY)]
     missing = (Missing("the rows", "no backup has them"),)
     manifest = Manifest("party", "ann", world.FEDERATION, world.NOW, "0.2", CONFIGURATION, (), {}, missing)

@@ -13,10 +13,10 @@ import pytest
 
 from dpcore.predicates.notation import parse
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import StatisticRequest
 from learner.session import AttemptLostError, Session
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation
 from tests.waiting import HANG_S, wait_until

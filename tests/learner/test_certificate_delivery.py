@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.joining.renewal import renew
+from radofed.joining.installing import renew
 from wire.errors import Code, WireError
 
 

@@ -26,7 +26,7 @@ from learner.report.measured import measure
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import model_of_answers, train
 from radobase.tables.tables import encoded_blocks, read_rows
-from radofed.simulation.source import simulated_federation
+from radofed.simulation.oracles import simulated_federation
 from tests.federation.learner import SCHEMA as FLAGS
 from tests.federation.learner import World
 from wire.query import setting_of

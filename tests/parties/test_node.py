@@ -22,13 +22,13 @@ from parties.node import PartyNode
 from parties.policy import Policy
 from radobase.configuration import split_target
 from radobase.logs import Log
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
-from wire.cohort import Cohort
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
+from wire.statements import Cohort
 from wire.status import PartyState, Phase, Work
 
 SCHEMA = STAYS.to_toml()

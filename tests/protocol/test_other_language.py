@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parties.data.dataset import load
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation.material import SMALL
 from tests.federation.processes import ProcessFederation
 from tests.waiting import HANG_S, wait_until

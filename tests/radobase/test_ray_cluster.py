@@ -1,11 +1,13 @@
 """The cluster that a node uses as its own. No Ray is started here."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radobase.cluster.ray_cluster import _this_machines_cluster
+from radobase import ray_cluster
+from radobase.ray_cluster import RayStartError, _this_machines_cluster
 
 
 @pytest.fixture
@@ -48,3 +50,17 @@ def test_a_link_or_a_missing_note_is_no_cluster(noted, tmp_path):
         with pytest.raises(ConfigurationError, match="no Ray cluster was found"):
             _this_machines_cluster()
         noted.unlink(missing_ok=True)
+
+
+def test_ray_that_does_not_start_in_time_is_no_bug(monkeypatch):
+    """Ray raises Exception itself, which would be a bug of the program."""
+    ended = []
+
+    def init(**_options):
+        raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray does
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: ended.append(True))
+    monkeypatch.setattr(ray_cluster, "_import_for_loopback", lambda: ray)
+    with pytest.raises(RayStartError, match=r"timed out during startup\. Try again .* or use no workers"):
+        ray_cluster.start_on_loopback(cpus=1, object_bytes=0)
+    assert ended

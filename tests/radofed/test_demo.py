@@ -21,16 +21,15 @@ from learner.release import Release
 from parties.data.dataset import check
 from parties.data.schema_draft import infer
 from parties.policy import Policy
-from radofed.cli.demo import _schema
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output
+from radofed.cli.plan import _schema
 from radofed.demo.federation import ChildError, Children, Shared, ended_by_signals, last_lines, wait_for
 from radofed.demo.options import DemoCommandOptions, DemoOptions
-from radofed.demo.rados import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for
+from radofed.demo.parts import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for, why_not
 from radofed.demo.run import run_demo
 from radofed.demo.tables import OWN_SHARE, baselines, digits, own_file, party_names, read_xy
 from radofed.demo.tables import schema as patients_schema
-from radofed.demo.whole_records import why_not
 from radofed.provision import provision
 from tests.waiting import HANG_S, wait_until
 from wire.roster import Role

@@ -11,10 +11,16 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import Label, RealFeature
 from dpcore.records.schema import Schema
 from radofed.demo.federation import Shared
-from radofed.demo.rados import RadosResult
+from radofed.demo.parts import (
+    LEAST_ROWS_PER_COORDINATE,
+    MOST_COORDINATES,
+    Asked,
+    RadosResult,
+    WholeRecordsResult,
+    why_not,
+)
 from radofed.demo.run import DemoResult, report
 from radofed.demo.tables import Baselines, DemoData
-from radofed.demo.whole_records import LEAST_ROWS_PER_COORDINATE, MOST_COORDINATES, Asked, WholeRecordsResult, why_not
 
 ROWS = {"north": 900, "south": 800, "east": 700, "west": 600}
 COMPARED = Baselines(0.201, 0.252, 0.303, 0.404, 500)

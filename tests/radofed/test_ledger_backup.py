@@ -21,11 +21,11 @@ from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from radofed.cli.entry_point import run
+from radofed.node_config import PolicyChoices
 from radofed.provision import provision
-from radofed.templates import PolicyChoices
 from tests.waiting import HANG_S
-from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey
+from wire.statements import Acceptance, sign
 
 OWNER = LedgerOwner("test", "ada", "data.csv")
 LIMITS = LedgerLimits(PrivacyLimit(Fraction(10), Fraction(1, 10**5)), 3)

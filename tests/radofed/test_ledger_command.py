@@ -12,7 +12,7 @@ from parties.ledger.charges import RECORD, Charge, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from radofed.cli.entry_point import run
-from radofed.templates import PolicyChoices, party_toml, policy_toml
+from radofed.node_config import PolicyChoices, party_toml, policy_toml
 
 TABLE = Charge(((RECORD, Loss.of_epsilon(Fraction(2), Fraction(0))),), "lea", b"table")
 SMOKER = Charge(((marginal("smoker", "smokes"), Loss.of_epsilon(Fraction(3), Fraction(1, 10**6))),), "max")

@@ -15,12 +15,12 @@ from radofed import simulated_federation
 from radofed.cli.entry_point import run
 from radofed.demo.tables import schema, table
 from radofed.planning.asked_cost import ask_cost
-from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
+from radofed.planning.asked_queries import AskRequest, PlannedParties, made_up_records
+from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
 from radofed.planning.made_up import made_up_schema
-from radofed.planning.request import PlanRequest
 from radofed.planning.signal import measured
-from radofed.simulation.source import SimulatedSource
+from radofed.simulation.oracles import SimulatedSource
 from tests.federation.learner import World
 from wire.request_fields import ReleaseFields
 
@@ -140,7 +140,7 @@ def test_a_plan_says_what_sizes_make_an_estimator_leave_out(capsys, monkeypatch,
     assert notes(3000) == notes(792, "--option", "pairs=false") == []
     assert data(capsys, "--statistic", "y == 1", "--schema", patients_toml, *asked[4:], "300")["notes"] == []
     # Nothing is said of made-up rows, such as bounds that are too wide for them.
-    monkeypatch.setattr("radofed.planning.asking._SEED", 3)
+    monkeypatch.setattr("radofed.planning.asked_queries._SEED", 3)
     assert notes(300) == [straight]
     assert run(["plan", *asked, "300"]) == 0
     assert f"Note: {straight}." in capsys.readouterr().out
@@ -212,7 +212,7 @@ def test_no_figure_of_privacy_depends_on_the_made_up_rows(monkeypatch):
     """Other rows, and the same plan: noise follows from the budget's parts alone."""
     plans = []
     for seed in (1, 2):
-        monkeypatch.setattr("radofed.planning.asking._SEED", seed)
+        monkeypatch.setattr("radofed.planning.asked_queries._SEED", seed)
         plans.append(ask_cost(request("newton")))
     first, second = (plan.statement for plan in plans)
     assert (first.epsilon, first.assumptions) == (pytest.approx(second.epsilon, rel=1e-5), second.assumptions)

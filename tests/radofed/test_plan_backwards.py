@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpcore.errors import ConfigurationError
 from radofed.cli.entry_point import run
 from radofed.demo.tables import schema
-from radofed.planning.backwards import smallest_epsilon
+from radofed.planning.from_options import smallest_epsilon
 from radofed.planning.signal import Signal
 
 SIZES = ("--rows", "40000", "--parties", "4", "--coordinates", "20")

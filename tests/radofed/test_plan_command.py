@@ -12,10 +12,9 @@ from dpcore.accounting import dp_feat
 from dpcore.accounting.composition import InfiniteEpsilonError
 from learner.requests import most_rados
 from radofed.cli.entry_point import run
-from radofed.planning import request
-from radofed.planning.cost import MOST_LOOKED_FOR
+from radofed.planning import design_cost
+from radofed.planning.design_cost import MOST_LOOKED_FOR, PlanRequest, split_equally
 from radofed.planning.designs import plan_cost, planned
-from radofed.planning.request import PlanRequest, split_equally
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = ("--rows", "4177", "--parties", "1", "--rados", "100")
@@ -222,16 +221,16 @@ def test_seconds_rest_on_what_was_measured():
     medians = {measure["what"]: measure["median"] for measure in measured["measures"]}
     setting = measured["setting"]
     per_ciphertext = 1e-6 * setting["values"] / setting["ciphertexts"][0]
-    assert setting["key_bits"] == [request.MEASURED_BITS]
+    assert setting["key_bits"] == [design_cost.MEASURED_BITS]
     comb = "encrypt: packed, short exponent, comb"
     table_s = 1e-6 * setting["values"] * (medians[f"{comb}, its table built anew"] - medians[comb])
     # Machines differ; a slip of a unit is a thousand.
     for constant, figure in (
-        (request.ENCRYPT_S, per_ciphertext * medians[comb]),
-        (request.WITHOUT_TABLE_S, per_ciphertext * medians["encrypt: packed, r^n"]),
-        (request.ADD_CHECKED_S, per_ciphertext * medians["add: packed, and checked on arrival"]),
-        (request.DECRYPT_S, per_ciphertext * medians["decrypt: packed, 2 threads"]),
-        (request.TABLE_S, table_s),
+        (design_cost.ENCRYPT_S, per_ciphertext * medians[comb]),
+        (design_cost.WITHOUT_TABLE_S, per_ciphertext * medians["encrypt: packed, r^n"]),
+        (design_cost.ADD_CHECKED_S, per_ciphertext * medians["add: packed, and checked on arrival"]),
+        (design_cost.DECRYPT_S, per_ciphertext * medians["decrypt: packed, 2 threads"]),
+        (design_cost.TABLE_S, table_s),
     ):
         assert figure / 3 < constant < 3 * figure
 

@@ -13,9 +13,9 @@ from radofed import simulate
 from radofed.cli.entry_point import run
 from radofed.demo.tables import schema, table
 from radofed.planning.asked_cost import ask_cost
-from radofed.planning.asking import AskRequest
+from radofed.planning.asked_queries import AskRequest
+from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
-from radofed.planning.request import PlanRequest
 from radofed.planning.signal import Signal, combined
 
 TWENTY = ("--rows", "4000", "--parties", "4", "--coordinates", "20")

@@ -11,16 +11,16 @@ import pytest
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.evaluation import sums
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.records.losses import WEIGHT_BITS
 from dpcore.records.records import Records
 from learner.estimators import make_estimator
 from learner.federation import Federation
 from radofed.demo.tables import schema
 from radofed.planning.asked_cost import bare_ask_cost
-from radofed.planning.asking import AskRequest, PlannedParties, made_up_records
+from radofed.planning.asked_queries import AskRequest, PlannedParties, made_up_records
+from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost, planned
 from radofed.planning.made_up import made_up_schema
-from radofed.planning.request import PlanRequest
 
 ROWS = (9000, 9000, 11_000, 11_000)
 KINDS_OF_ROWS = 16

@@ -19,14 +19,14 @@ from radobase.options import from_texts
 from radofed.cli.commands import app
 from radofed.cli.learner.histograms import HistogramOptions, QuantileOptions
 from radofed.cli.learner.models import EvaluateOptions, StatisticOptions
-from radofed.console.forms import Form
+from radofed.console.pages import Form
 from radofed.demo.options import DemoCommandOptions
-from radofed.planning.asking import AskRequest
-from radofed.planning.fields import PlanOptions
-from radofed.planning.request import PlanRequest
+from radofed.planning.asked_queries import AskRequest
+from radofed.planning.design_cost import PlanRequest
+from radofed.planning.plan_options import PlanOptions
 from radofed.simulation.designs import DesignOptions
-from radofed.simulation.fields import SimulateOptions, SimulationFields
-from radofed.simulation.options import SimulationOptions
+from radofed.simulation.run import SimulationOptions
+from radofed.simulation.simulate_options import SimulateOptions, SimulationFields
 from tests.federation.learner import SCHEMA
 from wire.request_fields import (
     KEY_BITS,

@@ -10,7 +10,7 @@ from learner.accepted_parties import AcceptedParties, parties_toml
 from learner.config import LearnerConfig
 from parties.config import PartyConfig
 from parties.policy import Policy
-from radofed.templates import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
+from radofed.node_config import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
 from wire.envelopes import fingerprint
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"

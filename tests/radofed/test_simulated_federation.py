@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.simulation.source import simulated_federation
+from radofed.simulation.oracles import simulated_federation
 
 ROWS = 900
 HALF = Fraction(1, 2)

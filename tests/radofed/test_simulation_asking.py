@@ -19,7 +19,7 @@ from learner.requests import StatisticRequest
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.federation import SimulatedFederation
-from radofed.simulation.source import Budget, SimulatedSource
+from radofed.simulation.oracles import Budget, SimulatedSource
 from radofed.simulation.workers import LocalHosts, SimulationError
 from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, simulate
 

@@ -20,7 +20,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.encoding import store
 from dpcore.records.records import Records, sensitive_positive
-from radofed.simulation.exact_split import (
+from radofed.simulation.designs import (
     central_counts,
     divided_contribution,
     divided_counts,

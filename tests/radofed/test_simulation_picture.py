@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.errors import PlanError
 from radofed.cli.entry_point import run
-from radofed.simulation.picture import error_curves
+from radofed.simulation.results import error_curves
 from tests.radofed.simulation_world import made_up, simulate
 
 

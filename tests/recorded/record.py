@@ -15,12 +15,12 @@ from fractions import Fraction
 from pathlib import Path
 
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import MomentsRequest
 from learner.session import Session
-from radobase.files.schemas import load_schema
+from radobase.schema_files import load_schema
 from radobase.version import program_version
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.federation import ProcessFederation, rado
 from tests.waiting import wait_until
 from wire.status import Phase

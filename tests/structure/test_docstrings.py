@@ -16,13 +16,8 @@ MOST_WORDS = 60
 EXCEPTED = (
     "dpcore.records",
     "learner.report",
-    "learner.shapes",
     "parties.data",
     "parties.report",
-    "radofed.cli",
-    "radofed.console",
-    "radofed.planning",
-    "radofed.simulation",
     "wire",
 )
 _WITH_DOTS = tuple(f"{place}." for place in EXCEPTED)

@@ -4,15 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
 from dpcore.declared import Option, first_changed
 from dpcore.numbers.rationals import lower_digits, lower_percent, upper, upper_digits, upper_percent
 from radobase.options import named_edges
 from radobase.printing import columns as table
 from radobase.printing import in_lines
-from radofed.cli.framework import command
-from radofed.cli.learner.asking import ASKING, asked_federation, question_result
+from radofed.cli.learner.sessions import ASKING, asked_federation, question_result
 from radofed.cli.output import Output, Result
 from wire.request_fields import CONFIDENCE, AskOptions
 
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
     from dpcore.records.features import Limit, RealFeature
     from learner.planning import Plan
     from learner.release import Release
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 _LEVELS = "0.05,0.25,0.5,0.75,0.95"
 
@@ -55,12 +50,6 @@ class QuantileOptions(HistogramOptions):
     """The options of `rado learner quantiles`."""
 
     levels: Annotated[str, Option("Levels of the quantiles, between 0 and 1.")] = _LEVELS
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make these commands of `app`."""
-    for name, function in (("histogram", histogram), ("quantiles", quantiles)):
-        command(app, name)(function)
 
 
 def histogram(output: Output, options: HistogramOptions) -> Result:
@@ -140,7 +129,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
     from learner.journal import SessionSource
     from learner.questions import QuestionAnsweredError
     from learner.release import Release
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     if options.schema is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")

@@ -1,13 +1,18 @@
 """`rado learner history`: what a learner asked, and what became of it."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
+from radobase.logs import quiet_grpc
 from radobase.printing import amount, in_lines, local_time
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import LISTED, ConfigOption, QueryInFull, ReadOut, ShownAtMost, Skipped
+from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result, wrapped
+from wire.request_fields import USUAL_DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,17 +21,13 @@ if TYPE_CHECKING:
 
     from learner.history import AskedRead
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
 
 def history(
     _output: Output,
     config: ConfigOption,
-    query: Annotated[
-        str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
-    ] = None,
-    limit: Annotated[int, typer.Option(help="Largest number of queries.", min=1)] = 20,
-    skip: Annotated[int, typer.Option(help="Leave out this many of the newest.", min=0)] = 0,
+    query: QueryInFull = None,
+    limit: ShownAtMost = LISTED,
+    skip: Skipped = 0,
 ) -> Result:
     """Show what this learner asked, newest first, from its own disk. No coordinator is asked."""
     from learner.config import LearnerConfig
@@ -42,11 +43,6 @@ def history(
     ids = reader.query_ids
     found = [reader.read(query_id) for query_id in ids[skip : skip + limit]]
     return Result({"queries": [each.to_dict() for each in found], "count": len(ids)}, _table(found, len(ids)))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add this command to a group."""
-    command(app, "history")(history)
 
 
 def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
@@ -75,3 +71,113 @@ def _in_full(found: "AskedRead") -> list[str]:
     if found.release is not None:
         lines.append(f"release: {found.release}; `rado learner privacy` states its privacy")
     return lines
+
+
+# `rado learner members|accept`: the members of the federation, and the parties that this learner asks.
+
+
+def members(output: Output, config: ConfigOption) -> Result:
+    """Show the members of the federation, with the digits of each key, and which parties this learner asks.
+
+    Fetches the newest roster. Read this learner's digits to a party that pins its key.
+    """
+    from learner.accepted_parties import AcceptedParties
+    from wire.roster import Role
+
+    with open_session(config, output) as session:
+        roster, own = session.fetch_roster(), session.config
+    chosen = AcceptedParties.read(own.parties).of(roster)
+    trust = {member.name: chosen.trust(member.name) if member.role is Role.PARTY else "" for member in roster.members}
+    trust[own.name] = "this learner"
+    asked = {party.name for party in chosen.asked}
+    data = {
+        "roster_version": roster.version,
+        "members": [
+            {
+                "role": member.role.value,
+                "name": member.name,
+                "digits": member.digits,
+                "rows_at_least": member.rows_at_least,
+                "asked": member.name in asked,
+            }
+            for member in roster.members
+        ],
+    }
+    header = ("name", "role", "trust", "rows at least", "digits")
+    rows = [
+        (
+            member.name,
+            member.role.value,
+            trust[member.name],
+            "" if member.rows_at_least is None else str(member.rows_at_least),
+            member.digits or "signs nothing",
+        )
+        for member in roster.members
+    ]
+    return Result(data, wrapped(header, rows, f"roster version {roster.version}, expires: {roster.expiry_date}"))
+
+
+def accept(
+    _output: Output,
+    name: Annotated[str, typer.Argument(help="A party of the roster.", metavar="NAME", show_default=False)],
+    config: ConfigOption,
+    fingerprint: ReadOut,
+) -> Result:
+    """Accept a party, which later queries then ask, after its owner read out its fingerprint.
+
+    The fingerprint must be that of the newest roster. It replaces a former key of this party. To ask a party no more,
+    remove its table from parties.toml.
+    """
+    quiet_grpc()
+    from learner.accepted_parties import accept, find_party
+    from learner.config import LearnerConfig
+
+    loaded = LearnerConfig.load(config)
+    found = accept(loaded, find_party(loaded, config.parent, name, fingerprint))
+    return Result({"party": name, "changed": found.changed, "parties": found.file}, in_lines(found.sentences()))
+
+
+# `rado learner privacy`: the privacy cost of the composition of several releases.
+
+
+def privacy(
+    _output: Output,
+    releases: Annotated[list[Path], typer.Argument(help="The directories of releases.", show_default=False)],
+    feature: Annotated[
+        str | None, typer.Option(help="Protect this feature's own values, instead of whole records.")
+    ] = None,
+    column: Annotated[str | None, typer.Option(help="Protect this source column, instead of whole records.")] = None,
+    delta: Annotated[str, typer.Option(help="The delta of epsilon, exact.")] = number_text(USUAL_DELTA),
+) -> Result:
+    """Compute the privacy cost of several releases.
+
+    The figure is computed for the composition of releases over the same records, which costs less than the sum of their
+    epsilons. Under collusion it counts every attempt of each query that may have a total. Lower bounds are given where
+    one is known: for counts.
+    """
+    from dpcore.errors import ConfigurationError
+    from learner.composition import composed_privacy, sentences
+    from learner.release import Release
+    from radobase.options import exact
+
+    if feature is not None and column is not None:
+        raise ConfigurationError("give --feature or --column, not both")
+    budget = exact(delta, "--delta")
+    loaded = [Release.load(each) for each in releases]
+    cost = composed_privacy(loaded, budget, feature=feature, column=column)
+    what = "one record"
+    if feature is not None:
+        what = f"one record's value of {feature!r}, within that coordinate's own values where a release bounds no more,"
+    elif column is not None:
+        what = f"one record's value in the column {column!r}"
+    data = {
+        "releases": len(releases),
+        "attempts": sum(release.attempts for release in loaded),
+        "scope": cost.scope,
+        "unit": what.split(",", maxsplit=1)[0],
+        "epsilon": cost.epsilon,
+        "epsilon_lower": cost.epsilon_lower,
+        "epsilon_if_others_collude": cost.epsilon_if_others_collude,
+        "delta": cost.delta,
+    }
+    return Result(data, in_lines(sentences(cost, loaded, what)))

@@ -1,6 +1,9 @@
 """`rado learner train|evaluate|statistic|predict`: train models, measure them and use them."""
 
+import csv
+import io
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,19 +13,18 @@ import typer
 from dpcore.declared import Option, first_changed
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import upper
+from dpcore.records.schema import Schema
 from radobase.options import named_options
-from radobase.printing import amount, in_lines
-from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.asking import ASKING, asked_federation, asked_source, question_result
+from radobase.printing import amount, in_lines, json_text
+from radofed.cli.framework import check_directory, check_new
+from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result
 from radofed.cli.output import Output, Result
 from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from learner.federation import BudgetedOracle, Federation
-    from learner.model import Model
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+    from learner.model import Model, Predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +34,7 @@ class EvaluateOptions(EvaluationOptions, AskOptions):
     model: Annotated[Path, Option("A model that train wrote.", argument=True)]
     delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
     calibrated: Annotated[
-        Path | None,
-        Option("Write the model with probabilities, calibrated on this evaluation, to this new file."),
+        Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
     ] = None
 
 
@@ -42,8 +43,7 @@ class StatisticOptions(AskOptions):
     """The options of `rado learner statistic`."""
 
     predicate: Annotated[
-        tuple[str, ...],
-        Option("Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", argument=True),
+        tuple[str, ...], Option("Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", argument=True)
     ]
     schema: Annotated[Path, Option("The schema that the parties share.")]
     tolerance: Annotated[
@@ -52,12 +52,6 @@ class StatisticOptions(AskOptions):
     ] = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make these commands of `app`."""
-    for name, function in (("train", train), ("evaluate", evaluate), ("statistic", statistic), ("predict", predict)):
-        command(app, name)(function)
 
 
 def train(output: Output, options: TrainOptions) -> Result:
@@ -93,8 +87,8 @@ def train(output: Output, options: TrainOptions) -> Result:
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
     from learner.training import AskedTraining
-    from radobase.files.schemas import load_schema
-    from radofed.planning.asking import ask_whole
+    from radobase.schema_files import load_schema
+    from radofed.planning.asked_queries import ask_whole
 
     schema, to = load_schema(file), options.to
     training = AskedTraining.of(name, options, schema)
@@ -124,8 +118,8 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
         output.note(f"warning: {warning}")
     data = {
         "model": to,
-        "estimator": model.learner,
-        "learner": model.learner,
+        "estimator": model.estimator,
+        "learner": model.estimator,
         "d": model.schema.d,
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),
@@ -155,9 +149,11 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Prints error, rates, calibration and ROC, with intervals. A model that was trained with --hold-back is measured on
     the rows that were held back, also with intervals for new rows. Any other is measured on all rows, and nothing is
-    claimed about new ones. These are two batches of statistics, with Laplace noise unless --delta is given: where the
-    scores are, then how many rows of each label are in each bin of scores. The parties charge both like every query.
-    For the noise alone the interval of the error is about 40 / (rows x epsilon) wide.
+    claimed about new ones.
+
+    Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
+    each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
+    40 / (rows x epsilon) wide.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
@@ -228,7 +224,7 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     from dpcore.predicates.evaluation import check
     from dpcore.predicates.notation import parse
     from learner.questions import QuestionAnsweredError
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     shared, tolerance = load_schema(options.schema), options.tolerance
     predicates = tuple(parse(text) for text in options.predicate)
@@ -280,9 +276,8 @@ def predict(
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
-    from learner.probabilities import in_words
+    from learner.uncertainty import probability_in_words
     from radobase.tables.tables import open_table
-    from radofed.cli.learner.scores import scores_csv
 
     if to is not None:
         check_new(to)
@@ -302,9 +297,89 @@ def predict(
         errors = count_errors(loaded, file)
         data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong}
         lines.append(errors.sentence())
-    data["probability"] = in_words(loaded)
+    data["probability"] = probability_in_words(loaded)
     if to is not None:
         to.write_text(scores_csv(loaded.schema, found, file, id_column), encoding="utf-8")
         lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
-        output.note(f"probabilities: {in_words(loaded)}")
+        output.note(f"probabilities: {probability_in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
+
+
+# The file of scores that `rado learner predict` writes.
+
+COLUMNS = ("row", "score", "label", "label_text", "probability")
+
+
+def scores_csv(schema: Schema, found: "Predictions", file: Path, id_column: str | None) -> str:
+    """A line for each row: its number from 1, score, label as a sign and as text, and the positive label's probability.
+
+    Cells are empty if the row has no prediction, or the model no probabilities. id_column: copied from the file, after
+    the number. Raises DataError if the file lacks it.
+    """
+    ids = None if id_column is None else _texts_of(file, id_column)
+    chances = found.probabilities
+    buffer = io.StringIO()
+    written = csv.writer(buffer, lineterminator="\n")
+    written.writerow([COLUMNS[0], *([] if id_column is None else [id_column]), *COLUMNS[1:]])
+    for place, (score, label) in enumerate(zip(found.scores.tolist(), found.labels.tolist(), strict=True)):
+        chance = "" if chances is None else f"{chances[place]:.6g}"
+        cells = [f"{score:.17g}", label, schema.label.names[label > 0], chance] if label else [""] * 4
+        written.writerow([place + 1, *([] if ids is None else [ids[place]]), *cells])
+    return buffer.getvalue()
+
+
+def _texts_of(file: Path, column: str) -> list[str]:
+    """The cells of a column, "" if missing."""
+    from dpcore.records.encoding import Texts, WantedColumn
+    from radobase.tables.tables import open_table, read_blocks
+
+    wanted = WantedColumn(column, "texts")
+    texts = []
+    for block in read_blocks(open_table(file), [wanted]):
+        cells = block.cells[wanted]
+        assert isinstance(cells, Texts), "the column is wanted as texts"
+        texts += ["" if code < 0 else cells.texts[code] for code in cells.codes.tolist()]
+    return texts
+
+
+# `rado learner export`: write a model for use without radofed.
+
+
+class Target(StrEnum):
+    """The format of an exported model."""
+
+    JSON = "json"
+    SKLEARN = "sklearn"
+
+
+def export(
+    _output: Output,
+    model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
+    to: Annotated[Path, typer.Option("--output", "-o", help="Write the JSON to this new file.", show_default=False)],
+    target: Annotated[
+        Target, typer.Option("--to", help="json; sklearn prints how to make an estimator in Python.")
+    ] = Target.JSON,
+) -> Result:
+    """Write a model as JSON, in the units of its columns.
+
+    The file has the rules for its use, too. For a scikit-learn estimator use Python: Model.load(...).to_sklearn(). A
+    file of one would be a pickle, and loading a pickle runs its author's code.
+    """
+    from dpcore.errors import ConfigurationError, ModelError
+    from learner.model import Model
+    from radobase.writing import write_durably
+
+    if target is Target.SKLEARN:
+        raise ConfigurationError(
+            "a scikit-learn estimator in a file is a pickle, unsafe to load; in Python, write "
+            "radofed.Model.load(pathlib.Path(FILE)).to_sklearn()"
+        )
+    check_new(to)
+    exported = Model.load(model).to_original_units()
+    content = json_text(exported, indent=2, allow_nan=False) + "\n"
+    try:
+        write_durably(to, content.encode())
+    except OSError as error:
+        raise ModelError(f"{to}: cannot be written ({error.strerror}); choose another place") from error
+    data = {"model": model, "file": to, "format": exported["format"], "features": len(exported["features"])}
+    return Result(data, f"{to}: {len(exported['features'])} features in the units of their columns")

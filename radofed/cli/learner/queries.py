@@ -11,18 +11,16 @@ import typer
 
 from radobase.printing import amount, columns, duration, in_lines, local_time
 from radofed.cli.framework import LISTED, ConfigOption, Limit, command, group
-from radofed.cli.learner.asking import open_session, question_result
+from radofed.cli.learner.sessions import open_session, question_result
 from radofed.cli.output import Output, Result
 from wire.request_fields import KEY_BITS, QueryOptions
 
 if TYPE_CHECKING:
-    from learner.keys import LearnerKey
+    from learner.decryption import LearnerKey
     from learner.planning import Plan
     from learner.release import Release
     from learner.session import Session
     from wire.status import QueryStatus
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Send queries, fetch releases, train models and use them.")
 
@@ -35,17 +33,13 @@ _Bits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits,
 
 
 @command(app, "keygen")
-def keygen(
-    output: Output,
-    config: ConfigOption,
-    bits: _Bits = KEY_BITS,
-) -> Result:
+def keygen(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> Result:
     """Make the Paillier key that decrypts this learner's totals.
 
     An existing key is never overwritten.
     """
     from learner.config import LearnerConfig
-    from learner.keys import create_key
+    from learner.decryption import create_key
 
     loaded = LearnerConfig.load(config)
     output.note(f"making a key of {bits} bits ...")
@@ -60,7 +54,7 @@ def rotate_key(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> 
     for totals of queries under it; delete that file once no such query is open.
     """
     from learner.config import LearnerConfig
-    from learner.keys import rotate_key as rotate
+    from learner.decryption import rotate_key as rotate
 
     loaded = LearnerConfig.load(config)
     output.note(f"making a key of {bits} bits ...")
@@ -82,7 +76,7 @@ def query(output: Output, options: QueryOptions) -> Result:
     from learner.history import AskedBeforeError
     from learner.requests import query_request
     from learner.session import check_timeout
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     check_timeout(options.timeout_s)
     request, config = query_request(options, load_schema(options.schema)), options.config

@@ -8,24 +8,18 @@ import typer
 
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from radobase.options import named_options
-from radobase.printing import amount
-from radofed.cli.framework import command
+from radobase.printing import amount, in_lines
+from radofed.cli.framework import PageFile, RegistryFile, check_directory, check_new
 from radofed.cli.output import Output, Result
-from radofed.cli.party_report import check_files, result_of
+from radofed.cli.party import check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
-
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+    from learner.shapes import Shapes
 
 
 # Changes of cells of own rows that the summary shows.
 _MOST_CHANGES = 5
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make `report` a command of `app`."""
-    command(app, "report")(report)
 
 
 def report(
@@ -33,15 +27,8 @@ def report(
     subject: Annotated[
         Path, typer.Argument(help="A model that train wrote, or a release's directory.", show_default=False)
     ],
-    page: Annotated[
-        Path | None, typer.Option("--output", help="Write a page of HTML to this new file. Default: print a summary.")
-    ] = None,
-    registry: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the fields of the registry of differential privacy deployments to this new YAML file."
-        ),
-    ] = None,
+    page: PageFile = None,
+    registry: RegistryFile = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", help="The learner's configuration: to find releases, and verify signatures."),
@@ -51,8 +38,7 @@ def report(
         typer.Option(help="A release that the model was trained on; repeatable, in the order of asking."),
     ] = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option(help="An option of the estimator, NAME=VALUE, as in the training; repeatable."),
+        list[str] | None, typer.Option(help="An option of the estimator, NAME=VALUE, as in the training; repeatable.")
     ] = None,
     evaluation: Annotated[
         Path | None, typer.Option(help="The model's evaluation: what `evaluate --format json` printed.")
@@ -119,3 +105,70 @@ def _summary(found: "Report") -> list[str]:
         if (further := len(each.changes) - _MOST_CHANGES) > 0:
             lines.append(f"{amount(further, 'more change')} of cells: the page and --format json list them")
     return lines
+
+
+# `rado learner picture`: what a model adds to the score for each value of each column.
+
+MOST_LINES = 20
+ENDINGS = (".html", ".svg")
+
+
+def picture(
+    _output: Output,
+    model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "--output",
+            "-o",
+            help="Write a page (.html) or a picture (.svg) to this new file. Default: print the ranking.",
+            show_default=False,
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A column to show, with its pairs; repeatable. Default: all.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="Show the largest shapes only, so many of them.")] = None,
+) -> Result:
+    """Show the shapes of a model: what each value of each column adds to the score, in the column's units.
+
+    Also ranks columns and pairs by what they add. The page is one file without scripts and loads nothing from
+    elsewhere. Asks nothing and charges nothing.
+    """
+    from learner.model import Model
+    from learner.report.page import draw, picture_page, usual
+    from learner.shapes import shapes_of
+    from radobase.writing import create_durably
+    from radofed import __version__
+
+    if to is not None:
+        _check(to)
+    loaded = Model.load(model)
+    shapes = shapes_of(loaded)
+    chosen = shapes.chosen(column or (), top)
+    if not column and top is None and to is not None:
+        chosen = usual(shapes)
+    if to is not None and to.suffix == ".svg":
+        draw(shapes, chosen, to)
+    elif to is not None:
+        create_durably(to, picture_page(loaded, model.name, shapes, chosen, __version__).saved().encode())
+    data = {"model": model, "model_digest": loaded.digest, **shapes.to_dict(chosen), "file": to}
+    return Result(data, in_lines([*_ranking(shapes), *([] if to is None else [f"wrote {to}"])]))
+
+
+def _check(to: Path) -> None:
+    """Raise ConfigurationError if nothing can be drawn to this file, before anything is computed."""
+    from dpcore.errors import ConfigurationError
+
+    if to.suffix not in ENDINGS:
+        raise ConfigurationError(f"{to}: shapes are a page or a picture: give a name that ends in .html or .svg")
+    check_directory(to)
+    check_new(to)
+
+
+def _ranking(shapes: "Shapes") -> list[str]:
+    lines = [f"{shape.size:8.3f}  {shape.title}" for shape in shapes.ranked[:MOST_LINES]]
+    if len(shapes.ranked) > MOST_LINES:
+        lines.append(f"and {len(shapes.ranked) - MOST_LINES} smaller ones")
+    return ["standard deviation of what each adds to the score:", *lines]

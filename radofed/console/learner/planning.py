@@ -24,17 +24,25 @@ from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
 from learner.requests import Request, query_request
 from learner.session import Session
-from radobase.files.schemas import load_schema
-from radofed.console.learner.fields import BUDGET, CHOICES, PLAN, QUERY, STATISTIC, USUAL, PlanFields, fields_of
-from radofed.console.learner.queries import Following
+from radobase.schema_files import load_schema
+from radofed.console.learner.queries import (
+    BUDGET,
+    CHOICES,
+    PLAN,
+    QUERY,
+    STATISTIC,
+    USUAL,
+    Following,
+    PlanFields,
+    fields_of,
+)
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from radofed.planning.options import Planned, cost_of, request_of, worth_curve
+from radofed.planning.from_options import Planned, cost_of, request_of, worth_curve
 from radofed.planning.picture import worth_plot
-from wire.query_summary import QuerySummary
+from wire.query_summary import QuerySummary, signed_parts
 from wire.request_fields import AskedTerms, QueryOptions
 from wire.roster import Member
-from wire.signed_fields import signed_parts
 
 _ASSUMED = "Assumed: "
 _MODEL = "model.json"
@@ -45,18 +53,18 @@ MOST_KEPT = 32
 
 @dataclass
 class Prepared:
-    """A plan that may be asked. parties: those that it asks. notes: what a command would note.
-
-    request: what it is the plan of. earlier: a query that asked the same, and has an answer or may get one. answers:
-    what parties said when they were asked whether they would accept it.
-    """
+    """A plan that may be asked."""
 
     plan: Plan
     parties: tuple[Member, ...]
+    """Those that it asks."""
     notes: list[str]
+    """As of a command."""
     request: Request
     earlier: AskedBefore | None = None
+    """A query that asked the same, and has an answer or may get one."""
     answers: tuple[str, ...] = ()
+    """Of parties that were asked whether they would accept it."""
     asked: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 

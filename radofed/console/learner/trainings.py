@@ -30,19 +30,17 @@ from learner.requests import Request
 from learner.session import Session
 from learner.training import AskedTraining
 from radobase.failure import Failure
-from radobase.files.reading import FileKind, parse_json, read_text, with_remedy
-from radobase.files.schemas import load_schema
-from radobase.files.writing import create_durably, write_durably
-from radofed.console.learner.fields import TRAIN
-from radofed.console.learner.queries import Following
+from radobase.reading import FileKind, parse_json, read_text, with_remedy
+from radobase.schema_files import load_schema
+from radobase.writing import create_durably, write_durably
+from radofed.console.learner.queries import TRAIN, Following
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from radofed.planning.asking import ask_whole
+from radofed.planning.asked_queries import ask_whole
 from wire.request_fields import USUAL_DELTA, TrainOptions
 from wire.roster import Member
 from wire.status import QueryStatus
 
 # The file of a training: what it was started with, so that a later console can go on with it.
-
 
 FORMAT = "radofed-training"
 FORMAT_VERSION = 2
@@ -52,11 +50,13 @@ _FILE = FileKind(with_remedy(_REMEDY), limit_bytes=1 << 20)
 
 @dataclass(frozen=True)
 class TrainingFile:
-    """given: texts of the options of `rado learner train`, by name. warning: of the estimator, once it has a model."""
+    """What a training was started with."""
 
     estimator: str
     given: Mapping[str, str]
+    """Texts of the options of `rado learner train`, by name."""
     warning: str = ""
+    """Of the estimator, once it has a model."""
 
     def to_bytes(self) -> bytes:
         """JSON in UTF-8."""
@@ -90,37 +90,36 @@ class _StoppedError(Exception):
 
 @dataclass
 class PreparedTraining:
-    """A training that may be started. given: texts of the options of `rado learner train`. started: its name then.
-
-    answers: what parties said when they were asked whether they would accept all of it.
-    """
+    """A training that may be started."""
 
     estimator: str
     given: Mapping[str, str]
+    """Texts of the options of `rado learner train`."""
     schema: Schema
     said: Sequence[str]
     warning: str
     parties: Sequence[Member]
     notes: Sequence[str]
     started: str = ""
+    """Its name, if it was started."""
     answers: Sequence[str] = ()
+    """Of parties that were asked whether they would accept all of it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass
 class Run:
-    """What is known of a training that runs, or ran, in this console.
-
-    fault: why it ended without a model. may_ask_again: whether a round's query ended without a total.
-    may_reuse: whether a question was asked before and has an answer, or may get one.
-    """
+    """What is known of a training that runs, or ran, in this console."""
 
     answers: int = 0
     status: QueryStatus | None = None
     note: str = ""
     fault: str = ""
+    """Why it ended without a model."""
     may_ask_again: bool = False
+    """Whether a round's query ended without a total."""
     may_reuse: bool = False
+    """Whether a question was asked before and has an answer, or may get one."""
     stops: bool = False
     runs: bool = True
 
@@ -329,12 +328,7 @@ class Trainings:
             training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
             with Session(self._config, note=run.take, progress=False) as session:
                 source = SessionSource(
-                    session,
-                    self._journal(name),
-                    asks_again=asks_again,
-                    reuses=reuses,
-                    on_status=run.see,
-                    note=run.take,
+                    session, self._journal(name), asks_again=asks_again, reuses=reuses, on_status=run.see, note=run.take
                 )
                 trained = training.run(_Stoppable(source, run))
             if warning := getattr(trained.estimator, "warning_", None):
@@ -366,13 +360,7 @@ class Trainings:
     def _command(self, name: str, kept: TrainingFile) -> str:
         """The command that does the same, and that goes on with it."""
         words = ["rado", "learner", "train", "--estimator", kept.estimator, "--config", str(self._file)]
-        words += [
-            "--schema",
-            str(self._schema(name)),
-            *TRAIN.arguments(kept.given),
-            "--output",
-            str(self._model(name)),
-        ]
+        words += ["--schema", str(self._schema(name)), *TRAIN.arguments(kept.given), "--output", str(self._model(name))]
         return shlex.join(words)
 
     def _path(self, name: str) -> Path:

@@ -8,7 +8,7 @@ from radofed.console.learner.planning import Planning
 from radofed.console.learner.queries import Following, Queries
 from radofed.console.learner.releases import Releases
 from radofed.console.learner.trainings import Trainings
-from radofed.console.pages import Action, Page, Views
+from radofed.console.pages import Views
 
 
 def learner_views(config: Path) -> Views:
@@ -20,48 +20,45 @@ def learner_views(config: Path) -> Views:
     loaded = LearnerConfig.load(config)
     following = Following(loaded)
     trainings = Trainings(config, loaded, following)
-    planning, queries, releases = (
-        Planning(config, loaded, following, trainings),
-        Queries(loaded, following),
-        Releases(config, loaded, trainings),
-    )
+    planning = Planning(config, loaded, following, trainings)
+    queries, releases = Queries(loaded, following), Releases(config, loaded, trainings)
     following.resume()
     return Views(
         role="learner",
         member=loaded.name,
         federation=loaded.federation,
         navigation=(("plan", "Plan"), ("queries", "Queries"), ("releases", "Releases"), ("models", "Models")),
-        pages=(
-            Page("plan", planning.page),
-            Page("asking/{plan}", planning.confirmation),
-            Page("training/{plan}", trainings.confirmation),
-            Page("trainings/{training}", trainings.training),
-            Page("trainings/{training}/now", trainings.now),
-            Page("queries", queries.history),
-            Page("queries/{query}", queries.query),
-            Page("queries/{query}/now", queries.now),
-            Page("releases", releases.all),
-            Page("releases/{release}", releases.one),
-            Page("releases/{release}/report", releases.release_report),
-            Page("models", releases.models),
-            Page("models/{model}", releases.model),
-            Page("models/{model}/file", releases.download),
-            Page("models/{model}/report", releases.model_report),
-            Page("models/{model}/shapes", releases.model_shapes),
-        ),
-        actions=(
-            Action("plan", planning.act),
-            Action("asking/{plan}", planning.ask),
-            Action("asking/{plan}/would-accept", planning.would_accept),
-            Action("training/{plan}", trainings.start),
-            Action("training/{plan}/would-accept", trainings.would_accept),
-            Action("trainings/{training}/stop", trainings.stop),
-            Action("trainings/{training}/continue", trainings.go_on),
-            Action("trainings/{training}/ask-again", trainings.ask_again),
-            Action("trainings/{training}/reuse", trainings.reuse),
-            Action("queries/{query}/follow", queries.follow),
-            Action("queries/{query}/cancel", queries.cancel),
-            Action("queries/{query}/retry", queries.retry),
-            Action("releases/{release}", releases.train),
-        ),
+        pages={
+            "plan": planning.page,
+            "asking/{plan}": planning.confirmation,
+            "training/{plan}": trainings.confirmation,
+            "trainings/{training}": trainings.training,
+            "trainings/{training}/now": trainings.now,
+            "queries": queries.history,
+            "queries/{query}": queries.query,
+            "queries/{query}/now": queries.now,
+            "releases": releases.all,
+            "releases/{release}": releases.one,
+            "releases/{release}/report": releases.release_report,
+            "models": releases.models,
+            "models/{model}": releases.model,
+            "models/{model}/file": releases.download,
+            "models/{model}/report": releases.model_report,
+            "models/{model}/shapes": releases.model_shapes,
+        },
+        actions={
+            "plan": planning.act,
+            "asking/{plan}": planning.ask,
+            "asking/{plan}/would-accept": planning.would_accept,
+            "training/{plan}": trainings.start,
+            "training/{plan}/would-accept": trainings.would_accept,
+            "trainings/{training}/stop": trainings.stop,
+            "trainings/{training}/continue": trainings.go_on,
+            "trainings/{training}/ask-again": trainings.ask_again,
+            "trainings/{training}/reuse": trainings.reuse,
+            "queries/{query}/follow": queries.follow,
+            "queries/{query}/cancel": queries.cancel,
+            "queries/{query}/retry": queries.retry,
+            "releases/{release}": releases.train,
+        },
     )

@@ -14,7 +14,7 @@ _VOID = {"meta", "link", "input", "line", "polyline", "circle", "br"}
 
 @dataclass(frozen=True)
 class Opening:
-    """How a browser opens a console, and the path below which its pages are: as of `radofed.console.access.Access`."""
+    """How a browser opens a console, and the path below which its pages are: as of `radofed.console.app.Access`."""
 
     link: str
 

@@ -10,10 +10,8 @@ from urllib.parse import urlencode, urlsplit
 
 import uvicorn
 
-from radofed.console.access import Access
-from radofed.console.app import Console
+from radofed.console.app import Access, Console, settings
 from radofed.console.pages import Views
-from radofed.console.serving import settings
 from tests.waiting import HANG_S, wait_until
 
 LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w-]+/enter\?token=[\w-]+")

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.console.access import CSRF_FIELD, HEADERS, IDLE_S, TOKEN_LIFE_S, Access
-from radofed.console.app import MOST_FORM_BYTES
-from radofed.console.pages import Action, File, Goto, Page, Shown, Views
+from radofed.console.app import CSRF_FIELD, HEADERS, IDLE_S, MOST_FORM_BYTES, TOKEN_LIFE_S, Access
+from radofed.console.pages import File, Goto, Shown, Views
 from tests.radofed.console.serving import Caller, serving
 
 HTML = "<script>alert(1)</script>"
@@ -26,14 +25,14 @@ class Rooms:
             member="north",
             federation="clinics",
             navigation=(("start", "Start"),),
-            pages=(
-                Page("start", lambda _: Shown("failure.html", HTML, {"failure": FAILURE, "is_action": False})),
-                Page("named/{name}", lambda visit: File("a.csv", visit.path["name"].encode(), "text/csv")),
-                Page("bad", self._bad),
-                Page("disk", self._disk),
-                Page("bug", lambda _: 1 / 0),
-            ),
-            actions=(Action("act", self._act), Action("act/badly", self._bad)),
+            pages={
+                "start": lambda _: Shown("failure.html", HTML, {"failure": FAILURE, "is_action": False}),
+                "named/{name}": lambda visit: File("a.csv", visit.path["name"].encode(), "text/csv"),
+                "bad": self._bad,
+                "disk": self._disk,
+                "bug": lambda _: 1 / 0,
+            },
+            actions={"act": self._act, "act/badly": self._bad},
         )
 
     def _bad(self, _):

@@ -3,8 +3,8 @@
 import pytest
 
 from learner.accepted_parties import parties_toml
+from radofed.console.app import views_of
 from radofed.console.pages import Goto, Visit
-from radofed.console.serving import views_of
 from tests.federation.learner import SCHEMA
 from tests.federation.setting import Setting
 from tests.waiting import wait_until
@@ -29,8 +29,8 @@ class Console:
 
     def __init__(self, setting, schema):
         views = views_of(setting.config_file)
-        self._pages = {page.path: page.show for page in views.pages}
-        self._actions = {action.path: action.act for action in views.actions}
+        self._pages = views.pages
+        self._actions = views.actions
         self._schema = str(schema)
 
     def show(self, path, **parts):

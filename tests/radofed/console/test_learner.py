@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from learner.model import Model
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import Page, check_that_it_loads_nothing

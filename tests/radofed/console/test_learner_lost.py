@@ -2,7 +2,7 @@
 
 import pytest
 
-from radofed.templates import PolicyChoices
+from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.radofed.console.consoles import console, fill

@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
+from radofed.node_config import PolicyChoices
 from radofed.provision import provision
-from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA
 from tests.federation.processes import free_port, rado
 from tests.radofed.console.consoles import Sent, console, fill, sent

@@ -18,7 +18,7 @@ from parties.history.reading import open_history
 from parties.policy import Policy
 from radobase.local_status import StatusServer
 from radofed.console import party
-from radofed.console.access import CSRF_FIELD
+from radofed.console.app import CSRF_FIELD
 from radofed.console.party import party_views
 from tests.federation.party import World
 from tests.federation.processes import rado

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from radofed.node_config import PolicyChoices
 from radofed.provision import provision
-from radofed.templates import PolicyChoices
 from tests.federation.processes import Forked, rado, run_rado
 from tests.radofed.console.serving import LINK
 from tests.waiting import HANG_S, wait_until

@@ -16,8 +16,8 @@ from learner.training import AskedTraining
 from radofed.console.learner.queries import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Visit
+from radofed.node_config import PolicyChoices
 from radofed.provision import provision
-from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA
 from tests.waiting import HANG_S, wait_until
 from wire.roster import Role

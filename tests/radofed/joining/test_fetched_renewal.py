@@ -12,9 +12,8 @@ from coordinator.config import CoordinatorConfig
 from coordinator.membership import Admissions
 from dpcore.errors import ConfigurationError
 from radobase.logs import Log
-from radofed.joining.installing import Admission, install
+from radofed.joining.installing import Admission, install, renew
 from radofed.joining.operator import admit, found, kept_requests, leave
-from radofed.joining.renewal import renew
 from radofed.joining.requests import ReceivedRequest, make_join_request
 from tests.federation.processes import rado
 from wire.identity import Certificate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radofed.joining.renewal import renewal_of
+from radofed.joining.installing import renewal_of
 from radofed.provision import provision
 from tests.federation.processes import free_port, rado
 from wire.identity import Certificate

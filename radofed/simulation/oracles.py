@@ -1,0 +1,237 @@
+"""The answers of a simulation to estimators that query: `learner.federation` over simulated parties.
+
+A query takes the path of a release: planned for the fold's roster, signed, computed by party code, summed, opened. The
+seed of the parties' draws contains the estimator's name and the query's number, so that no two queries share noise.
+"""
+
+import hashlib
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.declared import declaration
+from dpcore.errors import ConfigurationError
+from dpcore.numbers.processors import Progress
+from dpcore.paillier.secret import SecretKey
+from dpcore.predicates.expressions import Constant
+from dpcore.queries.statement import PrivacyStatement, statement_for
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.held_back import HeldBack
+from dpcore.records.schema import Schema
+from learner.composition import Unanswered
+from learner.federation import BudgetedOracle, Federation
+from learner.planning import Plan
+from learner.requests import Request, StatisticRequest
+from radobase.schema_files import load_schema
+from radobase.tables.tables import as_source
+from radofed.simulation.federation import PlannedFold, SimulatedFederation
+from radofed.simulation.simulate_options import RunFields
+from radofed.simulation.table import Partition, party_names, read_table
+from radofed.simulation.workers import LocalHosts
+from wire.query import Query, setting_of
+from wire.request_fields import KEY_BITS
+
+_DOMAIN = b"radofed/simulation/answer\0"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The (epsilon, delta) of each estimator that queries, in a fold; delta 0 is pure differential privacy.
+
+    Raises ConfigurationError if one is out of range.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        if self.epsilon <= 0:
+            raise ConfigurationError(f"epsilon is {float(self.epsilon):g}: it must be positive")
+        if not 0 <= self.delta < 1:
+            raise ConfigurationError(
+                f"delta is {float(self.delta):g}: choose at least 0, for Laplace noise only, and less than 1"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedAnswer:
+    """An opened total of simulated parties: a `learner.federation.Answer`, read-only."""
+
+    query: Query
+    integers: NDArray[np.int64]
+    party_rows: Mapping[str, int]
+    digest: bytes
+    statement: PrivacyStatement
+    attempts: int = 1
+
+
+class SimulatedSource:
+    """The parties of one fold, for one estimator: a `learner.federation.AnswerSource`.
+
+    parts: the rows of each party, as indices into the table. ending: of the labels of its questions, which must differ
+    between two sources of one estimator. seconds: the time of all answers so far.
+    """
+
+    def __init__(
+        self,
+        federation: SimulatedFederation,
+        parts: Sequence[NDArray[np.int64]],
+        fold: int,
+        learner: str,
+        progress: Progress | None = None,
+        ending: str = "",
+    ) -> None:
+        self._federation, self._parts, self._fold = federation, tuple(parts), fold
+        self._learner, self._progress, self._ending = learner, progress, ending
+        self._waiting: dict[bytes, PlannedFold] = {}
+        self._questions = 0
+        self.seconds = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Number of training rows of all parties."""
+        return sum(len(part) for part in self._parts)
+
+    def plan(self, request: Request) -> Plan:
+        """Plan this estimator's next query; see learner.federation.AnswerSource."""
+        self._questions += 1
+        # Nothing but a fixed ending follows the number, so that no two names give the same label.
+        question = f"{self._learner}/{self._questions}{self._ending}"
+        planned = self._federation.plan(None, request, self._parts, self._fold, question)
+        self._waiting[planned.plan.query_id] = planned
+        return planned.plan
+
+    @property
+    def unanswered(self) -> tuple[Unanswered, ...]:
+        """None: a simulated party uploads in the first attempt."""
+        return ()
+
+    def answer(self, plan: Plan) -> SimulatedAnswer:
+        """Answer a plan of this source, once: a second answer would have the same noise.
+
+        Raises ConfigurationError if the plan was answered or is of another source, and what a party or the learner
+        raises.
+        """
+        planned = self._waiting.pop(plan.query_id, None)
+        if planned is None:
+            raise ConfigurationError("this plan was answered already, or is of another source: plan the request again")
+        begin = time.perf_counter()
+        values = self._federation.ask(planned, self._progress)
+        self.seconds += time.perf_counter() - begin
+        query = planned.plan.query
+        integers = values.reshape(query.kind.shape(query.d))
+        integers.setflags(write=False)
+        return SimulatedAnswer(
+            query,
+            integers,
+            dict(zip(self._federation.parties, planned.party_rows, strict=True)),
+            hashlib.sha256(_DOMAIN + plan.query_id + values.astype("<i8").tobytes()).digest(),
+            statement_for(query.kind, planned.party_rows, query.delta, schema=query.schema, setting=setting_of(query)),
+        )
+
+
+class Oracles:
+    """The oracles of one fold: one for each estimator that queries, each with the whole budget.
+
+    held_back: the part of the rows that their queries are about; None for all.
+    """
+
+    def __init__(
+        self,
+        federation: SimulatedFederation,
+        schema: Schema,
+        parts: Sequence[NDArray[np.int64]],
+        fold: int,
+        budget: Budget,
+        progress: Progress | None = None,
+        held_back: HeldBack | None = None,
+    ) -> None:
+        self._federation, self._schema, self._parts, self._fold = federation, schema, parts, fold
+        self._budget, self._progress, self._held_back = budget, progress, held_back
+        self._asked: dict[str, tuple[SimulatedSource, BudgetedOracle]] = {}
+
+    def of(self, learner: str) -> BudgetedOracle:
+        """Make the oracle of the estimator of this name. Raises ConfigurationError if it has one already."""
+        if learner in self._asked:
+            raise ConfigurationError(f"{learner!r} already has its oracle: an estimator gets its budget once")
+        source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress)
+        federation = Federation(source, self._schema, held_back=self._held_back)
+        oracle = federation.within(self._budget.epsilon, self._budget.delta)
+        self._asked[learner] = source, oracle
+        return oracle
+
+    def seconds(self, learner: str | None = None) -> float:
+        """Seconds that the answers to one estimator took; by default to all of them."""
+        chosen = self._asked if learner is None else {learner}
+        return sum(self._asked[name][0].seconds for name in chosen)
+
+    def statements(self) -> dict[str, PrivacyStatement]:
+        """The statement of the composition of all answers to an estimator, by name; only for those that queried.
+
+        Raises PlanError if the composition has no finite cost.
+        """
+        return {name: oracle.statement() for name, (_, oracle) in self._asked.items() if oracle.answers}
+
+
+def row_count_plan(
+    federation: SimulatedFederation, schema: Schema, parts: Sequence[NDArray[np.int64]], fold: int, budget: Budget
+) -> PlannedFold:
+    """Plan the simplest query, the number of usable rows. It shows the cohort of every query, and is not sent.
+
+    Raises PlanError or another RadofedError if no query is possible.
+    """
+    request = StatisticRequest(schema=schema, predicates=(Constant(value=True),), epsilon=budget.epsilon, pure=True)
+    return federation.plan(None, request, parts, fold, "cohort")
+
+
+# A simulated federation to query: try statistics, estimators of several rounds and evaluations on your own table.
+# It has the interface of a federation of nodes.
+
+_WHOLE_TABLE = 1
+"""The fold number. In a simulation with folds, draws depend on the fold; here there is one fold, of all rows."""
+
+
+def simulated_federation(
+    data: Any,
+    *,
+    label: str | None = None,
+    positive: str | Sequence[str] | None = None,
+    schema: Schema | str | Path | None = None,
+    parties: int = 10,
+    partition: str = "iid",
+    seed: int = 0,
+    encrypt: bool = False,
+    key_bits: int = KEY_BITS,
+    **terms: Any,
+) -> Federation:
+    """Return a federation whose parties, in this process, hold the rows of a table.
+
+    data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
+    is inferred from the whole table, which is not private. Other options: as of `rado simulate`; terms: as of
+    `learner.federation.Federation`.
+
+    The noise protects no one: two federations with one seed repeat each other's. The queries to one share none.
+
+    There is neither a policy nor a ledger: only the budget of each oracle limits the queries. Raises
+    ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows
+    unusable, if any are.
+    """
+    declaration(RunFields, "parties").check(parties)
+    divided = Partition.parse(partition)
+    schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
+    table = read_table(as_source(data), label=label, positive=positive, schema=schema, group_column=divided.column)
+    if table.unusable is not None:
+        warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)
+    parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))
+    names = party_names(parties)
+    secret = SecretKey.generate(SystemRandom(), bits=key_bits) if encrypt else None
+    federation = SimulatedFederation(LocalHosts(table.records, seed, names), names, seed, secret)
+    source = SimulatedSource(federation, parts, _WHOLE_TABLE, "asked")
+    return Federation(source, table.schema, **terms)

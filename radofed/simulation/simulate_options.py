@@ -1,0 +1,112 @@
+"""What a simulation has, declared once for `rado simulate` and `radofed.simulate`.
+
+Imports nothing that computes, so that a wrong value is refused at once.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+from dpcore.declared import Declared, Option, declarations
+from wire.request_fields import (
+    DELTA_OR_ZERO,
+    ESTIMATOR_OPTION,
+    KEY_BITS,
+    KEY_SIZE,
+    MAP_FILE,
+    ROUNDS,
+    SPLIT,
+    USUAL_DELTA,
+    ReleaseFields,
+    Split,
+)
+
+LEAST_PARTIES, MOST_PARTIES = 2, 1000
+PARTIES = Option(f"Number of parties, {LEAST_PARTIES} to 1,000.", at_least=LEAST_PARTIES, at_most=MOST_PARTIES)
+_LARGEST_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFields(Declared):
+    """How a simulation runs."""
+
+    parties: Annotated[int, PARTIES] = 10
+    folds: Annotated[int, Option("Number of stratified folds.", at_least=2, at_most=1000)] = 10
+    seed: Annotated[
+        int, Option("Seed of folds, partition and every draw of the parties.", at_least=0, at_most=_LARGEST_SEED)
+    ] = 0
+    encrypt: Annotated[bool, Option("Encrypt and mask. Changes no figure.")] = False
+    key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
+    workers: Annotated[
+        int | None,
+        Option(
+            "Ray workers that share the parties; 0: this process alone.",
+            default="one for each CPU",
+            at_least=0,
+            at_most=MOST_PARTIES,
+        ),
+    ] = None
+    timeout_s: Annotated[float, Option("Longest wait for a worker.", unit="seconds", above=0)] = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationFields(RunFields, ReleaseFields):
+    """The keywords of `radofed.simulate`, beside those that take objects."""
+
+    label: Annotated[str | None, Option("The label's column, without a schema.", default="the last one")] = None
+    positive: Annotated[
+        str | tuple[str, ...] | None, Option("A positive value of the label; repeatable, one value a time.")
+    ] = None
+    partition: Annotated[
+        str, Option("How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
+    ] = "iid"
+    delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
+    split: Annotated[Split, SPLIT] = "local"
+    rounds: Annotated[int | None, ROUNDS] = None
+    hold_back: Annotated[
+        Fraction | None,
+        Option(
+            "Share of its rows that each party holds back. Estimators learn from the others, and a query evaluates "
+            "each on these.",
+            above=0,
+        ),
+    ] = None
+    evaluation_epsilon: Annotated[
+        Fraction | None, Option("Epsilon of each evaluation on rows that are held back.", default="--epsilon", above=0)
+    ] = None
+
+    @property
+    def described(self) -> list[str]:
+        """The options that describe a release and are given, in words."""
+        fields = [field for field in declarations(ReleaseFields) if field.name != "epsilon"]
+        given = [field.words for field in fields if field.is_changed(getattr(self, field.name))]
+        return [*given, *(["split = exact"] if self.split == "exact" else [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions(SimulationFields):
+    """The options of `rado simulate`."""
+
+    data: Annotated[Path, Option("A CSV (also gzipped) or Parquet file.")]
+    parties: Annotated[int, PARTIES]
+    schema: Annotated[Path | None, Option("A schema file.", default="inferred from the table, not privately")] = None
+    map_file: Annotated[Path | None, MAP_FILE] = None
+    estimator: Annotated[
+        tuple[str, ...],
+        Option(
+            "A name of `rado learner train`, or adaboost; repeatable, or several with commas.",
+            default="newton at --epsilon 1; mean-variance if options describe a release",
+        ),
+    ] = ()
+    option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
+    picture: Annotated[
+        Path | None,
+        Option(
+            "Repeat the simulation for every one of --epsilons, and draw error against epsilon into this new SVG file."
+        ),
+    ] = None
+    epsilons: Annotated[str | None, Option("With --picture: the epsilons, exact, E1,E2,...", default="0.1,0.3,1,3")] = (
+        None
+    )
+    per_fold: Annotated[Path | None, Option("Write a row for each fold and estimator to this Parquet file.")] = None
