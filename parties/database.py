@@ -202,8 +202,9 @@ class PartyDatabase:
 
         Raises ConfigurationError if the head is damaged.
         """
-        local = LocalHead.read(self.head_path)
         with self.transaction() as connection:
+            # Now no other process writes entries, so that the head is not of a moment before its own.
+            local = LocalHead.read(self.head_path)
             identity = dict(connection.execute("SELECT key, value FROM identity"))
             if COPIED in identity:
                 return "it is a copy, such as `rado ledger backup` makes, and later entries may be missing"

@@ -198,6 +198,7 @@ class Query(Wire[query_pb2.Query]):
             "cohort_min is from 1 to max_parties": 1 <= self.cohort_min <= self.max_parties,
             "honest_parties is from 1 to cohort_min": 1 <= self.honest_parties <= self.cohort_min,
             "not_after is after created_at": self.not_after_unix_s > self.created_at_unix_s,
+            "not_after has at most 63 bits": self.not_after_unix_s < 1 << 63,
             f"max_attempts is from 1 to {MAX_ATTEMPTS}": 1 <= self.max_attempts <= MAX_ATTEMPTS,
             f"quorum_wait_s is from 0 to {MAX_PHASE_S}": 0 <= self.quorum_wait_s <= MAX_PHASE_S,
             "its kind can be asked about a part of the rows": self.held_back is None or self.kind.takes_parts,

@@ -21,7 +21,7 @@ from parties.members import known_roster
 from parties.policy import Policy, check_query
 from wire.envelopes import Envelope
 from wire.errors import WireError
-from wire.query import OpenedQuery, Query, check_time, open_query
+from wire.query import OpenedQuery, check_time, open_query
 from wire.query_summary import QuerySummary, SignedPart, signed_lines, signed_parts
 from wire.roster import Roster
 
@@ -80,8 +80,7 @@ def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
     events = reader.history.events(each.query_id for each in shown)
     for each in shown:
         decided = decisions.decided(each.query_id, each.learner, reader.policy)
-        if decided.verdict is Verdict.UNDECIDED and each.envelope is not None:
-            query = Query.from_bytes(each.envelope.payload)
+        if decided.verdict is Verdict.UNDECIDED and (query := each.query) is not None:
             reasons = [event.details["reasons"] for event in events[each.query_id] if event.what is What.WAITS][-1]
             due = query.created_at_unix_s + query.answer_within_s
             recorded = len(reader.ledger.attempts_of(each.query_id))
@@ -93,12 +92,12 @@ def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
 
 def costs_of(reader: HistoryReader, shown: Shown, now_unix_s: float) -> AttemptCosts | None:
     """What a query's attempts cost by the policy of the moment; None if the cost of one, or the query, is not known."""
-    if shown.charge is None or shown.envelope is None:
+    query = shown.query
+    if shown.charge is None or query is None:
         return None
-    attempts = Query.from_bytes(shown.envelope.payload).max_attempts
     recorded, limits = len(reader.ledger.attempts_of(shown.query_id)), reader.policy.limits.of_ledger
     return AttemptCosts.of(
-        shown.charge, attempts, limits, reader.ledger.merged_events(now_unix_s), recorded, now_unix_s
+        shown.charge, query.max_attempts, limits, reader.ledger.merged_events(now_unix_s), recorded, now_unix_s
     )
 
 

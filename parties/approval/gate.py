@@ -282,8 +282,10 @@ class Gate:
         still = [each for each in shown if self._history.waits(each.query_id) and self._undecided(each, policy)]
         self._files.keep_only({each.query_id for each in still})
         for each in still:
-            if each.envelope is not None and not self._files.shows(each.query_id):
-                query = Query.from_bytes(each.envelope.payload)
+            if self._files.shows(each.query_id):
+                continue
+            # What an older node was waiting for, and this one cannot read, is refused when it comes.
+            if each.envelope is not None and (query := each.query) is not None:
                 due = query.created_at_unix_s + query.answer_within_s
                 events = self._history.events([each.query_id])[each.query_id]
                 why = [event.details["reasons"] for event in events if event.what is What.WAITS][-1]

@@ -18,8 +18,8 @@ from parties.ledger.charges import Charge, bounds_text, read_charge
 from parties.policy import Policy
 from radobase.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope
-from wire.errors import Code
-from wire.query import OpenedQuery
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery, Query
 
 MOST_WITHOUT_CHARGE = 10_000
 """The newest queries that cost nothing are kept, this many of them: nothing else limits how many a learner sends."""
@@ -81,6 +81,16 @@ class Shown:
     """None once they were kept for long enough."""
     purpose: str = ""
     """As the learner stated it; empty without one, or once it was kept for long enough."""
+
+    @property
+    def query(self) -> Query | None:
+        """What was signed, if it is still kept and is of version 0.2.1 or later."""
+        if self.envelope is None:
+            return None
+        try:
+            return Query.from_bytes(self.envelope.payload)
+        except WireError:
+            return None
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.ledger import Ledger, RecordedCharge
 from parties.policy import Policy
 from radobase.printing import printable
-from wire.errors import CATALOGUE, Code, WireError
-from wire.query import Query
+from wire.errors import CATALOGUE, Code
 from wire.query_summary import QuerySummary, SignedPart, signed_parts
 
 # What an attempt cost in each scope and what remains there, for people: scopes that agree are one line.
@@ -158,25 +157,14 @@ class QueryRead:
     @property
     def asked(self) -> QuerySummary | None:
         """What was asked in detail, if the signed query was read, is still kept, and is of version 0.2.1 or later."""
-        payload = self._payload
-        return None if payload is None else QuerySummary.of(Query.from_bytes(payload))
+        query = self.shown.query
+        return None if query is None else QuerySummary.of(query)
 
     @property
     def signed(self) -> tuple[SignedPart, ...]:
         """Every field of the query, empty where there is nothing in detail."""
-        payload = self._payload
-        return () if payload is None else signed_parts(payload)
-
-    @property
-    def _payload(self) -> bytes | None:
-        if self.shown.envelope is None:
-            return None
-        payload = self.shown.envelope.payload
-        try:
-            Query.from_bytes(payload)
-        except WireError:
-            return None
-        return payload
+        envelope = self.shown.envelope
+        return () if envelope is None or self.shown.query is None else signed_parts(envelope.payload)
 
     @property
     def bytes_out(self) -> int:

@@ -29,7 +29,7 @@ from parties.database import LedgerBusyError, LedgerDamagedError, LedgerOwner, L
 from parties.history.history import HistoryPage
 from parties.history.reading import HistoryReader
 from parties.ledger.charges import CHAINED_VERSION, FORMAT_VERSION, ScopeKind, marginal
-from parties.ledger.head import head_path
+from parties.ledger.head import LocalHead, head_path
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from radobase.schema_files import load_schema
@@ -303,6 +303,26 @@ def test_a_damaged_ledger_is_not_kept(tmp_path):
     with pytest.raises(LedgerDamagedError):
         PartyDatabase(path, OWNER)
     assert not kept_file(path, 1).exists()
+
+
+def test_a_ledger_and_its_head_are_of_one_moment(tmp_path, monkeypatch):
+    """Another process may update it, write the head and say so in the ledger: it would look set back."""
+    path = older_ledger("0.2-format-2", tmp_path)
+    read, locked = LocalHead.read, []
+
+    def reading(head: Path) -> LocalHead | None:
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                locked.append(str(error))
+        return read(head)
+
+    monkeypatch.setattr(LocalHead, "read", reading)
+    ledger = ledger_of(path)
+    locked.clear()
+    assert (ledger.database.set_back(), locked) == ("", ["database is locked"])
+    ledger.database.close()
 
 
 def test_a_ledger_whose_index_lacks_an_event_is_not_updated(tmp_path):

@@ -299,6 +299,7 @@ def test_a_phase_may_be_as_long_as_the_longest_and_is_named_if_it_is_longer(open
         ({"max_parties": 3, "cohort_min": 3}, {"max_parties": 3, "cohort_min": 4}),
         ({"cohort_min": 3, "honest_parties": 3}, {"cohort_min": 3, "honest_parties": 4}),
         ({"created_at_unix_s": 9, "not_after_unix_s": 10}, {"created_at_unix_s": 9, "not_after_unix_s": 9}),
+        ({"not_after_unix_s": 2**63 - 1}, {"not_after_unix_s": 2**63}),
         ({"delta": Fraction(1, 2**62)}, {"delta": Fraction(0)}),
         ({"delta": 1 - Fraction(1, 2**62)}, {"delta": Fraction(1)}),
         ({"cohort_min": 1, "honest_parties": 1}, {"cohort_min": 0}),

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from parties.approval.decision_files import DecisionFiles, overflow_uid
 from parties.approval.decisions import DecisionError, Decisions, Verdict
 from parties.config import PartyConfig
 from parties.policy import ApprovalRules
+from rado.v1 import query_pb2
 from radofed.cli import party_approval as commands
 from radofed.cli.output import Output
 from tests.federation.party import Ada
@@ -322,3 +324,18 @@ def test_a_file_or_a_place_that_others_can_replace_is_no_directory_of_decisions(
     shared.parent.chmod(0o777)
     with pytest.raises(ConfigurationError, match="replace this file"):
         DecisionFiles(shared, "clinics", "ada").check()
+
+
+def test_a_query_of_an_older_version_that_still_waits_stops_no_node(asking, shared):
+    """The node of 0.2.0 waited for a decision when it was updated: a query that this version cannot read."""
+    envelope = asking.world.ask(asking.world.query())
+    asking.go(envelope)
+    older = query_pb2.Query.FromString(envelope.payload)
+    older.binding.ClearField("commitment")
+    stored = replace(envelope, payload=older.SerializeToString(deterministic=True)).to_bytes()
+    with asking.history.database.transaction() as connection:
+        connection.execute("UPDATE queries SET envelope = ?", (stored,))
+    asking.lifecycle.gate.take_decisions(asking.lifecycle.policy)
+    (waiting,) = asking.history.waiting(0.0)
+    assert waiting.query is None
+    assert not list(shared.rglob(f"*{envelope.payload_hash.hex()[:16]}*"))
