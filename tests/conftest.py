@@ -96,14 +96,22 @@ _LONG = (
 _WAITING = ("coordinator", "end_to_end", "hostile", "learner", "parties", "protocol")
 
 
+# So many of a test's parameters are in `make test` where the test does not say how many. Folders of what meets hostile
+# members have them all: those are quick.
+_VARIANTS, _ALL_VARIANTS = 4, ("hostile", "parties", "protocol", "wire")
+
+
 def _mark_further_variants(items) -> None:
     """`variants(n)`: n of a test's parameters, spread evenly, are in `make test`; the others in `make test-more`."""
-    marked: dict[str, list] = {}
+    found: dict[str, list] = {}
     for item in items:
-        if item.get_closest_marker("variants") and not item.get_closest_marker("slow"):
-            marked.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for variants in marked.values():
-        kept = variants[0].get_closest_marker("variants").args[0]
+        if hasattr(item, "callspec") and not any(map(item.get_closest_marker, ("slow", "more"))):
+            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for variants in found.values():
+        first = variants[0]
+        usual = len(variants) if first.path.relative_to(_HERE).parts[0] in _ALL_VARIANTS else _VARIANTS
+        marker = first.get_closest_marker("variants")
+        kept = marker.args[0] if marker else usual
         chosen = {n * len(variants) // kept for n in range(kept)}
         for n, item in enumerate(variants):
             if n not in chosen:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.ray_nodes import needs_ray
 from tests.waiting import HANG_S
 
-pytest.importorskip("ray", reason="Ray is not installed")
+pytestmark = needs_ray
 
 ROOT = Path(__file__).resolve().parents[2]
 
