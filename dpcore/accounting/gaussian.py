@@ -21,13 +21,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpcore.accounting.composition import LARGEST_EPSILON, Bracket, DeltaTooSmallError
 from dpcore.errors import PlanError
 from dpcore.numbers.distributions import ROUND_OFF, TAIL_BITS, erfcx, tails
-
-Vector = NDArray[np.float64]
+from dpcore.numbers.fixed_point import Vector
 
 MOST_RELEASES = 10_000_000
 # Cut tails and what underflows weigh far less than this.

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.estimators.additive_terms import known_names, ordered_features, parts_of
-from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.private_histograms import Histogram
-from dpcore.numbers.fixed_point import ONE
+from dpcore.numbers.fixed_point import ONE, Matrix, Vector
 from dpcore.numbers.rationals import upper_digits
 from dpcore.predicates.expressions import Affine, And, LabelIs, NonNegative, Not, Or, Predicate
 from dpcore.records.schema import Schema

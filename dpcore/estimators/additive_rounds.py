@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions, TermGroup, conditions, nearest
-from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.oracle import Oracle
 from dpcore.estimators.private_newton import (
@@ -22,6 +21,7 @@ from dpcore.estimators.private_newton import (
     root,
     sampling_of,
 )
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis

@@ -12,9 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.private_histograms import Histogram
-from dpcore.numbers.fixed_point import ONE
+from dpcore.numbers.fixed_point import ONE, Matrix, Vector
 from dpcore.records.feature_map import Column, FeatureMap, Function, Hat, PointMass, Product, Term
 from dpcore.records.features import Group, close_match
 from dpcore.records.schema import Schema

@@ -21,12 +21,9 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
-from dpcore.numbers.fixed_point import frozen
+from dpcore.numbers.fixed_point import Matrix, Vector, frozen
 from dpcore.numbers.processors import Progress
 from dpcore.rados.distribution import PLAIN_DISTRIBUTION, RadoDistribution
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 MOST_RADOS_FROM_ROWS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4: n = min(1000, m / 2)."""

@@ -36,13 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import Progress
 
 # Losses over rados (n, d) and over edges (m, d), at theta (d,), in real units (ICML 2015, equations 1 to 4).
-
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 def _products(theta: Vector, rows: Matrix) -> Vector:

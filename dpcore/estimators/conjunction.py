@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
-from dpcore.estimators.base import Vector
 from dpcore.estimators.oracle import StatisticOracle, check_all_rows
 from dpcore.estimators.statistical_queries import (
     CLASSES,
@@ -36,6 +35,7 @@ from dpcore.estimators.statistical_queries import (
     indicators,
 )
 from dpcore.estimators.statistical_queries import cuts as even_cuts
+from dpcore.numbers.fixed_point import Vector
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import AtLeast, Equals, LabelIs, Not, Predicate
 from dpcore.records.features import nearest

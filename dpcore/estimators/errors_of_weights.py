@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.estimators.base import Matrix, Vector
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.rados.distribution import Moments
 from dpcore.records.feature_map import Column, FeatureMap

@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike
 
 from dpcore.accounting.noise_shares import root_up
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import GradientOracle, MomentsAndGradients, MomentsOracle, RowOracle, check_left
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import usual_norm
 from dpcore.rados.distribution import Moments
 from dpcore.records.losses import Ball, LossName

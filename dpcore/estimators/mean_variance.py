@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.moments_discriminant import (
     EdgeMoments,
     Spread,
@@ -30,6 +30,7 @@ from dpcore.estimators.moments_discriminant import (
     products_of,
     restoration,
 )
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import Progress
 from dpcore.rados.distribution import Moments, RadoDistribution
 

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.estimators.base import LinearClassifier, Matrix, RadoSample, Vector
+from dpcore.estimators.base import LinearClassifier, RadoSample
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import Moments, RadoDistribution
 
 CERTAIN_CLASS = 6.0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.estimators.base import Matrix, Vector
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.rados.distribution import Moments

@@ -15,9 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import Vector
 from dpcore.estimators.oracle import StatisticOracle
-from dpcore.numbers.fixed_point import ONE
+from dpcore.numbers.fixed_point import ONE, Vector
 from dpcore.predicates.expressions import Affine, NonNegative, Predicate
 from dpcore.records.feature_map import stored
 from dpcore.records.features import Limit, RealFeature

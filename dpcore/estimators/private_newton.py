@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
-from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import MomentsAndGradients, RowOracle, check_left
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import norm_bound_of
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis

@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import LinearClassifier, Matrix, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.base import LinearClassifier, RadoClassifier, RadoSample
 from dpcore.estimators.boosting import BoostingRules, Score, Selection, boost, make_oracle
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import Progress
 
 

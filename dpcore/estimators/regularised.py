@@ -27,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.boosting import LARGEST_EDGE
 from dpcore.estimators.moments_discriminant import Spread, products_of
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import Progress
 
 BISECTIONS = 60

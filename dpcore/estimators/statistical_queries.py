@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.oracle import RowOracle, StatisticOracle, check_left
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.predicates.expressions import And, AtLeast, Equals, Flag, LabelIs, Not, Or, Predicate
 from dpcore.records.features import BooleanFeature, CategoryFeature, Group, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema

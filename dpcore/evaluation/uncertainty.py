@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.moments_discriminant import raise_eigenvalues
-from dpcore.rados.distribution import Matrix, Moments, Vector
+from dpcore.numbers.fixed_point import Matrix, Vector
+from dpcore.rados.distribution import Moments
 
 SHRINKAGE = 0.8
 """Of W's matrix: the default of the estimators that learn from moments."""

@@ -19,7 +19,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from dpcore.numbers.fixed_point import Vector
+
 Number = TypeVar("Number", float, Vector)
 
 _NEAR, _FAR = 15 / 32, 4.0

@@ -13,6 +13,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpcore.errors import PlanError, SlotOverflowError
 
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
 STORED_FRACTION_BITS = 30
 ONE = 1 << STORED_FRACTION_BITS
 """The number 1 as features are stored."""

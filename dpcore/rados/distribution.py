@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
-
-Vector = NDArray[np.float64]
+from dpcore.numbers.fixed_point import Matrix, Vector
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,6 @@ PLAIN_DISTRIBUTION = RadoDistribution()
 
 # The first two moments of all 2^m plain rados, noisy: E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T. They
 # are all the information in any number of plain rados, in the limit.
-
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,20 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
-from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, Mask
 from dpcore.records.features import Feature, Label
-from dpcore.records.features.described import (
-    CellError,
-    Cells,
-    Changed,
-    Floats,
-    Mask,
-    Numbers,
-    Tally,
-    Texts,
-    alike,
-    look_up,
-)
+from dpcore.records.features.described import CellError, Cells, Changed, Floats, Numbers, Tally, Texts, alike, look_up
 from dpcore.records.schema import Schema
 from dpcore.records.texts import Form, form_of
 

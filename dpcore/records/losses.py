@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
+from dpcore.numbers.fixed_point import Matrix, Vector
 
 LossName = Literal["logistic", "hinge"]
 LOSSES: tuple[str, ...] = get_args(LossName)
@@ -92,10 +93,6 @@ def _logistic(step: int) -> int:
 
 # Convex losses l(theta . e) of a margin, e = y x. Slopes are in [-1, 0], so if |x| <= R a gradient l'(theta . e) e is
 # no longer than R.
-
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

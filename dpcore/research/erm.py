@@ -13,6 +13,7 @@ from scipy.special import log_ndtr, ndtri
 from dpcore.accounting.gaussian import check_delta, check_epsilon
 from dpcore.accounting.noise_shares import IntegerNoise
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import Progress
 from dpcore.numbers.rationals import check_rational
 from dpcore.randomness.noise import LARGEST_SIGMA, discrete_gaussian, indices, words
@@ -79,9 +80,6 @@ def renyi_divergence(mu: float, n: int, order: float) -> float:
     excess = float(values @ density) * (edges[1] - edges[0]) + math.exp(tail_log)
     return math.log1p(excess * (1 + _FIGURE_ROUNDING * (1 + order))) / (order - 1) * (1 + _FIGURE_ROUNDING)
 
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 MOST_ROWS = 2000
 """The limit of n^2 steps: four million, about a minute."""

@@ -19,6 +19,7 @@ from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.noise_shares import GaussianShares, IntegerNoise, LaplaceShares, smallest_scale, smallest_share
 from dpcore.errors import DataError, PlanError
+from dpcore.numbers.fixed_point import Vector
 from dpcore.randomness.noise import around, bernoulli, bernoulli_exp, exp_interval, rational
 from dpcore.randomness.sources import RandomSource
 
@@ -331,7 +332,6 @@ def _accepted(gammas: Sequence[Fraction], rounded: NDArray[np.float64], random: 
 
 
 Counts = NDArray[np.int64]
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

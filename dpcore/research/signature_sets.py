@@ -21,17 +21,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpcore.accounting.dp_feat import truncation
 from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.numbers.fixed_point import Mask, Matrix, Vector
 from dpcore.rados.designs import RadoDesign
 from dpcore.rados.support import check_support
 from dpcore.records.records import Records, sensitive_positive
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 BISECTIONS = 200
 

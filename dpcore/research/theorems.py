@@ -12,10 +12,8 @@ from dpcore.accounting.dp_feat import admissible_range
 from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError, ShapeError
 from dpcore.estimators.boosting import logistic_rado_loss
 from dpcore.numbers.distributions import binomial_mass
+from dpcore.numbers.fixed_point import Mask, Matrix, Vector
 from dpcore.research.signature_sets import SignatureSet
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -122,9 +120,6 @@ def _check_set(theta: Vector, edges: Matrix, signatures: SignatureSet, n: int, e
 #
 # With S (n, m) the selections and E (m, d) the edges, rados are S E, so E = (S^T S)^{-1} S^T Pi, if and only if S has
 # rank m: never for n < m, and for n >= m with probability close to 1.
-
-
-Mask = NDArray[np.bool_]
 
 
 class UnrecoverableError(RadofedError):

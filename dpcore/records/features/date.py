@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from dpcore.numbers.fixed_point import Mask
 from dpcore.records.features.category import CategoryFeature
 from dpcore.records.features.described import (
     MISSING_POLICIES,
@@ -25,7 +26,6 @@ from dpcore.records.features.described import (
     EncodedColumn,
     Floats,
     Limit,
-    Mask,
     Missing,
     Numbers,
     OutOfBounds,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
+from dpcore.numbers.fixed_point import Mask
 from dpcore.records.texts import (
     TEXT_STEPS,
     Form,
@@ -32,7 +33,6 @@ _LOOSEST = form_of(TEXT_STEPS)
 _MOST_COMPARED = 1000
 
 Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 Unusual = Literal["missing", "unreadable", "unlisted", "beyond"]
 """Cells that a policy is for: empty; no finite number; in none of the schema's texts; outside of the bounds."""

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.numbers.fixed_point import Mask
 from dpcore.records.features.described import (
     MISSING_POLICIES,
     NOTHING,
@@ -19,7 +20,6 @@ from dpcore.records.features.described import (
     EncodedColumn,
     Floats,
     Limit,
-    Mask,
     Missing,
     OneGroup,
     OutOfBounds,
