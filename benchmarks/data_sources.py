@@ -31,7 +31,7 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 from parties.data.dataset import load
-from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.database_source import DatabaseSource
 from tests.postgresql import PROGRAMS, PostgreSqlServer
 
 PARQUET, POSTGRESQL = "Parquet", "PostgreSQL"

@@ -33,7 +33,7 @@ from dpcore.estimators.oracle import GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
-from dpcore.queries.norms import edge_multiplier, usual_norm
+from dpcore.queries.moments import edge_multiplier, usual_norm
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.encoding import store
@@ -41,10 +41,10 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
-from learner.covariance import half_widths, measurable
 from learner.model import Model
 from learner.report.coefficients import effects
-from learner.shapes.shapes import At, Curve, Shape, Surface, Values, shapes_of
+from learner.shapes import At, Curve, Shape, Surface, Values, shapes_of
+from learner.uncertainty import half_widths, measurable
 from tests.learner.shapes.mapped import STATEMENT
 
 EPSILON, DELTA, BITS = 1.0, 1e-6, 16

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpcore.records.features import Label, RealFeature
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.session import Session
 from radofed.demo.federation import Children, has_content, wait_for
 from radofed.node_config import PolicyChoices

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpcore.errors import ConfigurationError
-from radobase.cluster.jobs import ClusterSettings
+from radobase.cluster_jobs import ClusterSettings
 from radobase.configuration import ConfigPath, Configuration
-from radobase.watching.readiness import WatchSettings
+from radobase.metrics import WatchSettings
 from wire.identity import TlsConfiguration
 
 

@@ -37,12 +37,11 @@ from coordinator.events import (
 from coordinator.limits import Drain, Quotas, under_way
 from coordinator.open_queries import LiveQuery, most_upload_bytes, restore
 from coordinator.rounds import Round, Rules, begin, step
-from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool
-from coordinator.store import DAY_S, Asked, Statement, Store, StoredQuery
-from coordinator.totals import Adding, ClusterSum
+from coordinator.store import DAY_S, CountedQuery, Statement, Store, StoredQuery
+from coordinator.uploads import Adding, ClusterSum, SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from dpcore.errors import ConfigurationError, RadofedError
 from radobase.logs import Log
-from radobase.watching.metrics import LOST, Counts
+from radobase.metrics import LOST, Counts
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S, OpenedQuery
@@ -225,7 +224,7 @@ class Core:
             )
             live = LiveQuery(opened, round_, int(now_unix_s), revisions)
             self._live[live.query_id] = live
-            self._quotas.add(Asked(live.query_id, live.learner, int(now_unix_s), upload_bytes))
+            self._quotas.add(CountedQuery(live.query_id, live.learner, int(now_unix_s), upload_bytes))
             self._revision = revisions.revision
             self.counts.add(SUBMITTED)
             self._log.info(

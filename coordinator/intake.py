@@ -12,11 +12,16 @@ from coordinator.membership import check_sender
 from coordinator.open_queries import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
-from coordinator.totals import check_chunk
+from coordinator.uploads import check_chunk
 from radobase.logs import Log
-from wire.cohort import (
+from wire.envelopes import Envelope, MessageType
+from wire.errors import Code, WireError
+from wire.query import Cancel, OpenedQuery, Retry, check_known, open_query, open_retry
+from wire.roster import Member, Roster, open_from
+from wire.statements import (
     MAX_SEALED_BYTES,
     Acceptance,
+    Chunk,
     Pending,
     Ready,
     Receipt,
@@ -25,14 +30,9 @@ from wire.cohort import (
     check_receipt,
     check_roster_version,
     open_statement,
+    upload_digest,
 )
-from wire.envelopes import Envelope, Kind
-from wire.errors import Code, WireError
-from wire.features import check_known
-from wire.query import Cancel, OpenedQuery, Retry, open_query, open_retry
-from wire.roster import Member, Roster, open_from
 from wire.status import Phase
-from wire.upload import Chunk, upload_digest
 
 # A statement needs at most 185, and its ledger head 45 and the sealed sums. A payload may repeat fields without limit,
 # and every member receives the cohort's.
@@ -102,7 +102,7 @@ class Intake:
 
     async def cancel(self, envelope: Envelope, caller: Member) -> None:
         """Cancel a query by its learner's decision. Raises WireError."""
-        cancel = Cancel.from_bytes(open_from(envelope, Kind.CANCEL, caller, self._roster().federation))
+        cancel = Cancel.from_bytes(open_from(envelope, MessageType.CANCEL, caller, self._roster().federation))
         check_sender(cancel.learner, caller)
         if self._core.find(cancel.query_id).learner != caller.name:
             raise WireError(Code.QUERY_UNKNOWN)
@@ -115,7 +115,7 @@ class Intake:
         if live.learner != caller.name:
             raise WireError(Code.QUERY_UNKNOWN)
         retry = open_retry(envelope, live.opened, self._valid_roster())
-        statement = Statement(retry.attempt, retry.learner, Kind.RETRY, envelope)
+        statement = Statement(retry.attempt, retry.learner, MessageType.RETRY, envelope)
         await self._core.move(
             query_id, Retried(retry.attempt), statement=statement, check=lambda _: self._core.drain.check()
         )

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from coordinator.config import CoordinatorConfig, CoordinatorLimits
 from coordinator.open_queries import LiveQuery
-from coordinator.store import DAY_S, Asked
-from radobase.watching.metrics import Counts
+from coordinator.store import DAY_S, CountedQuery
+from radobase.metrics import Counts
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 from wire.roster import Role, Roster
@@ -37,9 +37,9 @@ class Quotas:
 
     def __init__(self, limits: CoordinatorLimits, counts: Counts) -> None:
         self._limits, self._counts = limits, counts
-        self._asked: dict[str, list[Asked]] = {}
+        self._asked: dict[str, list[CountedQuery]] = {}
 
-    def add(self, asked: Asked) -> None:
+    def add(self, asked: CountedQuery) -> None:
         """Count a query that was stored. The older ones of its learner were added before it."""
         self._asked.setdefault(asked.learner, []).append(asked)
 
@@ -117,7 +117,7 @@ class Quotas:
                 "reserved for open queries.",
             )
 
-    def _within_a_day(self, learner: str, now_unix_s: float) -> list[Asked]:
+    def _within_a_day(self, learner: str, now_unix_s: float) -> list[CountedQuery]:
         """Oldest first. Discards what is older."""
         recent = [each for each in self._asked.get(learner, ()) if each.at_unix_s + DAY_S > now_unix_s]
         if learner in self._asked:
@@ -125,7 +125,7 @@ class Quotas:
         return sorted(recent, key=lambda each: each.at_unix_s)
 
 
-def _room_at(asked: Sequence[Asked], most_bytes: int) -> int | None:
+def _room_at(asked: Sequence[CountedQuery], most_bytes: int) -> int | None:
     """When so few bytes remain within a day, Unix seconds; None if it is so now. asked: oldest first."""
     used = sum(each.upload_bytes for each in asked)
     at = None
@@ -203,7 +203,7 @@ _ENDED = frozenset({"complete", "failed"})
 
 
 def usage(
-    config: CoordinatorConfig, roster: Roster | None, queries: Sequence[dict[str, Any]], asked: Iterable[Asked]
+    config: CoordinatorConfig, roster: Roster | None, queries: Sequence[dict[str, Any]], asked: Iterable[CountedQuery]
 ) -> list[dict[str, Any]]:
     """One entry for each learner of the roster. queries: as `coordinator.status` has them."""
     since = time.time() - DAY_S

@@ -7,10 +7,10 @@ from functools import cached_property
 from coordinator.rounds import Round, Rules
 from coordinator.store import Revisions, Statement, StoredQuery
 from dpcore.errors import RadofedError
-from wire.cohort import Cohort
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, PaillierKey, Query
+from wire.statements import Cohort
 from wire.status import PartyProgress, Phase, QueryStatus, Total, Work
 
 _CHUNK_BITS = 32
@@ -89,7 +89,7 @@ class LiveQuery:
         retry = self.retry if same_attempt else None
         if statement is not None and statement.attempt == to.attempt:
             _file(statement, acceptances, receipts)
-            retry = statement.envelope if statement.kind is Kind.RETRY else retry
+            retry = statement.envelope if statement.kind is MessageType.RETRY else retry
         return replace(
             self,
             round=to,
@@ -172,7 +172,7 @@ def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
         stored.finished_at_unix_s,
         acceptances,
         receipts,
-        next((statement.envelope for statement in stored.statements if statement.kind is Kind.RETRY), None),
+        next((statement.envelope for statement in stored.statements if statement.kind is MessageType.RETRY), None),
     )
 
 
@@ -194,7 +194,7 @@ def check_size(opened: OpenedQuery) -> None:
 
 
 def _file(statement: Statement, acceptances: dict[str, Envelope], receipts: dict[str, Envelope]) -> None:
-    if statement.kind is Kind.ACCEPTANCE:
+    if statement.kind is MessageType.ACCEPTANCE:
         acceptances[statement.party] = statement.envelope
-    elif statement.kind is Kind.RECEIPT:
+    elif statement.kind is MessageType.RECEIPT:
         receipts[statement.party] = statement.envelope

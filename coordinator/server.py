@@ -19,22 +19,18 @@ from coordinator.connections import Connections, make_room, most_needed
 from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.limits import unknown_learners
-from coordinator.local_control import LocalControl
-from coordinator.membership import Admissions, LastSeen, Membership
-from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
-from coordinator.spool import UploadSpool
+from coordinator.local_control import CoordinatorWatch, LocalControl
+from coordinator.membership import Admissions, LastSeen, Membership, WitnessExchange
+from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, Views, register
 from coordinator.store import Store
-from coordinator.totals import ClusterSum
-from coordinator.views import Views
-from coordinator.watching import CoordinatorWatch
-from coordinator.witnesses import WitnessExchange
+from coordinator.uploads import ClusterSum, UploadSpool
 from dpcore.errors import ConfigurationError, NotYetError
 from dpcore.numbers.processors import one_blas_thread
 from radobase.failure import in_words
-from radobase.files.reading import state_of
-from radobase.files.writing import BY_UMASK, write_durably
 from radobase.logs import Log, start_logging
-from radobase.watching.server import WatchServer
+from radobase.reading import state_of
+from radobase.watch_server import WatchServer
+from radobase.writing import BY_UMASK, write_durably
 from wire.envelopes import load_public_key
 from wire.gate import Gate
 from wire.identity import OwnCertificate

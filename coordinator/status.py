@@ -13,13 +13,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator.config import CoordinatorConfig
 from coordinator.limits import unknown_learners, usage
 from coordinator.rounds import Round
-from coordinator.spool import TOTAL, scan
-from coordinator.store import Asked, read_asked, read_queries, read_roster, read_seen
+from coordinator.store import CountedQuery, read_asked, read_queries, read_roster, read_seen
+from coordinator.uploads import TOTAL, scan
 from dpcore.errors import ConfigurationError, RadofedError
-from radobase.files.reading import FileKind, read_text, with_remedy
 from radobase.local_status import NotRunningError, UnreadableStateError, read_status
+from radobase.metrics import Reason
 from radobase.printing import duration, listed, local_time, printable
-from radobase.watching.readiness import Reason
+from radobase.reading import FileKind, read_text, with_remedy
 from wire.envelopes import Envelope
 from wire.errors import Code
 from wire.identity import Certificate
@@ -101,7 +101,7 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
 
 
 def node_state(config: CoordinatorConfig) -> dict[str, Any]:
-    """What the running node says of itself, for `read`. not_ready: codes of radobase.watching.readiness."""
+    """What the running node says of itself, for `read`. not_ready: codes of radobase.metrics."""
     found: dict[str, Any]
     try:
         found = read_status(config.state_directory)
@@ -144,7 +144,7 @@ def _members(config: CoordinatorConfig) -> list[dict[str, Any]]:
     ]
 
 
-def _asked(store_file: Path) -> list[Asked]:
+def _asked(store_file: Path) -> list[CountedQuery]:
     try:
         return read_asked(store_file) if store_file.exists() else []
     except sqlite3.Error:

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from radobase.files.databases import copy_of
-from radobase.files.permissions import check_unwritable
-from radobase.files.reading import FileKind, parse_json, with_remedy
-from wire.envelopes import Envelope, Kind
+from radobase.reading import FileKind, check_unwritable, parse_json, with_remedy
+from radobase.writing import copy_of
+from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
 
 SCHEMA_VERSION = 2
@@ -71,14 +70,14 @@ class Statement:
     attempt: int
     party: str
     """The signer."""
-    kind: Kind
+    kind: MessageType
     envelope: Envelope
     ledger_entries: int = 0
     """Of the ledger head that it carries, 0 for none."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class CountedQuery:
     """A query as it counts towards its learner's limits."""
 
     query_id: bytes
@@ -268,11 +267,11 @@ class Store:
                 ),
             )
             cursor.execute("DELETE FROM asked WHERE at_unix_s < ?", (submitted_at_unix_s - DAY_S,))
-            asked = Asked(envelope.payload_hash, learner, submitted_at_unix_s, upload_bytes)
+            asked = CountedQuery(envelope.payload_hash, learner, submitted_at_unix_s, upload_bytes)
             cursor.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?, ?)", astuple(asked))
         return Revisions(revision, revision)
 
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[CountedQuery]:
         """What was asked lately, oldest first."""
         with self._reading() as connection:
             return _read_asked(connection)
@@ -295,7 +294,7 @@ class Store:
             revision = _next_revision(cursor)
             cursor.executemany(
                 "DELETE FROM statements WHERE query_id = ? AND attempt = ? AND party = ? AND kind = ?",
-                [(query_id, round_data["attempt"], party, Kind.RECEIPT) for party in lost],
+                [(query_id, round_data["attempt"], party, MessageType.RECEIPT) for party in lost],
             )
             if statement is not None:
                 cursor.execute(
@@ -355,7 +354,7 @@ class Store:
             Revisions(revision, work_revision),
             round_data,
             finished_at_unix_s,
-            tuple(Statement(at, party, Kind(kind), Envelope.from_bytes(data)) for at, party, kind, data in rows),
+            tuple(Statement(at, party, MessageType(kind), Envelope.from_bytes(data)) for at, party, kind, data in rows),
         )
 
     def forget(self, query_ids: Sequence[bytes], *, expired_before_unix_s: float) -> None:
@@ -401,7 +400,7 @@ def read_queries(path: Path) -> list[dict[str, Any]]:
         return [{**dict(row), "round": parse_json(row["round"], path, _STORE)} for row in rows]
 
 
-def read_asked(path: Path) -> list[Asked]:
+def read_asked(path: Path) -> list[CountedQuery]:
     """What was asked lately, oldest first. Changes nothing; a coordinator may be using the file.
 
     Raises sqlite3.Error if the file cannot be read.
@@ -410,11 +409,11 @@ def read_asked(path: Path) -> list[Asked]:
         return _read_asked(connection)
 
 
-def _read_asked(connection: sqlite3.Connection) -> list[Asked]:
+def _read_asked(connection: sqlite3.Connection) -> list[CountedQuery]:
     rows = connection.execute(
         "SELECT query_id, learner, at_unix_s, upload_bytes FROM asked ORDER BY at_unix_s, query_id"
     ).fetchall()
-    return [Asked(bytes(query_id), str(learner), int(at), int(size)) for query_id, learner, at, size in rows]
+    return [CountedQuery(bytes(query_id), str(learner), int(at), int(size)) for query_id, learner, at, size in rows]
 
 
 def read_roster(path: Path) -> Envelope | None:

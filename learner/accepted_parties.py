@@ -19,13 +19,12 @@ from learner.client import Coordinator
 from learner.config import LearnerConfig
 from learner.state import LearnerState
 from radobase.configuration import Configuration
-from radobase.files.reading import FileKind, read_text, with_remedy
-from radobase.files.writing import write_durably
 from radobase.printing import listed
+from radobase.reading import FileKind, read_text, with_remedy
+from radobase.writing import write_durably
 from wire.envelopes import fingerprint, key_id, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.pinning import KeyFingerprint, find_confirmed, installed_rosters
-from wire.roster import Member, Role, Roster, open_roster
+from wire.roster import KeyFingerprint, Member, Role, Roster, find_confirmed, installed_rosters, open_roster
 
 HEADER = """\
 # The parties that this learner asks, by the fingerprints of their signing keys. Other parties of the roster are asked
@@ -175,7 +174,7 @@ class Accepted:
 
 
 def find_party(config: LearnerConfig, directory: Path, name: str, digits: str) -> Member:
-    """The party of this name whose key has this fingerprint; see `wire.pinning.find_confirmed`.
+    """The party of this name whose key has this fingerprint; see `wire.roster.find_confirmed`.
 
     directory: of the learner's configuration. Raises ConfigurationError if the newest roster has no such party, or
     another key.

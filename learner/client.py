@@ -16,9 +16,9 @@ from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.identity import TlsFiles
 from wire.query import Cancel
+from wire.statements import Chunk
 from wire.status import QueryStatus, Total
 from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S, Caller, open_channel
-from wire.upload import Chunk
 
 # A learner's calls, which say when the coordinator is out of reach, and when it is not any more.
 

@@ -20,8 +20,7 @@ from dpcore.records.features import (
 )
 from dpcore.records.schema import Schema
 from learner.pipelines import RULES, exported_terms, steps_of
-from learner.probabilities import Calibration, why_no_probability
-from learner.probabilities import to_dict as probability_of
+from learner.uncertainty import Calibration, probability_of, why_no_probability
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -75,7 +74,7 @@ class ExportedModel(Protocol):
         ...
 
     @property
-    def learner(self) -> str:
+    def estimator(self) -> str:
         """The estimator's name."""
         ...
 
@@ -114,7 +113,7 @@ def to_sklearn(
       "zeros" decides each as a row of zeros.
 
     Margins equal `Model.scores` up to rounding: positive if above 0. `predict_proba` gives the model's probabilities
-    (learner.probabilities). A model without probabilities raises AttributeError, which says why. `fit` discards the
+    (learner.uncertainty). A model without probabilities raises AttributeError, which says why. `fit` discards the
     model; a `clone` keeps the schema, knots, point masses and pairs, and `fit` learns the rest.
 
     To keep a model, save it with `Model.save` and convert it after loading. Loading a pickle or joblib file runs any
@@ -159,7 +158,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION if model.feature_map is None else TERMS_FORMAT_VERSION,
-        "learner": model.learner,
+        "learner": model.estimator,
         "schema": schema.name,
         "schema_digest": schema.digest.hex(),
         "release_digest": model.release_digest.hex(),

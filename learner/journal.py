@@ -25,9 +25,9 @@ from learner.planning import Plan
 from learner.release import Release
 from learner.requests import Request
 from learner.session import AttemptLostError, OnStatus, QueryEndedError, Session
-from radobase.files.reading import FileKind, parse_json, read_text, with_remedy
-from radobase.files.writing import write_durably
 from radobase.printing import listed
+from radobase.reading import FileKind, parse_json, read_text, with_remedy
+from radobase.writing import write_durably
 from wire.errors import Code, WireError
 
 FORMAT = "radofed-journal"

@@ -16,17 +16,16 @@ from numpy.typing import NDArray
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.changed_cells import Change, changes, summed, why_unusable
+from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from learner import covariance as covariances
-from learner import export, probabilities
-from learner.probabilities import Calibration
-from learner.shapes.parts import Explanation, explain
-from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
-from radobase.files.writing import write_durably
+from learner import export, uncertainty
+from learner.score_parts import Explanation, explain
+from learner.uncertainty import Calibration, checked_covariance, covariance_from_text, covariance_text
 from radobase.printing import amount, json_text
+from radobase.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.tables.tables import as_source, encoded_blocks, open_table
+from radobase.writing import write_durably
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -54,8 +53,8 @@ class Model:
     theta: NDArray[np.float64] = field(repr=False)
     """(d,) float64, finite, read-only."""
     schema: Schema
-    learner: str
-    """The estimator's name (learner.estimators)."""
+    estimator: str
+    """Its name in learner.estimators; the key "learner" in a model's file."""
     release_digest: bytes
     """32 bytes, of the release or releases it was trained on."""
     statement: PrivacyStatement
@@ -86,7 +85,7 @@ class Model:
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
         if self.covariance is not None:
-            object.__setattr__(self, "covariance", covariances.checked(self.covariance, len(theta)))
+            object.__setattr__(self, "covariance", checked_covariance(self.covariance, len(theta)))
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Margins theta . x, (rows,); positive means the positive class. x: (rows, d), encoded by the schema."""
@@ -122,7 +121,7 @@ class Model:
         return found
 
     def explain(self, row: Mapping[str, Any]) -> Explanation:
-        """What each column and pair adds to the score of one row: `learner.shapes.parts.explain`.
+        """What each column and pair adds to the score of one row: `learner.score_parts.explain`.
 
         row: the value of each column, in the column's units; None for an empty cell.
         """
@@ -133,12 +132,12 @@ class Model:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
 
-    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The probability of the positive class for each score: `learner.probabilities`, which says where it is from.
+    def uncertainty(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probability of the positive class for each score: `learner.uncertainty`, which says where it is from.
 
         Raises ModelError if the model has scores only.
         """
-        return probabilities.probabilities(self, scores)
+        return uncertainty.probabilities(self, scores)
 
     def calibrated(self, evaluation: "Evaluation") -> "Model":
         """This model with probabilities that are calibrated on an evaluation of it: `Calibration.of`."""
@@ -190,7 +189,7 @@ class Model:
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "learner": self.learner,
+            "learner": self.estimator,
             "schema": self.schema.canonical_bytes().decode(),
             # In order, with their names, for readers and other languages.
             "theta": [[name, value] for name, value in zip(self.names, self.theta.tolist(), strict=True)],
@@ -198,7 +197,7 @@ class Model:
             "statement": self.statement.to_dict(),
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
-            **({} if self.covariance is None else {"covariance": covariances.to_text(self.covariance)}),
+            **({} if self.covariance is None else {"covariance": covariance_text(self.covariance)}),
             **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
         }
 
@@ -212,12 +211,12 @@ class Model:
         model = cls(
             theta=np.array([value for _, value in content["theta"]], dtype=np.float64),
             schema=schema,
-            learner=str(content["learner"]),
+            estimator=str(content["learner"]),
             release_digest=bytes.fromhex(content["release_digest"]),
             statement=PrivacyStatement.from_dict(content["statement"]),
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
-            covariance=covariances.from_text(content["covariance"], len(names)) if "covariance" in content else None,
+            covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
             calibration=Calibration.from_dict(content["calibration"]) if "calibration" in content else None,
         )
         if names != model.names:
@@ -233,7 +232,7 @@ class Predictions:
     """(rows,) float64, theta . x, NaN without a prediction."""
     labels: NDArray[np.int8]
     """(rows,) int8: +1, -1, or 0 without a prediction."""
-    probabilities: NDArray[np.float64] | None = None
+    uncertainty: NDArray[np.float64] | None = None
     """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in the table, by column and policy, what lost most first."""
@@ -256,7 +255,7 @@ def predict(model: Model, path: Any) -> Predictions:
     labels = np.where(scores > 0, 1, -1).astype(np.int8)
     scores[~usable] = math.nan
     labels[~usable] = 0
-    chances = None if probabilities.why_no_probability(model) is not None else model.probabilities(scores)
+    chances = None if uncertainty.why_no_probability(model) is not None else model.probabilities(scores)
     return Predictions(scores, labels, chances, found)
 
 

@@ -22,8 +22,7 @@ from radobase.presentation.words import theorem_words
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.features import Feature
-from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
+from wire.query import MAX_QUERY_BYTES, Feature, PaillierKey, Query, setting_of
 from wire.roster import Member, Roster
 
 NONCE_BYTES = 32
@@ -156,7 +155,7 @@ def plan_query(
     """The plan of a request for parties of this roster. Nothing is sent.
 
     - asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name.
-    - certificate: its signed Paillier key (learner.keys). random: for the nonce and the opening key; None for the
+    - certificate: its signed Paillier key (learner.decryption). random: for the nonce and the opening key; None for the
       operating system's source. question: whether parties are only asked if they would accept it.
     - stated_rows: how many rows parties now have, by name, as they stated with a signature. Of others the roster's
       number is taken, which is a lower bound, and may be old.

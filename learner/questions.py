@@ -11,10 +11,10 @@ from dpcore.records.feature_map import FeatureMap
 from learner.composition import Unanswered
 from learner.federation import Federation
 from learner.planning import Plan
+from learner.progress import WouldAccept
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
-from learner.would_accept import WouldAccept
 
 
 class QuestionAnsweredError(RadofedError):

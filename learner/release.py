@@ -33,15 +33,15 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.rados.distribution import Moments, RadoDistribution
 from dpcore.records.schema import Schema
-from learner.opening import check_cohort
-from radobase.files.reading import FileKind, read_array, read_json, with_remedy
-from radobase.files.writing import new_file, publish_directory
+from learner.decryption import check_cohort
 from radobase.printing import json_text
-from wire.cohort import Acceptance, Cohort, check_receipts
+from radobase.reading import FileKind, read_array, read_json, with_remedy
+from radobase.writing import new_file, publish_directory
 from wire.envelopes import Envelope
 from wire.query import OpenedQuery, Query, open_query
-from wire.query_kinds import Kind
+from wire.query_kinds import AnyKind
 from wire.roster import open_roster
+from wire.statements import Acceptance, Cohort, check_receipts
 
 FORMAT = "radofed-release"
 FORMAT_VERSION = 1
@@ -342,7 +342,7 @@ def _array_file(array: str) -> str:
 
 def _array_in(directory: Path) -> Path:
     """The array file that exists: the JSON, which names it, is not trusted before its digest is verified."""
-    *others, last = (directory / _array_file(kind.array) for kind in get_args(Kind))
+    *others, last = (directory / _array_file(kind.array) for kind in get_args(AnyKind))
     return next((path for path in others if path.exists()), last)
 
 

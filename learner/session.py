@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
+from dpcore.numbers.processors import Progress
 from dpcore.numbers.rationals import rounded_up
 from dpcore.paillier.public import PublicKey
-from dpcore.progress import Progress
 from dpcore.queries.statement import (
     PrivacyStatement,
     cost_of_attempts,
@@ -27,21 +27,39 @@ from learner.accepted_parties import Selection, selection
 from learner.client import GIVE_UP_AFTER_S, Coordinator, Note, StatusPolls, warn
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
+from learner.decryption import LearnerKey, OpenedTotal, check_cohort, check_fresh, load_key, load_key_of, open_total
 from learner.history import RELEASE_NAME_DIGITS, AskedBefore, asks_the_same
-from learner.keys import LearnerKey, load_key, load_key_of
-from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
-from learner.progress import Display, advice, advice_of_refusals, shown_on, usual_display
+from learner.progress import (
+    Display,
+    WouldAccept,
+    advice,
+    advice_of_refusals,
+    answers_to,
+    is_decided,
+    shown_on,
+    usual_display,
+)
 from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
-from learner.would_accept import WouldAccept, answers_to, is_decided
 from radobase.printing import amount
-from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
+from wire.envelopes import Envelope, MessageType, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.features import Feature, Stated, check_cohort_able, open_features, too_old
 from wire.identity import Certificate
-from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
+from wire.query import (
+    CLOCK_SKEW_S,
+    Feature,
+    OpenedQuery,
+    Query,
+    Retry,
+    Stated,
+    check_cohort_able,
+    open_features,
+    open_query,
+    setting_of,
+    too_old,
+)
 from wire.roster import Member, Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.transport import LONG_POLL_S
@@ -208,7 +226,7 @@ class Session:
         check_timeout(timeout_s)
         within = min(request.answer_within_s, QUESTION_WITHIN_S)
         plan = self.plan(replace(request, answer_within_s=within), question=True)
-        envelope = self._signing_key.sign(Kind.QUERY, plan.query.to_bytes())
+        envelope = self._signing_key.sign(MessageType.QUERY, plan.query.to_bytes())
         self._coordinator.submit_query(envelope)
         roster_envelope = self._state.newest_roster()
         assert roster_envelope is not None, "a plan stores the roster"
@@ -304,7 +322,7 @@ class Session:
         if roster is None or open_roster(roster, self._federation_key).version < plan.query.roster_version:
             raise WireError(Code.ROSTER_STALE, "The plan was made with a roster that this learner has not stored.")
         open_roster(roster, self._federation_key).check_unexpired(time.time())
-        asked = AskedQuery(self._signing_key.sign(Kind.QUERY, plan.query.to_bytes()), roster)
+        asked = AskedQuery(self._signing_key.sign(MessageType.QUERY, plan.query.to_bytes()), roster)
         self._open(asked)
         self._state.remember(asked, plan.opening)
         return asked.query_id

@@ -20,8 +20,8 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from radobase.failure import in_words
-from radobase.files.reading import FileKind, read_bytes, read_json, with_remedy
-from radobase.files.writing import overwrite_durably, sync_directory, write_durably
+from radobase.reading import FileKind, read_bytes, read_json, with_remedy
+from radobase.writing import overwrite_durably, sync_directory, write_durably
 from wire.binding import OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, key_id
 from wire.errors import Code, WireError

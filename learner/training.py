@@ -18,11 +18,11 @@ from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synth
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
-from learner.covariance import MOST_COORDINATES
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
+from learner.uncertainty import MOST_COORDINATES
 from radobase.options import named_options, training_part
 from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions

@@ -14,10 +14,10 @@ from pydantic import (
     model_validator,
 )
 
-from radobase.cluster.jobs import ClusterSettings
+from radobase.cluster_jobs import ClusterSettings
 from radobase.configuration import ConfigPath, Configuration, split_target
-from radobase.tables.databases.source import DatabaseSource, is_address
-from radobase.watching.readiness import WatchSettings
+from radobase.metrics import WatchSettings
+from radobase.tables.database_source import DatabaseSource, is_address
 from wire.identity import TlsConfiguration
 from wire.roster import NAME
 

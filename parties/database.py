@@ -34,9 +34,8 @@ from parties.ledger.charges import (
     update_format,
 )
 from parties.ledger.head import Account, LocalHead, Sums, difference, head_path
-from radobase.files.databases import copy_of, keep_before_update
-from radobase.files.permissions import check_unwritable
-from radobase.files.writing import create_durably, sync_directory
+from radobase.reading import check_unwritable
+from radobase.writing import copy_of, create_durably, keep_before_update, sync_directory
 
 # "radL": distinguishes a ledger from other SQLite files.
 APPLICATION_ID = 0x7261644C

@@ -1,22 +1,211 @@
-"""The members of the roster and those that left, and what a party's policy says of each."""
+"""The newest roster that this party has seen: verified, kept across restarts, never replaced by an older one."""
 
 import re
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from dpcore.errors import ConfigurationError
+from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.policy import Policy
-from parties.rosters import Rosters
-from radobase.files.reading import FileKind, read_text, with_remedy
-from radobase.files.writing import write_durably
+from radobase.failure import in_words
 from radobase.logs import Log
-from wire.envelopes import fingerprint, key_id, load_public_key
+from radobase.reading import FileKind, read_bytes, read_text, with_remedy
+from radobase.writing import BY_UMASK, make_directory, write_durably
+from wire.envelopes import Envelope, fingerprint, key_id, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.pinning import find_confirmed, installed_rosters
-from wire.roster import Member, Role, Roster, members_that_left
+from wire.roster import Member, Role, Roster, find_confirmed, installed_rosters, members_that_left, open_roster
+
+_FILE = "roster.signed"
+_ROSTER = FileKind(
+    with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
+    limit_bytes=4 << 20,
+    decides=True,
+)
+_FORMER = FileKind(with_remedy("remove it: members that left are then not listed"), limit_bytes=4 << 20)
+_FORMER_DIRECTORY = "former-rosters"
+MOST_FORMER = 64
+"""Former rosters that are kept, the newest: only those with a member that the next one is without."""
+# A member signed what says so: the roster may have been renewed since this party last fetched it.
+_RENEWED = frozenset({Code.ROSTER_STALE, Code.ROSTER_EXPIRED})
+# No member that this party knows signed it: one may have joined since, or a coordinator shows junk.
+_JOINED = frozenset({Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 600.0
+"""Between two fetches for messages that did not verify: pauses double from the first until a roster is newer."""
+
+T = TypeVar("T")
+
+
+class Rosters:
+    """Holds one roster. Refreshes it through the coordinator; accepts only the pinned federation key."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        federation: str,
+        federation_key: bytes,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Reads the roster stored in the directory. clock: monotonic seconds.
+
+        Raises ConfigurationError if the file is not what was written.
+        """
+        self._path = directory / _FILE
+        self._clock, self._pause_s, self._not_before = clock, FIRST_PAUSE_S, float("-inf")
+        self._federation, self._federation_key, self._log = federation, federation_key, log
+        self._lock = threading.Lock()
+        self._envelope: Envelope | None = None
+        self._roster: Roster | None = None
+        if self._path.exists():
+            try:
+                self._envelope = Envelope.from_bytes(read_bytes(self._path, _ROSTER))
+                self._roster = self._open(self._envelope)
+            except WireError as error:
+                raise _ROSTER.error(self._path, f"the stored roster cannot be used ({error})") from error
+
+    @property
+    def known(self) -> Roster | None:
+        """The newest roster, or None before the first."""
+        return self._roster
+
+    @property
+    def current(self) -> Roster:
+        """The newest roster. Raises WireError(ROSTER_STALE) before the first."""
+        if self._roster is None:
+            raise WireError(Code.ROSTER_STALE, "This party has not seen a roster yet.")
+        return self._roster
+
+    def refresh(self, coordinator: CoordinatorCalls) -> bool:
+        """Fetch the newest roster. Returns whether it is newer than the known one.
+
+        Logs and rejects a roster that does not verify or is older. Raises what CoordinatorCalls.fetch_roster raises.
+        """
+        envelope, _ = coordinator.fetch_roster()
+        return self.offer(envelope)
+
+    def refresh_for_unverified(self, coordinator: CoordinatorCalls) -> bool:
+        """As `refresh`, for what does not verify under the known roster: a coordinator can show that at any pace.
+
+        False without a fetch before the pause after the last one is over. Pauses double up to LONGEST_PAUSE_S until a
+        roster is newer.
+        """
+        with self._lock:
+            now = self._clock()
+            if now < self._not_before:
+                return False
+            self._not_before, self._pause_s = now + self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return self.refresh(coordinator)
+
+    def checked(self, coordinator: CoordinatorCalls, check: Callable[[Roster], T]) -> T:
+        """Result of a check under the newest roster. Fetches the roster again if the known one may be too old.
+
+        Raises what the check raises.
+        """
+        known = self._roster
+        try:
+            return check(self.current)
+        except WireError as error:
+            if error.code in _RENEWED:
+                is_newer = self.refresh(coordinator)
+            elif error.code in _JOINED:
+                is_newer = self.refresh_for_unverified(coordinator)
+            else:
+                raise
+            # Another thread may have fetched it.
+            if not is_newer and self._roster is known:
+                raise
+            return check(self.current)
+
+    def offer(self, envelope: Envelope) -> bool:
+        """Accept a roster if it is newer than the known one. Returns whether it was."""
+        with self._lock:
+            known = self._roster
+            try:
+                roster = self.check(envelope)
+            except WireError as error:
+                self._log.refused("roster refused", peer="coordinator", code=error.code, severe=True, reason=str(error))
+                return False
+            if known is not None and roster.version == known.version:
+                return False
+            if known is not None and self._envelope is not None and members_that_left(roster, [known]):
+                self._keep(known.version, self._envelope)
+            temporary = self._path.with_name(f".{_FILE}.new")
+            write_durably(self._path, envelope.to_bytes(), mode=BY_UMASK, temporary=temporary)
+            self._envelope, self._roster = envelope, roster
+            self._pause_s, self._not_before = FIRST_PAUSE_S, float("-inf")
+            self._log.info(
+                "roster accepted", version=roster.version, members=len(roster.members), expires=roster.expiry_date
+            )
+            return True
+
+    def _keep(self, version: int, envelope: Envelope) -> None:
+        """Keep a roster whose members are not all in the next one: people ask who was in the federation."""
+        directory = self._path.parent / _FORMER_DIRECTORY
+        try:
+            make_directory(directory, self._path.parent)
+            # With as many digits as any version has: names are in the order of versions.
+            write_durably(directory / f"{version:019}.signed", envelope.to_bytes(), mode=BY_UMASK)
+            for path in former_files(self._path.parent)[:-MOST_FORMER]:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            self._log.warning("former roster not kept", version=version, reason=in_words(error))
+
+    def former(self) -> list[Roster]:
+        """The former rosters that are kept, verified, oldest first. Raises ConfigurationError if one is damaged."""
+        found = []
+        for path in former_files(self._path.parent):
+            try:
+                found.append(self._open(Envelope.from_bytes(read_bytes(path, _FORMER))))
+            except WireError as error:
+                raise _FORMER.error(path, f"the former roster cannot be used ({error})") from error
+        return found
+
+    def check(self, envelope: Envelope) -> Roster:
+        """The roster of an envelope. Does not store it. Raises WireError if `offer` would reject it."""
+        roster = self._open(envelope)
+        if self._roster is not None and envelope.payload != (self._envelope or envelope).payload:
+            _check_newer(roster, self._roster)
+        return roster
+
+    def _open(self, envelope: Envelope) -> Roster:
+        roster = open_roster(envelope, self._federation_key)
+        if roster.federation != self._federation:
+            raise WireError(Code.FEDERATION_MISMATCH, f"The roster is for {roster.federation!r}.")
+        return roster
+
+
+def former_files(state_directory: Path) -> list[Path]:
+    """The files of the former rosters that are kept, oldest first."""
+    return sorted((state_directory / _FORMER_DIRECTORY).glob("*.signed"))
+
+
+def known_rosters(config: PartyConfig) -> Rosters:
+    """The rosters that a party's node has stored. Raises ConfigurationError."""
+    key, log = load_public_key(config.federation_key), Log(f"party.{config.name}")
+    return Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log)
+
+
+def known_roster(config: PartyConfig) -> Roster | None:
+    """The newest roster that a party's node has stored; None before the first. Raises ConfigurationError."""
+    return known_rosters(config).known
+
+
+def _check_newer(roster: Roster, known: Roster) -> None:
+    if roster.version <= known.version:
+        raise WireError(
+            Code.ROSTER_STALE, f"Another roster of version {roster.version} came after version {known.version}."
+        )
+
+
+# The members of the roster and those that left, and what a party's policy says of each.
 
 
 @dataclass(frozen=True)
@@ -94,7 +283,7 @@ class Accepted:
 
 
 def find_member(config: PartyConfig, directory: Path, name: str, digits: str) -> Member:
-    """The party or learner of this name whose key has this fingerprint; see `wire.pinning.find_confirmed`.
+    """The party or learner of this name whose key has this fingerprint; see `wire.roster.find_confirmed`.
 
     directory: of the party's configuration. Raises ConfigurationError if the newest roster has no such member, or
     another key.

@@ -19,13 +19,12 @@ from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from dpcore.records.computation import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
-from parties.answering.contribution import Obfuscators
+from parties.answering.contribution import Obfuscators, tidy
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
 from parties.answering.jobs import Jobs, ShownWork, pauses
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.spool import Spools
-from parties.answering.uploads import tidy
 from parties.answering.witnesses import LedgerGuard
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import Pauses
@@ -34,21 +33,20 @@ from parties.config import PartyConfig, settings_of
 from parties.data.dataset import ClusterRowSums, HeldData
 from parties.data.row_guard import RowCounts, RowGuard
 from parties.ledger.limits import DAY_S
+from parties.local_control import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, Loaded, PartyWatch, PolicyReloads
+from parties.members import Rosters
 from parties.policy import Policy
-from parties.reloading import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, PolicyReloads
-from parties.rosters import Rosters
 from parties.state_directory import FILE as SECRET_FILE
 from parties.state_directory import StatedRows, load_or_create, lock_party, open_history, open_ledger
-from parties.watching import Loaded, PartyWatch
 from radobase.local_status import StatusServer
 from radobase.logs import Daily, Log, start_logging
+from radobase.metrics import Reason
 from radobase.version import program_version
-from radobase.watching.readiness import Reason
-from radobase.watching.server import WatchServer
+from radobase.watch_server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, Features
 from wire.identity import OwnCertificate
+from wire.query import OWN_FEATURES, Features
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 

@@ -15,9 +15,8 @@ from parties.ledger.limits import LedgerLimits
 from radobase.configuration import Configuration
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
-from wire.pinning import KeyFingerprint
 from wire.query import OpenedQuery, Query
-from wire.roster import Role, Roster
+from wire.roster import KeyFingerprint, Role, Roster
 
 # Within double precision, in which limits are reported.
 _DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?")

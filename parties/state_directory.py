@@ -21,10 +21,9 @@ from parties.ledger.charges import FORMAT_VERSION, update_format
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from radobase.failure import in_words
-from radobase.files.databases import copy_of
-from radobase.files.reading import FileKind, read_bytes, with_remedy
-from radobase.files.writing import write_durably
 from radobase.logs import Log
+from radobase.reading import FileKind, read_bytes, with_remedy
+from radobase.writing import copy_of, write_durably
 from wire.roster import Role, Roster
 
 

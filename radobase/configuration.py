@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, Val
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.texts import parse_toml
-from radobase.files.reading import FileKind, read_toml, with_remedy
+from radobase.reading import FileKind, read_toml, with_remedy
 
 # A policy that accepts a thousand members has 90 KB. The parser of TOML takes a second for a megabyte.
 _FILE = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10, decides=True)

@@ -23,7 +23,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Self
 
 from dpcore.errors import RadofedError
-from radobase.files.reading import FileKind, parse_json, with_remedy
+from radobase.reading import FileKind, parse_json, with_remedy
 
 # Small HTTP servers for callers on this machine, bounded in threads and in time: a caller cannot hold a node up.
 
@@ -52,7 +52,7 @@ def unix_address(path: Path) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """The content of a response, and its type."""
 
     content: bytes
@@ -60,8 +60,8 @@ class Answer:
     status: HTTPStatus = HTTPStatus.OK
 
 
-NOT_FOUND = Answer(b"not found\n", "text/plain", HTTPStatus.NOT_FOUND)
-NO_COMMANDS = Answer(b"only GET\n", "text/plain", HTTPStatus.METHOD_NOT_ALLOWED)
+NOT_FOUND = HttpAnswer(b"not found\n", "text/plain", HTTPStatus.NOT_FOUND)
+NO_COMMANDS = HttpAnswer(b"only GET\n", "text/plain", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._send(self.server.command(self.path))
 
-    def _send(self, answer: "Answer") -> None:
+    def _send(self, answer: HttpAnswer) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.content)))
@@ -118,10 +118,10 @@ class LocalServer(ThreadingMixIn, TCPServer, ABC):
                 raise
 
     @abstractmethod
-    def answer(self, path: str, host: str) -> Answer:
+    def answer(self, path: str, host: str) -> HttpAnswer:
         """The response to GET. host: the header of this name, empty without one. Threads call this."""
 
-    def command(self, path: str) -> Answer:  # noqa: ARG002  (for subclasses)
+    def command(self, path: str) -> HttpAnswer:  # noqa: ARG002  (for subclasses)
         """The response to POST, which has no content. Threads call this."""
         return NO_COMMANDS
 
@@ -220,21 +220,21 @@ class StatusServer(LocalServer):
         (directory / FILE).unlink(missing_ok=True)
         super().__init__(directory / FILE)
 
-    def answer(self, path: str, host: str) -> Answer:  # noqa: ARG002  (no browser reaches a Unix socket)
+    def answer(self, path: str, host: str) -> HttpAnswer:  # noqa: ARG002  (no browser reaches a Unix socket)
         """The status as JSON. Says no more than the error's name if it cannot be read."""
         return _called(self.read) if path == PATH else NOT_FOUND
 
-    def command(self, path: str) -> Answer:
+    def command(self, path: str) -> HttpAnswer:
         """Execute a command."""
         execute = self._commands.get(path)
         return NOT_FOUND if execute is None else _called(execute)
 
 
-def _called(read: Callable[[], Mapping[str, Any]]) -> Answer:
+def _called(read: Callable[[], Mapping[str, Any]]) -> HttpAnswer:
     try:
-        return Answer(json.dumps(read()).encode())
+        return HttpAnswer(json.dumps(read()).encode())
     except (RadofedError, TimeoutError) as error:
-        return Answer(type(error).__name__.encode(), "text/plain", HTTPStatus.SERVICE_UNAVAILABLE)
+        return HttpAnswer(type(error).__name__.encode(), "text/plain", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def read_status(directory: Path) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dpcore.errors import ConfigurationError
-from radobase.files.reading import FileKind, parse_json, with_remedy
 from radobase.printing import json_text, moment
+from radobase.reading import FileKind, parse_json, with_remedy
 
 LEVELS = ("debug", "info", "warning", "error")
 """From the lowest on."""

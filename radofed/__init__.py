@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from learner.release import Release
     from learner.requests import MomentsRequest, RadosRequest
     from learner.session import Session
-    from learner.shapes.shapes import shapes_of
+    from learner.shapes import shapes_of
     from learner.training import train
     from radofed import provision
     from radofed.simulation.oracles import simulated_federation
@@ -69,7 +69,7 @@ _HOMES = {
     "evaluate": "dpcore.evaluation.evaluation",
     "composed_privacy": "learner.composition",
     "predict": "learner.model",
-    "shapes_of": "learner.shapes.shapes",
+    "shapes_of": "learner.shapes",
     "simulate": "radofed.simulation.run",
     "simulated_federation": "radofed.simulation.oracles",
     "train": "learner.training",

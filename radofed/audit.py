@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from radobase.files.reading import FileKind, read_json, with_remedy
+from radobase.reading import FileKind, read_json, with_remedy
 
 _HISTORY = FileKind(
     with_remedy("give what `rado ledger history --format json` or `rado learner history --format json` printed"),

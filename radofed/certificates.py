@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dpcore.errors import ConfigurationError
-from radobase.files.reading import FileKind, read_bytes, with_remedy
 from radobase.printing import amount
+from radobase.reading import FileKind, read_bytes, with_remedy
+from wire.envelopes import load_private_key
 from wire.identity import tls_key_hash
-from wire.private_keys import load_private_key
 from wire.roster import NAME, Role, certificate_san
 
 AUTHORITY_DAYS = 3650
@@ -39,7 +39,7 @@ _KEY = replace(_CERTIFICATE, secret=True, private=True)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key as unencrypted PKCS #8 PEM; write it with `radobase.files.writing.create_durably`."""
+    """The key as unencrypted PKCS #8 PEM; write it with `radobase.writing.create_durably`."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

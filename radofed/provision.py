@@ -21,8 +21,8 @@ from pathlib import Path
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
 from radobase.configuration import check_end
-from radobase.files.reading import FileKind, with_remedy
-from radobase.files.writing import BY_UMASK, create_durably, write_durably
+from radobase.reading import FileKind, with_remedy
+from radobase.writing import BY_UMASK, create_durably, write_durably
 from radofed import node_config
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.node_config import PolicyChoices

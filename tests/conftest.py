@@ -14,8 +14,8 @@ from hypothesis import Phase, settings
 from threadpoolctl import threadpool_limits
 
 from dpcore.numbers.processors import processors
-from learner.keys import LearnerKey
-from radobase.files.writing import tighten_umask
+from learner.decryption import LearnerKey
+from radobase.writing import tighten_umask
 from radofed.cli.entry_point import OPENBLAS_WAIT
 from tests import processor_time
 from tests.federation import material

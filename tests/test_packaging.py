@@ -71,7 +71,7 @@ def test_the_public_names_are_there():
             "parties.node",
             ("coordinator", "learner", "sklearn", "ray", "phe", "prometheus_client", "dpcore.paillier.secret"),
         ),
-        ("parties.checks.preflight", ("coordinator", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret")),
+        ("parties.preflight", ("coordinator", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret")),
         (
             "coordinator.server",
             ("parties", "learner", "sklearn", "ray", "phe", "prometheus_client", "dpcore.paillier.secret"),

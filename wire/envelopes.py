@@ -6,6 +6,7 @@ sender named inside a message against the key.
 """
 
 import hashlib
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -15,16 +16,101 @@ from typing import ClassVar
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import envelope_pb2
-from radobase.files.reading import FileKind, read_bytes, with_remedy
-from radobase.files.writing import create_durably
+from radobase.reading import Exposed, FileKind, read_bytes, with_remedy
+from radobase.writing import create_durably, write_durably
 from wire.codec import M, Wire
 from wire.errors import Code, WireError
-from wire.private_keys import load_private_key
+
+# Private keys in PEM files, with or without a passphrase.
+#
+# A file with a passphrase is encrypted PKCS #8, as `rado provision passphrase` and OpenSSL write it. A node has no
+# person beside it, so the passphrase is read from the file that RADO_PASSPHRASE_FILE names, such as a credential of
+# systemd. It protects copies of the key's file (backups, disks that are thrown away), and nothing on a machine that
+# has both files.
+
+
+ENVIRONMENT = "RADO_PASSPHRASE_FILE"
+_PASSPHRASE = FileKind(
+    with_remedy("write the passphrase in one line"),
+    limit_bytes=1024,
+    secret=True,
+    private=True,
+    exposed=Exposed("passphrase", "if others may have it and a copy of the keys, replace the keys"),
+)
+_MOST_BYTES = 1023
+"""OpenSSL takes no longer passphrase."""
+
+
+def load_private_key(path: Path, kind: FileKind) -> PrivateKeyTypes:
+    """The key in a file. Raises ConfigurationError: the kind's error, or what to do about the passphrase.
+
+    No message has the cause, which could reveal something about the secret.
+    """
+    pem = read_bytes(path, kind)
+    try:
+        return serialization.load_pem_private_key(pem, password=passphrase_for(path, pem))
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        if _is_encrypted(pem):
+            raise kind.error(path, f"does not open with the passphrase that {ENVIRONMENT} names") from error
+        raise kind.error(path, "is not a readable private key") from error
+
+
+def private_key_pem(path: Path, kind: FileKind) -> bytes:
+    """The key of a file as unencrypted PKCS #8 PEM, for memory only. Raises what `load_private_key` raises."""
+    return load_private_key(path, kind).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def passphrase_for(path: Path, pem: bytes) -> bytes | None:
+    """The passphrase of a key's file; None if it has none. Raises ConfigurationError if none is named."""
+    return _passphrase(path) if _is_encrypted(pem) else None
+
+
+def set_passphrase(path: Path, kind: FileKind) -> bool:
+    """Encrypt a key's file in place with the passphrase that is named. Returns False if it has one already.
+
+    Raises ConfigurationError, and changes nothing, if no passphrase is named or the file holds no key.
+    """
+    passphrase = _passphrase(path)
+    key = load_private_key(path, kind)
+    if _is_encrypted(read_bytes(path, kind)):
+        return False
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(passphrase),
+    )
+    write_durably(path, pem)
+    return True
+
+
+def _is_encrypted(pem: bytes) -> bool:
+    return b"ENCRYPTED" in pem
+
+
+def _passphrase(path: Path) -> bytes:
+    name = os.environ.get(ENVIRONMENT)
+    if not name:
+        raise ConfigurationError(
+            f"{path}: needs a passphrase; write it into a file that only you can read, and name that file in the "
+            f"environment variable {ENVIRONMENT}"
+        )
+    found = read_bytes(Path(name), _PASSPHRASE).rstrip(b"\r\n")
+    if not found:
+        raise _PASSPHRASE.error(Path(name), "is empty")
+    if len(found) > _MOST_BYTES:
+        raise _PASSPHRASE.error(Path(name), f"is longer than {_MOST_BYTES} bytes; choose a shorter passphrase")
+    return found
+
 
 VERSION = b"rado.v1"
 KEY_BYTES = 32
@@ -42,7 +128,7 @@ _KEY = FileKind(
 _PUBLIC_KEY = FileKind(with_remedy("ask the operator for the file"), limit_bytes=_KEY_FILE_BYTES, decides=True)
 
 
-class Kind(StrEnum):
+class MessageType(StrEnum):
     """Message types that may be signed. The value is the message's name in the proto files."""
 
     ROSTER = "Roster"
@@ -62,22 +148,22 @@ class Kind(StrEnum):
     RETRY = "Retry"
 
 
-SIGNER_ROLE: dict[Kind, str] = {
-    Kind.ROSTER: "federation",
-    Kind.JOIN_REQUEST: "member",
-    Kind.ADMISSION: "federation",
-    Kind.QUERY: "learner",
-    Kind.PAILLIER_KEY: "learner",
-    Kind.CANCEL: "learner",
-    Kind.ACCEPTANCE: "party",
-    Kind.REFUSAL: "party",
-    Kind.PENDING: "party",
-    Kind.READY: "party",
-    Kind.RECEIPT: "party",
-    Kind.FEATURES: "party",
-    Kind.CHALLENGE: "party",
-    Kind.WITNESS: "party",
-    Kind.RETRY: "learner",
+SIGNER_ROLE: dict[MessageType, str] = {
+    MessageType.ROSTER: "federation",
+    MessageType.JOIN_REQUEST: "member",
+    MessageType.ADMISSION: "federation",
+    MessageType.QUERY: "learner",
+    MessageType.PAILLIER_KEY: "learner",
+    MessageType.CANCEL: "learner",
+    MessageType.ACCEPTANCE: "party",
+    MessageType.REFUSAL: "party",
+    MessageType.PENDING: "party",
+    MessageType.READY: "party",
+    MessageType.RECEIPT: "party",
+    MessageType.FEATURES: "party",
+    MessageType.CHALLENGE: "party",
+    MessageType.WITNESS: "party",
+    MessageType.RETRY: "learner",
 }
 
 
@@ -117,7 +203,7 @@ def same_digits(given: str, expected: str) -> bool:
     return "".join(given.split()) == "".join(expected.split())
 
 
-def signed_bytes(federation: str, kind: Kind, payload: bytes) -> bytes:
+def signed_bytes(federation: str, kind: MessageType, payload: bytes) -> bytes:
     """The bytes that the signature covers. No federation, kind or role contains a zero byte."""
     return b"\0".join((VERSION, federation.encode(), kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))
 
@@ -147,7 +233,7 @@ class Envelope(Wire[envelope_pb2.Signed]):
             raise WireError(Code.MESSAGE_MALFORMED, "A signed envelope is incomplete.")
         return super().from_proto(message)
 
-    def open(self, kind: Kind, federation: str, public_key: bytes) -> bytes:
+    def open(self, kind: MessageType, federation: str, public_key: bytes) -> bytes:
         """The payload, after verifying the signature for this kind, federation and key.
 
         Raises WireError(SIGNATURE_INVALID).
@@ -198,7 +284,7 @@ class SigningKey:
         digest = hashlib.sha512(self._private_key.private_bytes_raw()).digest()
         return X25519PrivateKey.from_private_bytes(digest[:KEY_BYTES])
 
-    def sign(self, kind: Kind, payload: bytes) -> Envelope:
+    def sign(self, kind: MessageType, payload: bytes) -> Envelope:
         """Sign a payload as this kind of message."""
         signature = self._private_key.sign(signed_bytes(self._federation, kind, payload))
         return Envelope(payload, key_id(self.public_bytes), signature)
@@ -207,7 +293,7 @@ class SigningKey:
 class Signable(Wire[M]):
     """A message that its sender signs, as one kind."""
 
-    KIND: ClassVar[Kind]
+    KIND: ClassVar[MessageType]
 
     def sign(self, signing_key: SigningKey) -> Envelope:
         """The envelope that travels."""

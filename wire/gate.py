@@ -17,7 +17,7 @@ from cryptography import x509
 from google.protobuf.message import DecodeError
 
 from radobase.logs import Log
-from radobase.watching.metrics import RECEIVED, SENT, Counts
+from radobase.metrics import RECEIVED, SENT, Counts
 from wire.errors import CODE_METADATA_KEY, Code, WireError
 from wire.identity import tls_key_hash
 from wire.roster import Member, Role, Roster

@@ -14,11 +14,10 @@ from cryptography.hazmat.primitives import serialization
 
 from dpcore.errors import ConfigurationError
 from radobase.configuration import ConfigPath, Configuration
-from radobase.files.reading import FileKind, read_bytes, state_of, with_remedy
 from radobase.logs import Daily, Log
 from radobase.printing import amount
-from wire.envelopes import PEM_BYTES, sha256
-from wire.private_keys import load_private_key, passphrase_for, private_key_pem
+from radobase.reading import FileKind, read_bytes, state_of, with_remedy
+from wire.envelopes import PEM_BYTES, load_private_key, passphrase_for, private_key_pem, sha256
 from wire.roster import EXPIRY_WARNING_DAYS, Role, certificate_san
 
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")

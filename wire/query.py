@@ -1,6 +1,9 @@
 """Queries of a learner. Every receiver opens and checks them with the same function."""
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, ClassVar, cast
@@ -15,17 +18,103 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from rado.v1 import query_pb2
+from rado.v1 import query_pb2, roster_pb2
 from wire.binding import Binding
 from wire.codec import Travels, Wire, codec, parse
-from wire.envelopes import Envelope, Kind, Signable
+from wire.envelopes import Envelope, MessageType, Signable
 from wire.errors import Code, WireError
-from wire.features import Feature, check_features
-from wire.purpose import PURPOSE_RULE, is_purpose
 from wire.query_kinds import KIND_FIELDS, feature_map_from_proto, feature_map_to_proto, read_kind, write_kind
-from wire.query_kinds import Kind as QueryKind
-from wire.roster import Role, Roster, open_from
-from wire.upload import ciphertexts_per_chunk
+from wire.query_kinds import AnyKind as QueryKind
+from wire.request_fields import PURPOSE_RULE, is_purpose
+from wire.roster import Member, Role, Roster, open_from, open_from_party
+from wire.statements import ciphertexts_per_chunk
+
+# Features: what a node can do, by name. Every party states those of its node, and a query names those that it uses.
+#
+# Unknown fields are refused, so what a version adds may only reach nodes that know it: it gets a name here. All that
+# version 0.3.0 can do is one feature, `BASE`. A node refuses a query without it, which an older node sent, and a query
+# with a name that it does not know.
+
+
+MAX_FEATURES = 64
+BASE_VERSION = "0.3.0"
+_NAME = re.compile(r"[a-z0-9-]{1,63}")
+
+
+class Feature(StrEnum):
+    """The features of this version. The value is the name that travels."""
+
+    BASE = "base-0-3"
+    """Everything that version 0.3.0 can do. Every query names it."""
+    QUESTION = "question"
+    """The query only asks whether parties would accept it: none reserves or charges."""
+
+
+OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
+"""The features of a node of this version."""
+
+
+def check_features(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, if they are well formed. Raises WireError(MESSAGE_MALFORMED)."""
+    features = tuple(names)
+    well_formed = all(_NAME.fullmatch(name) for name in features)
+    if len(features) > MAX_FEATURES or list(features) != sorted(set(features)) or not well_formed:
+        raise WireError(Code.MESSAGE_MALFORMED, "A list of features is not well formed.")
+    return features
+
+
+@dataclass(frozen=True)
+class Features(Signable[roster_pb2.Features]):
+    """What a party's node can do. version: of its program, for people."""
+
+    KIND: ClassVar[MessageType] = MessageType.FEATURES
+    federation: str
+    party: str
+    features: tuple[str, ...]
+    version: str
+    signed_at_unix_s: int
+
+    def __post_init__(self) -> None:
+        check_features(self.features)
+        if len(self.version) > 64 or not self.version.isprintable():
+            raise WireError(Code.MESSAGE_MALFORMED, "A version has at most 64 printable characters.")
+
+
+def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]:
+    """The verified statement of a party of the roster, and the party. Raises WireError."""
+    statement = Features.from_bytes(envelope.payload)
+    if statement.federation != roster.federation:
+        raise WireError(Code.FEDERATION_MISMATCH)
+    return statement, open_from_party(envelope, MessageType.FEATURES, statement.party, roster)
+
+
+def check_known(names: Iterable[str]) -> None:
+    """Raise WireError(FEATURE_MISSING) if this node is too old for a query with these features, or the query for it."""
+    if Feature.BASE not in names:
+        raise WireError(Code.FEATURE_MISSING, too_old("The learner's node"))
+    if missing := sorted(set(names) - set(OWN_FEATURES)):
+        raise WireError(Code.FEATURE_MISSING, f"Missing here: {', '.join(missing)}.")
+
+
+def too_old(node: str, version: str = "") -> str:
+    """The sentence that refuses a node without `BASE`. version: that it states."""
+    has = f"has version {version}" if version else f"is older than {BASE_VERSION}"
+    return f"{node} {has}: upgrade it to {BASE_VERSION} or newer."
+
+
+Stated = Mapping[str, frozenset[str] | None]
+"""What each party of a roster states, by name; None for a party that states nothing, such as a new member."""
+
+
+def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) -> None:
+    """Raise WireError(FEATURE_MISSING) if so many parties state that they lack a feature that no cohort can form."""
+    lacking = {
+        name: sorted(set(features) - own) for name, own in stated.items() if own is not None and set(features) - own
+    }
+    if len(stated) - len(lacking) < cohort_min:
+        who = "; ".join(f"{name} lacks {', '.join(missing)}" for name, missing in lacking.items())
+        raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}: upgrade their nodes.")
+
 
 CLOCK_SKEW_S = 300
 MAX_QUERY_BYTES = 512 * 1024
@@ -55,7 +144,7 @@ def _public_key(modulus: bytes) -> PublicKey:
 class PaillierKey(Signable[query_pb2.PaillierKey]):
     """A Paillier public key, certified by the learner's signing key, so that keys can rotate."""
 
-    KIND: ClassVar[Kind] = Kind.PAILLIER_KEY
+    KIND: ClassVar[MessageType] = MessageType.PAILLIER_KEY
     learner: str
     public_key: Annotated[PublicKey, Travels("modulus", _modulus, _public_key)]
     not_before_unix_s: int
@@ -68,7 +157,7 @@ class Query(Wire[query_pb2.Query]):
 
     Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
     `max_rows` and `max_parties`, not for the cohort that forms. binding: of the total's tag to the parties that are
-    asked. features: the names of wire.features that it uses. quorum_wait_s: how long the coordinator waits for further
+    asked. features: the names of wire.query that it uses. quorum_wait_s: how long the coordinator waits for further
     parties once there are enough for a cohort, 0 for as long as the phase lasts. held_back: the part of the rows that
     it is about; None for all. feature_map: what records are mapped by before they are clipped; it fits the schema.
     purpose: what the learner says that the answer is for, which nothing checks; empty without one.
@@ -222,7 +311,7 @@ def setting_of(query: Query) -> Setting:
 class Cancel(Signable[query_pb2.Cancel]):
     """A learner's request to end a query."""
 
-    KIND: ClassVar[Kind] = Kind.CANCEL
+    KIND: ClassVar[MessageType] = MessageType.CANCEL
     query_id: bytes
     learner: str
 
@@ -231,7 +320,7 @@ class Cancel(Signable[query_pb2.Cancel]):
 class Retry(Signable[query_pb2.Retry]):
     """A learner's decision to make another attempt. attempt: the one that it starts, from 2."""
 
-    KIND: ClassVar[Kind] = Kind.RETRY
+    KIND: ClassVar[MessageType] = MessageType.RETRY
     query_id: bytes
     learner: str
     attempt: int
@@ -243,7 +332,7 @@ def open_retry(envelope: Envelope, opened: "OpenedQuery", roster: Roster) -> Ret
     learner = roster.find(opened.query.learner, Role.LEARNER)
     if learner is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {opened.query.learner!r}.")
-    open_from(envelope, Kind.RETRY, learner, roster.federation)
+    open_from(envelope, MessageType.RETRY, learner, roster.federation)
     if (retry.query_id, retry.learner) != (opened.query_id, opened.query.learner):
         raise WireError(Code.QUERY_INVALID, "The retry is of another query.")
     if not 2 <= retry.attempt <= opened.query.max_attempts:
@@ -317,14 +406,14 @@ def _verified(envelope: Envelope, roster: Roster) -> "tuple[OpenedQuery, Paillie
     learner = roster.find(said.learner, Role.LEARNER)
     if learner is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {said.learner!r}.")
-    open_from(envelope, Kind.QUERY, learner, roster.federation)
+    open_from(envelope, MessageType.QUERY, learner, roster.federation)
     query = Query.from_bytes(envelope.payload)
     if query.roster_version > roster.version:
         raise WireError(
             Code.ROSTER_STALE,
             f"The query was planned with version {query.roster_version}, but this node has {roster.version}.",
         )
-    certificate = open_from(query.paillier_key, Kind.PAILLIER_KEY, learner, roster.federation)
+    certificate = open_from(query.paillier_key, MessageType.PAILLIER_KEY, learner, roster.federation)
     key = PaillierKey.from_bytes(certificate)
     if key.learner != query.learner:
         raise WireError(Code.KEY_INVALID, "The key is certified for another learner.")

@@ -1,10 +1,26 @@
 """Kinds of queries and feature maps as messages. Reading one checks it against the schema."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
-from dpcore.predicates.expressions import FormCoordinates
+from dpcore.predicates.evaluation import MOST_DEPTH, MOST_NODES
+from dpcore.predicates.expressions import (
+    Above,
+    Affine,
+    And,
+    AtLeast,
+    Clipped,
+    Constant,
+    Equals,
+    Flag,
+    FormCoordinates,
+    LabelIs,
+    NonNegative,
+    Not,
+    Or,
+    Predicate,
+)
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -16,16 +32,246 @@ from dpcore.rados.designs import (
     GaussianDesign,
     JointDesign,
     PlainDesign,
+    dp_feat_design,
+    joint_design,
+    plain_design,
 )
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
-from dpcore.records.margin_weights import LossName
+from dpcore.records.features import Bound
+from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.codec import Codec, Travels, rational_from_proto, rational_to_proto
 from wire.errors import Code, WireError
-from wire.predicates import read_predicates, write_predicates
+
+# Predicates as messages: a table of distinct nodes, operands before the nodes that use them.
+#
+# A table has one canonical form: the post-order of a depth-first walk over the predicates, operands in order, each
+# node where it is first needed. Reading refuses a table that writing would not produce.
+
+
+def write_predicates(
+    predicates: Sequence[Predicate], coordinates: FormCoordinates, message: query_pb2.StatisticQuery
+) -> None:
+    """Fill in `nodes` and `predicates` of the message. The predicates must be checked already.
+
+    coordinates: of forms, by whose places they travel.
+    """
+    writer = _Writer(coordinates, message)
+    message.predicates.extend([writer.place(predicate) for predicate in predicates])
+
+
+def read_predicates(message: query_pb2.StatisticQuery, coordinates: FormCoordinates) -> tuple[Predicate, ...]:
+    """The predicates of a message. Types are not checked here: the query that contains them checks them.
+
+    Raises WireError(QUERY_INVALID) if the table is not in canonical form, is too deep or too large, or names a feature,
+    value or coordinate that is not there.
+    """
+    nodes = read_nodes(message, coordinates)
+    return tuple(nodes[place] for place in message.predicates)
+
+
+def read_nodes(message: query_pb2.StatisticQuery, coordinates: FormCoordinates) -> list[Predicate]:
+    """The expression of each node of the table, in its order. Raises as `read_predicates` does."""
+    if len(message.nodes) > MOST_NODES:
+        raise _invalid(f"A batch of predicates may have at most {MOST_NODES} nodes.")
+    _check_form(message)
+    reader = _Reader(coordinates)
+    nodes: list[Predicate] = []
+    for node in message.nodes:
+        nodes.append(reader.predicate(node, nodes))
+    return nodes
+
+
+def _invalid(detail: str) -> WireError:
+    return WireError(Code.QUERY_INVALID, detail)
+
+
+class _Writer:
+    def __init__(self, coordinates: FormCoordinates, message: query_pb2.StatisticQuery) -> None:
+        self._message, self._places = message, dict[Predicate, int]()
+        schema, self._coordinates = coordinates.schema, coordinates
+        self._numbers = {group.name: group for group in schema.numbers}
+        self._features = {feature.name: place for place, feature in enumerate(schema.groups)}
+        self._values = {
+            feature.name: {value: place for place, value in enumerate(feature.values)} for feature in schema.categories
+        }
+
+    def place(self, predicate: Predicate) -> int:
+        """The index of a predicate in the table. Adds it if it is not there."""
+        if predicate not in self._places:
+            # Operands first: this order is part of the canonical form.
+            node = self._node(predicate)
+            self._places[predicate] = len(self._message.nodes)
+            self._message.nodes.append(node)
+        return self._places[predicate]
+
+    def _node(self, predicate: Predicate) -> query_pb2.PredicateNode:
+        node = query_pb2.PredicateNode()
+        match predicate:
+            case Not(part):
+                node.complement = self.place(part)
+            case And(parts):
+                node.all_of.places.extend([self.place(part) for part in parts])
+            case Or(parts):
+                node.any_of.places.extend([self.place(part) for part in parts])
+            case _:
+                self._atom(predicate, node)
+        return node
+
+    def _atom(self, predicate: Predicate, node: query_pb2.PredicateNode) -> None:
+        match predicate:
+            case Constant(value):
+                node.constant = value
+            case LabelIs(positive):
+                node.label_is_positive = positive
+            case Flag(feature):
+                node.flag = self._features[feature]
+            case Equals(feature, value):
+                node.equals.feature, node.equals.value = self._features[feature], self._values[feature][value]
+            case AtLeast(feature, bound):
+                self._real(feature, bound, node.at_least)
+            case Above(feature, bound):
+                self._real(feature, bound, node.above)
+            case NonNegative(form):
+                self._form(form, node.non_negative)
+            case Clipped(form, scale):
+                self._form(form, node.clipped.form)
+                node.clipped.scale = scale
+            case _:
+                raise AssertionError(predicate)
+
+    def _real(self, feature: str, bound: Bound, test: query_pb2.RealTest) -> None:
+        test.feature = self._features[feature]
+        test.bound.CopyFrom(rational_to_proto(self._numbers[feature].number(bound)))
+
+    def _form(self, form: Affine, message: query_pb2.AffineForm) -> None:
+        by_place = sorted((self._coordinates.place(name), weight) for name, weight in form.weights)
+        message.coordinates.extend([place for place, _ in by_place])
+        message.weights.extend([weight for _, weight in by_place])
+        message.constant = form.constant
+
+
+class _Reader:
+    def __init__(self, coordinates: FormCoordinates) -> None:
+        self._schema, self._coordinates = coordinates.schema, coordinates.names
+        self._features = [group.name for group in self._schema.groups]
+        self._values = {feature.name: feature.values for feature in self._schema.categories}
+        self._numbers = {group.name: group for group in self._schema.numbers}
+        self._atoms: dict[str | None, Callable[[query_pb2.PredicateNode], Predicate]] = {
+            "constant": lambda node: Constant(node.constant),
+            "label_is_positive": lambda node: LabelIs(node.label_is_positive),
+            "flag": lambda node: Flag(self._feature(node.flag)),
+            "equals": lambda node: self._equals(node.equals),
+            "at_least": lambda node: AtLeast(*self._real(node.at_least)),
+            "above": lambda node: Above(*self._real(node.above)),
+            "non_negative": lambda node: NonNegative(self._form(node.non_negative)),
+            "clipped": lambda node: self._clipped(node.clipped),
+        }
+
+    def predicate(self, node: query_pb2.PredicateNode, earlier: Sequence[Predicate]) -> Predicate:
+        """The predicate of a node. The places of its operands must be checked already."""
+        match node.WhichOneof("node"):
+            case "complement":
+                return Not(earlier[node.complement])
+            case "all_of":
+                return And(tuple(earlier[place] for place in node.all_of.places))
+            case "any_of":
+                return Or(tuple(earlier[place] for place in node.any_of.places))
+            case name if name in self._atoms:
+                return self._atoms[name](node)
+            case _:
+                raise _invalid("A node of a predicate has a kind that this version does not know.")
+
+    def _feature(self, place: int) -> str:
+        if place >= len(self._features):
+            raise _invalid(f"A predicate names feature {place}, but the schema has {len(self._features)}.")
+        return self._features[place]
+
+    def _real(self, test: query_pb2.RealTest) -> tuple[str, Bound]:
+        name, number = self._feature(test.feature), rational_from_proto(test.bound)
+        group = self._numbers.get(name)
+        try:
+            return name, number if group is None else group.bound(number)
+        except ValueError as error:
+            raise _invalid(f"A predicate compares {name!r} with {number}: {error}.") from error
+
+    def _equals(self, test: query_pb2.CategoryTest) -> Equals:
+        name = self._feature(test.feature)
+        values = self._values.get(name, ())
+        if test.value >= len(values):
+            raise _invalid(f"A predicate names value {test.value} of {name!r}, which has no such value.")
+        return Equals(name, values[test.value])
+
+    def _clipped(self, clipped: query_pb2.ClippedForm) -> Clipped:
+        if not clipped.HasField("form"):
+            raise _invalid("A clipped form has no form.")
+        return Clipped(self._form(clipped.form), clipped.scale)
+
+    def _form(self, form: query_pb2.AffineForm) -> Affine:
+        places, names = list(form.coordinates), self._coordinates
+        if len(places) != len(form.weights) or places != sorted(set(places)) or 0 in form.weights:
+            raise _invalid("A form's coordinates must ascend, and each must have a non-zero weight.")
+        if places and places[-1] >= len(names):
+            raise _invalid(f"A form names coordinate {places[-1]}, but there are {len(names)}.")
+        return Affine(
+            tuple((names[place], weight) for place, weight in zip(places, form.weights, strict=True)), form.constant
+        )
+
+
+def _operands(node: query_pb2.PredicateNode) -> list[int]:
+    match node.WhichOneof("node"):
+        case "complement":
+            return [node.complement]
+        case "all_of":
+            return list(node.all_of.places)
+        case "any_of":
+            return list(node.any_of.places)
+        case _:
+            return []
+
+
+def _check_form(message: query_pb2.StatisticQuery) -> None:
+    """Check that the table is in canonical form and that its trees, written out, are not too deep or too large.
+
+    Nodes may be shared, so a short table could represent a tree of exponential size.
+    """
+    operands = [_operands(node) for node in message.nodes]
+    depths: list[int] = []
+    sizes: list[int] = []
+    seen: set[bytes] = set()
+    for place, (node, parts) in enumerate(zip(message.nodes, operands, strict=True)):
+        if any(part >= place for part in parts):
+            raise _invalid("A node of a predicate uses a node that is not before it.")
+        depths.append(1 + max((depths[part] for part in parts), default=0))
+        sizes.append(1 + sum(sizes[part] for part in parts))
+        if depths[-1] > MOST_DEPTH or sizes[-1] > MOST_NODES:
+            raise _invalid(f"A predicate may be at most {MOST_DEPTH} deep and have at most {MOST_NODES} nodes.")
+        seen.add(node.SerializeToString(deterministic=True))
+    if len(seen) < len(operands):
+        raise _invalid("A node of a predicate occurs twice in the table.")
+    if any(place >= len(operands) for place in message.predicates):
+        raise _invalid("A predicate refers to a node that is not in the table.")
+    if _walk(operands, message.predicates) != list(range(len(operands))):
+        raise _invalid("The nodes are not in the order of a depth-first walk over the predicates.")
+
+
+def _walk(operands: Sequence[Sequence[int]], roots: Sequence[int]) -> list[int]:
+    """Indices of nodes in the order in which a depth-first walk finishes them."""
+    done: dict[int, None] = {}
+    for root in roots:
+        stack = [(root, 0)]
+        while stack:
+            place, part = stack.pop()
+            if place in done:
+                continue
+            if part < len(operands[place]):
+                stack += [(place, part + 1), (operands[place][part], 0)]
+            else:
+                done[place] = None
+    return list(done)
+
 
 _LOSSES: dict[LossName, query_pb2.Loss.ValueType] = {
     "logistic": query_pb2.LOSS_LOGISTIC,
@@ -33,7 +279,7 @@ _LOSSES: dict[LossName, query_pb2.Loss.ValueType] = {
 }
 
 
-Kind = MomentsQuery | StatisticQuery | GradientQuery | RadosQuery
+AnyKind = MomentsQuery | StatisticQuery | GradientQuery | RadosQuery
 """All kinds that travel."""
 KIND_FIELDS = ("rados", "moments", "statistic", "gradient")
 """The fields of a query that hold its kind, one of them."""
@@ -59,7 +305,7 @@ def feature_map_from_proto(message: query_pb2.FeatureMap, schema: Schema) -> Fea
     return found
 
 
-def write_kind(kind: Kind, message: query_pb2.Query) -> None:
+def write_kind(kind: AnyKind, message: query_pb2.Query) -> None:
     """Set the field of `message` that represents the kind."""
     match kind:
         case MomentsQuery():
@@ -82,14 +328,14 @@ def write_kind(kind: Kind, message: query_pb2.Query) -> None:
                 message.gradient.basis.extend([entry for row in kind.basis.entries for entry in row])
 
 
-def kind_bytes(kind: Kind) -> bytes:
+def kind_bytes(kind: AnyKind) -> bytes:
     """The kind alone, as it travels in a query. Equal kinds have equal bytes."""
     message = query_pb2.Query()
     write_kind(kind, message)
     return message.SerializeToString(deterministic=True)
 
 
-def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap | None = None) -> Kind:
+def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap | None = None) -> AnyKind:
     """feature_map: that of the query, which fits the schema.
 
     Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range.

@@ -9,10 +9,10 @@ from dpcore.queries.kind import MAX_PARTIES
 from rado.v1 import party_service_pb2, release_pb2
 from radobase.printing import printable
 from wire.codec import Travels, Wire, refuse_unknown_fields
-from wire.cohort import Cohort
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.roster import NAME
+from wire.statements import Cohort
 
 # Also those of later versions.
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from coordinator.watching import METRICS as COORDINATOR_METRICS
+from coordinator.local_control import METRICS as COORDINATOR_METRICS
 from docs.generate.tables import code, table
-from parties.watching import METRICS as PARTY_METRICS
-from radobase.watching.metrics import Metric
-from radobase.watching.readiness import Reason
+from parties.local_control import METRICS as PARTY_METRICS
+from radobase.metrics import Metric, Reason
 
 INTRODUCTION = """# Metrics
 

@@ -11,15 +11,15 @@ import numpy as np
 from dpcore.accounting.odds import exceptions
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
+from learner.composition import EpsilonCurve, curves
 from learner.config import LearnerConfig
 from learner.history import RELEASE_NAME_DIGITS
 from learner.journal import query_ids_of
 from learner.model import Model
 from learner.release import Release, ReleaseError, stated_digest
 from learner.report.coefficients import Coefficients, coefficients
-from learner.report.curves import Curve, curves
 from learner.report.measured import Measured, measure, read_evaluation
-from learner.shapes.shapes import Shapes, shapes_of
+from learner.shapes import Shapes, shapes_of
 from learner.training import digest_of_releases
 from radobase.presentation.words import chances
 from wire.envelopes import fingerprint, load_public_key
@@ -52,7 +52,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReportedRelease:
     """One release: what was asked, when and by whom it was answered. rows: of each party of the cohort.
 
     attempts: how many may have a total. values: how many numbers the total has.
@@ -109,7 +109,7 @@ class Report:
     made_at_unix_s: float
     model: Model | None
     statement: PrivacyStatement
-    answers: tuple[Answer, ...]
+    answers: tuple[ReportedRelease, ...]
     without_releases: str
     is_verified: bool | None
     federation: str | None
@@ -118,7 +118,7 @@ class Report:
     honest_parties: tuple[int, ...]
     chances: tuple[Chances, ...]
     exceptions: float | None
-    curves: tuple[Curve, ...]
+    curves: tuple[EpsilonCurve, ...]
     coefficients: Coefficients | None
     shapes: Shapes | None
     measured: tuple[Measured, ...]
@@ -158,7 +158,7 @@ class Report:
             "subject": self.subject_file,
             "digest": self.digest,
             "made_at_unix_s": self.made_at_unix_s,
-            "estimator": None if self.model is None else self.model.learner,
+            "estimator": None if self.model is None else self.model.estimator,
             "privacy": self.statement.to_dict(),
             "answers": [
                 {
@@ -284,8 +284,8 @@ def _digest_stated(place: Path) -> bytes | None:
         return None
 
 
-def _answer(release: Release) -> Answer:
-    return Answer(
+def _answer(release: Release) -> ReportedRelease:
+    return ReportedRelease(
         query_id=release.query_id.hex(),
         digest=release.digest.hex(),
         asked=QuerySummary.of(release.query),

@@ -17,18 +17,18 @@ from dpcore.estimators.oracle import WHOLE
 from dpcore.evaluation.evaluation import CalibrationBin, Evaluation, evaluate
 from dpcore.evaluation.intervals import Interval, Proportion
 from dpcore.evaluation.options import MOST_BINS, EvaluationOptions
-from dpcore.evaluation.roc import RocPoint
+from dpcore.evaluation.scores import RocPoint
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.changed_cells import Change, changes, summed, why_unusable
+from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 from learner.model import Model, warn_of
-from radobase.files.reading import FileKind, read_json, with_remedy
+from radobase.reading import FileKind, read_json, with_remedy
 from radobase.tables.tables import as_source, open_table, stored_blocks
 
 OWN_BINS = 10

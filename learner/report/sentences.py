@@ -4,10 +4,9 @@ from typing import Any
 
 from dpcore.numbers.rationals import rounded_up
 from learner.report.gathering import Report
-from learner.shapes.shapes import Shapes
+from learner.shapes import Shapes
 from radobase.presentation import words as shared
-from radobase.presentation.registry import TRUST, entry, parameters, texts, unit
-from radobase.presentation.words import Sentence
+from radobase.presentation.words import TRUST, Sentence, entry, parameters, texts, unit
 from radobase.printing import amount
 
 NO_BANDS = (
@@ -125,7 +124,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
             "name": report.subject_file,
             "data_curators": [member.name for member in report.parties],
             "data_product_type": "A linear model" if model is not None else "Statistics",
-            "description": (f"Trained with {model.learner}" if model is not None else "One release")
+            "description": (f"Trained with {model.estimator}" if model is not None else "One release")
             + (f" on {count} answers" if count > 1 else ""),
         },
         dp_flavor={

@@ -13,16 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from parties.ledger.budgets import LedgerState
 from parties.ledger.charges import Charge, UnreadableEntryError
 from parties.ledger.head import SumsKey
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import Event
-from parties.ledger.state import LedgerState
 from parties.ledger.witnessed import Witnessed
-from wire.cohort import Acceptance, LedgerHead
 from wire.envelopes import Envelope
 from wire.query import CLOCK_SKEW_S, Query
-from wire.witness import Witness, name_of
+from wire.statements import Acceptance, LedgerHead, Witness, name_of
 
 
 class AttemptState(StrEnum):

@@ -11,8 +11,8 @@ from parties.history.database import HistoryBusyError, HistoryFileError
 from parties.ledger.ledger import LedgerConflictError
 from wire.envelopes import Envelope
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
+from wire.statements import Chunk
 from wire.status import Work
-from wire.upload import Chunk
 
 MOST_CHALLENGES = 1000
 """The most challenges, and the most answers to one, that are looked at: more than a federation has parties."""

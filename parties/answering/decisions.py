@@ -1,6 +1,8 @@
 """The party's decisions on a query and on a cohort. Pure: no network, no files, no clock."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Final
 
 from dpcore.records.computation import PartySecret, RowSums, sum_on_threads
 from dpcore.records.held_back import RowNumbers
@@ -9,20 +11,20 @@ from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query
 from radobase.printing import amount
-from wire.cohort import Acceptance, Cohort, check_roster_version
-from wire.envelopes import Envelope, Kind, SigningKey
+from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.errors import Code, WireError
-from wire.features import check_known
 from wire.query import (
     MAX_QUERY_BYTES,
     MAX_RETRY_BYTES,
     OpenedQuery,
     Query,
     Retry,
+    check_known,
     open_retry,
 )
 from wire.roster import Role, Roster, open_from
-from wire.status import Work
+from wire.statements import Acceptance, Cohort, Refusal, check_roster_version
+from wire.status import PartyState, Work
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,14 @@ def check_signed(work: Work, roster: Roster) -> None:
         raise WireError(Code.PEER_UNKNOWN, "The query is signed with no learner's key in the roster.")
     if len(work.query.payload) > MAX_QUERY_BYTES:
         raise WireError(Code.MESSAGE_TOO_LARGE, f"A query may have at most {MAX_QUERY_BYTES} bytes.")
-    open_from(work.query, Kind.QUERY, learner, roster.federation)
+    open_from(work.query, MessageType.QUERY, learner, roster.federation)
     if work.attempt == 1:
         return
     if work.retry is None:
         raise WireError(Code.ATTEMPT_MISMATCH, f"The learner has not signed attempt {work.attempt}.")
     if len(work.retry.payload) > MAX_RETRY_BYTES:
         raise WireError(Code.MESSAGE_TOO_LARGE, f"A retry may have at most {MAX_RETRY_BYTES} bytes.")
-    retry = Retry.from_bytes(open_from(work.retry, Kind.RETRY, learner, roster.federation))
+    retry = Retry.from_bytes(open_from(work.retry, MessageType.RETRY, learner, roster.federation))
     if (retry.query_id, retry.attempt) != (work.query_id, work.attempt):
         raise WireError(Code.ATTEMPT_MISMATCH, "The learner signed another attempt.")
 
@@ -175,3 +177,103 @@ def verify_cohort(
     members = (acceptance.party for acceptance in acceptances)
     check_cohort(party.policy, roster, party.name, members, query.honest_parties)
     return acceptances
+
+
+# Refusals that this party signed lately: a coordinator that shows a query again gets the same bytes again.
+#
+# Without this, every time that it shows a refused query would cost a decision, a signature and a write. Kept in
+# memory: after a restart the party decides again, once.
+
+
+MOST_KEPT: Final = 1024
+"""The newest refusals are kept, about 400 bytes each."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A signed refusal."""
+
+    party: Party
+    """As it was when it refused; with another policy or other rows it decides again."""
+    refusal: Envelope
+
+
+class SentRefusals:
+    """The newest signed refusals, by query and attempt. Threads share it: each operation is one of the dictionary."""
+
+    def __init__(self) -> None:
+        self._sent: dict[tuple[bytes, int], _Sent] = {}
+
+    def add(self, work: Work, party: Party, refusal: Envelope) -> None:
+        """Keep a refusal. Discards the oldest if there are more than MOST_KEPT."""
+        self._sent[work.query_id, work.attempt] = _Sent(party, refusal)
+        for oldest in list(self._sent)[:-MOST_KEPT]:
+            self._sent.pop(oldest, None)
+
+    def of(self, work: Work, party: Party) -> Envelope | None:
+        """The refusal of the same attempt by the party as it is now, or None."""
+        sent = self._sent.get((work.query_id, work.attempt))
+        return sent.refusal if sent is not None and sent.party is party else None
+
+
+# Attempts that this party accepted and gave up: it refuses them, so that the others need not wait for it.
+#
+# A party refuses with the message that it also answers with.
+
+
+_COUNTED_ON = (PartyState.ACCEPTED, PartyState.READY, PartyState.UPLOADING)
+"""What the coordinator says of a party whose contribution it waits for."""
+"""Attempts that are kept; a party has accepted each. Of an older one it may refuse again."""
+
+
+class Withdrawals:
+    """What this process gave up, and what the coordinator knows of it. Kept in memory: the disk may be what failed."""
+
+    def __init__(self, party: str) -> None:
+        self._party = party
+        self._codes: dict[tuple[bytes, int], Code] = {}
+        # Only the keys matter: a dictionary keeps the order.
+        self._arrived: dict[tuple[bytes, int], None] = {}
+
+    def add(self, query_id: bytes, attempt: int, code: Code) -> None:
+        """Give an attempt up. code: why."""
+        self._codes[query_id, attempt] = code
+        for oldest in list(self._codes)[:-MOST_KEPT]:
+            self.forget(*oldest)
+
+    def has(self, query_id: bytes, attempt: int) -> bool:
+        """Whether this process gave the attempt up."""
+        return (query_id, attempt) in self._codes
+
+    def due(self, work: Work, *, delivered: bool) -> Refusal | None:
+        """The refusal of an attempt that is over at this party, if the coordinator waits for the party.
+
+        delivered: whether this process delivered the acceptance, so that the coordinator may know more than `work`
+        says. A party that was restarted no longer knows why it gave up, and says UNAVAILABLE.
+        """
+        key = (work.query_id, work.attempt)
+        is_counted_on = work.state in _COUNTED_ON or (delivered and work.state.awaits_answer)
+        if not is_counted_on or key in self._arrived:
+            return None
+        return Refusal(*key, self._party, self._codes.get(key, Code.UNAVAILABLE))
+
+    def arrived(self, work: Work) -> None:
+        """The coordinator took the refusal, or will never take it."""
+        self._arrived[work.query_id, work.attempt] = None
+        for oldest in list(self._arrived)[:-MOST_KEPT]:
+            self.forget(*oldest)
+
+    def queries(self) -> set[bytes]:
+        """The queries of the attempts that are kept here."""
+        return {query_id for query_id, _ in {*self._codes, *self._arrived}}
+
+    def forget(self, query_id: bytes, attempt: int) -> None:
+        """Discard an attempt that ended at the coordinator."""
+        self._codes.pop((query_id, attempt), None)
+        self._arrived.pop((query_id, attempt), None)
+
+    def discard(self, query_ids: AbstractSet[bytes]) -> None:
+        """Discard all attempts at these queries."""
+        for key in {*self._codes, *self._arrived}:
+            if key[0] in query_ids:
+                self.forget(*key)

@@ -13,7 +13,7 @@ from dpcore.errors import RadofedError
 from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError, WorkBatch, may_pass
 from parties.answering.decisions import check_signed
 from parties.answering.lifecycle import QueryLifecycle
-from parties.rosters import Rosters
+from parties.members import Rosters
 from radobase.logs import Log
 from wire.errors import Code, WireError
 from wire.status import Work

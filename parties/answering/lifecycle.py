@@ -17,12 +17,10 @@ from dpcore.paillier.masks import MaskKeyError
 from dpcore.randomness.sources import RandomSource, require_system
 from dpcore.records.computation import Computation
 from parties.answering.attempts import Attempt, Attempts, AttemptState
-from parties.answering.contribution import Obfuscators, encrypted_chunks, integer_vector
+from parties.answering.contribution import Obfuscators, Uploads, encrypted_chunks, integer_vector
 from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError, as_refusal, may_pass, named
-from parties.answering.decisions import Party, check_signed, check_unchanged, decide
-from parties.answering.refusals import SentRefusals, Withdrawals
+from parties.answering.decisions import Party, SentRefusals, Withdrawals, check_signed, check_unchanged, decide
 from parties.answering.spool import Spool, SpoolLostError, Spools
-from parties.answering.uploads import Uploads
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.gate import Gate
 from parties.database import LedgerBusyError
@@ -31,13 +29,13 @@ from parties.history.history import History, What, facts_of
 from parties.ledger.charges import Charge
 from parties.ledger.head import SumsKey
 from parties.ledger.ledger import LedgerConflictError
+from parties.members import Rosters
 from parties.policy import Policy
-from parties.rosters import Rosters
 from radobase.logs import Log
-from wire.cohort import Acceptance, Cohort, Pending, Ready, Refusal, sign
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import OpenedQuery, check_time, open_query
 from wire.roster import Roster
+from wire.statements import Acceptance, Cohort, Pending, Ready, Refusal, sign
 from wire.status import PartyState, Phase, Work
 
 _BEFORE_COHORT = (Phase.ANSWERING, Phase.PREPARING)

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
 from dpcore.queries.kind import MAX_VALUES
-from radobase.files.reading import FileKind, read_bytes, read_json
-from radobase.files.writing import overwrite_durably, publish_directory, reserve_durably, sync_directory
+from radobase.reading import FileKind, read_bytes, read_json
+from radobase.writing import overwrite_durably, publish_directory, reserve_durably, sync_directory
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
-from wire.upload import CHUNK_BYTES, Chunk, upload_digest
+from wire.statements import CHUNK_BYTES, Chunk, upload_digest
 
 _MANIFEST = "manifest.json"
 _VALUES = "values.bin"

@@ -34,22 +34,23 @@ from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import MOST_CHALLENGES, CoordinatorCalls
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import KEPT_FOR_S, Evidence, UnknownNames, Witnessed
+from parties.members import Rosters
 from parties.policy import Policy
-from parties.rosters import Rosters
 from radobase.logs import Log
-from wire.cohort import Acceptance, open_statement
-from wire.envelopes import Envelope, Kind, SigningKey, key_id, sha256, signed_bytes
+from wire.envelopes import Envelope, MessageType, SigningKey, key_id, sha256, signed_bytes
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
 from wire.roster import Roster
-from wire.witness import (
+from wire.statements import (
     NONCE_BYTES,
+    Acceptance,
     Challenge,
     Witness,
     name_asked_for,
     name_of,
     nonce_about,
     open_challenge,
+    open_statement,
     open_witness,
     witnessed_head,
 )
@@ -454,7 +455,7 @@ class LedgerGuard:
         )
 
     def _refuse(self, statement: Envelope, error: WireError) -> None:
-        name = sha256(signed_bytes(self._federation, Kind.WITNESS, statement.payload), statement.signature)
+        name = sha256(signed_bytes(self._federation, MessageType.WITNESS, statement.payload), statement.signature)
         # The coordinator repeats its answers.
         if name not in self._refused and len(self._refused) < MOST_CHALLENGES:
             self._refused.add(name)

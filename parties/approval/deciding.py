@@ -17,14 +17,13 @@ from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, check_admits, merged
+from parties.members import known_roster
 from parties.policy import Policy, check_query
-from parties.rosters import known_roster
 from wire.envelopes import Envelope
 from wire.errors import WireError
 from wire.query import OpenedQuery, Query, check_time, open_query
-from wire.query_summary import QuerySummary
+from wire.query_summary import QuerySummary, SignedPart, signed_lines, signed_parts
 from wire.roster import Roster
-from wire.signed_fields import SignedPart, signed_lines, signed_parts
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from parties.approval.decisions import LONGEST_TEXT, Decision, Person, user_name
 from parties.config import PartyConfig
-from radobase.files.permissions import check_directories
-from radobase.files.writing import sync_directory
+from radobase.reading import check_directories
+from radobase.writing import sync_directory
 from wire.envelopes import Envelope
 from wire.errors import WireError
 

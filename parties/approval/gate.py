@@ -16,9 +16,9 @@ from parties.approval.decision_files import DecisionFiles, Waiting
 from parties.approval.decisions import Decided, DecisionError, Decisions, Verdict
 from parties.history.history import History, Shown, What
 from parties.history.reading import ScopeCost, costs
+from parties.ledger.budgets import state_of
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, LedgerLimits, merged, more_like
-from parties.ledger.state import state_of
 from parties.policy import ApprovalRules, Policy
 from radobase.printing import amount, local_time
 from wire.errors import Code, WireError

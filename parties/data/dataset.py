@@ -13,18 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
-from dpcore.progress import Progress
-from dpcore.records.changed_cells import Change, changed_cells, changes, main_cause, summed
+from dpcore.numbers.processors import Progress
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
-from dpcore.records.encoding import StoredRows, Tally
+from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster, PartyConfig
-from radobase.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
-from radobase.files.schemas import load_schema
+from radobase.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radobase.logs import Log
 from radobase.printing import amount
+from radobase.schema_files import load_schema
 from radobase.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.

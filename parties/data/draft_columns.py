@@ -4,7 +4,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -317,3 +317,19 @@ def _holds_texts(array: pa.Array) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos", "+")
+"""Common words for true, in small letters."""
+
+
+def true_of(seen: Seen, groups: Collection[Sequence[str]], notes: list[str]) -> Sequence[str]:
+    """The true one of a column's two groups of texts: a common word for true, otherwise the greater text."""
+    first, second = sorted(groups, key=lambda group: (group[0].casefold() in TRUE, *_order(group[0])))
+    if (first[0].casefold() in TRUE) == (second[0].casefold() in TRUE):
+        notes.append(f"{seen.name!r} has the values {first[0]!r} and {second[0]!r}: {second[0]!r} is taken as true.")
+    return second
+
+
+def _order(text: str) -> tuple[float, str]:
+    return (float(text), text) if is_number(text) else (0.0, text)

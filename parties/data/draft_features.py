@@ -22,8 +22,8 @@ from parties.data.draft_columns import (
     marks_no_value,
     may_mark_no_value,
     spellings,
+    true_of,
 )
-from parties.data.draft_label import true_of
 from radobase.printing import amount
 
 MOST_CATEGORIES = 30

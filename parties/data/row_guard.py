@@ -24,11 +24,11 @@ from dpcore.records.schema import Schema
 from parties.data.dataset import LoadReport
 from parties.policy import DataLimits
 from radobase.failure import in_words
-from radobase.files.reading import FileKind, read_json, state_of, with_remedy
-from radobase.files.writing import write_durably
 from radobase.logs import Log
+from radobase.metrics import Reason
 from radobase.printing import amount
-from radobase.watching.readiness import Reason
+from radobase.reading import FileKind, read_json, state_of, with_remedy
+from radobase.writing import write_durably
 
 FILE = "rows.json"
 ADVICE = (

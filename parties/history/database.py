@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
-from radobase.files.permissions import check_unwritable
-from radobase.files.writing import OWNER_ONLY
+from radobase.reading import check_unwritable
+from radobase.writing import OWNER_ONLY
 
 FILE = "history.sqlite"
 # "radH": distinguishes a history from other SQLite files.

@@ -16,7 +16,7 @@ from dpcore.errors import RadofedError
 from parties.history.database import HistoryDatabase, HistoryFileError
 from parties.ledger.charges import Charge, bounds_text, read_charge
 from parties.policy import Policy
-from radobase.files.reading import FileKind, parse_json, with_remedy
+from radobase.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope
 from wire.errors import Code
 from wire.query import OpenedQuery

@@ -18,15 +18,14 @@ from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import Happened, History, HistoryPage, Shown, What
+from parties.ledger.budgets import LedgerState
 from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.ledger import Ledger, RecordedCharge
-from parties.ledger.state import LedgerState
 from parties.policy import Policy
 from radobase.printing import printable
 from wire.errors import CATALOGUE, Code, WireError
 from wire.query import Query
-from wire.query_summary import QuerySummary
-from wire.signed_fields import SignedPart, signed_parts
+from wire.query_summary import QuerySummary, SignedPart, signed_parts
 
 # What an attempt cost in each scope and what remains there, for people: scopes that agree are one line.
 

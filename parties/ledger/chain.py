@@ -7,7 +7,7 @@ The content has the entry's number, its kind and every column of its event, each
 the working state; `faults` recomputes the chain and compares it with them in both directions.
 
 The head (the number and digest of the last entry) is kept outside of the file, beside it (parties.ledger.head) and by
-other parties (wire.cohort).
+other parties (wire.statements).
 
 Numbers count from 1 without gaps, except that an acknowledgement (parties.ledger.acknowledgement) continues above every
 head that others may hold.

@@ -251,7 +251,7 @@ CREATE TABLE evidence (
 COHORT_TABLES = """
 CREATE TABLE in_cohorts (
     party TEXT NOT NULL,
-    name BLOB NOT NULL,              -- of its acceptance, verified in a cohort (wire.witness.name_of)
+    name BLOB NOT NULL,              -- of its acceptance, verified in a cohort (wire.statements.name_of)
     entries INTEGER NOT NULL,        -- of its ledger, in that acceptance
     not_after_unix_s INTEGER NOT NULL, -- of the query
     acceptance BLOB,                 -- as signed

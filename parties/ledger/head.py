@@ -32,11 +32,11 @@ from dpcore.errors import ConfigurationError, PlanError
 from parties.ledger.chain import TRAIL_BYTES, Head
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind
 from parties.ledger.limits import Event, LedgerLimits, Scopes, counted
-from radobase.files.reading import FileKind, read_json, with_remedy
-from radobase.files.writing import write_durably
 from radobase.printing import amount
-from wire.cohort import MAX_SEALED_BYTES, LedgerHead
+from radobase.reading import FileKind, read_json, with_remedy
+from radobase.writing import write_durably
 from wire.envelopes import KEY_BYTES, SigningKey, sha256
+from wire.statements import MAX_SEALED_BYTES, LedgerHead
 
 _LABEL = b"rado.v1/ledger-sums\0"
 _NONCE_BYTES = 12

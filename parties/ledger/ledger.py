@@ -21,13 +21,13 @@ from dpcore.accounting.filters import Loss
 from dpcore.errors import RadofedError
 from parties.database import LedgerOwner, PartyDatabase
 from parties.ledger import chain
+from parties.ledger.budgets import LedgerState, state_of
 from parties.ledger.chain import EntryKind, Head
 from parties.ledger.charges import RECORD, Charge, Scope, bounds_text, read_charge
 from parties.ledger.head import SumsKey
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, check_admits, counted
-from parties.ledger.state import LedgerState, state_of
-from wire.cohort import LedgerHead
 from wire.query import CLOCK_SKEW_S
+from wire.statements import LedgerHead
 
 # What a charge is bound to if no byte of it left from this ledger.
 NO_BYTES = bytes(32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from parties.database import PartyDatabase
 from wire.envelopes import Envelope
 from wire.query import CLOCK_SKEW_S, Query
-from wire.witness import MOST_IN_COHORTS, name_of
+from wire.statements import MOST_IN_COHORTS, name_of
 
 KEPT_FOR_S = 86_400
 """A party that has held a reservation since its start accepts no query so long after that lapsed (LedgerGuard)."""

@@ -14,18 +14,15 @@ from dpcore.accounting.odds import exceptions, right_guesses
 from parties.config import PartyConfig
 from parties.history.history import HistoryPage, PoliciesRead, policies_of
 from parties.history.reading import HistoryReader, QueryRead
+from parties.ledger.budgets import Period, ScopeBudget, ScopeState, budgets, charged_since, state_of
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, more_like
-from parties.ledger.state import ScopeState, state_of
-from parties.members import MemberRow, members_of
+from parties.members import MemberRow, known_rosters, members_of
 from parties.policy import Policy
-from parties.report.budgets import Period, ScopeBudget, budgets, charged_since
-from parties.rosters import known_rosters
 from radobase.presentation.words import chances
 from wire.errors import CATALOGUE
-from wire.query_summary import QuerySummary
+from wire.query_summary import QuerySummary, SignedPart
 from wire.roster import Role
-from wire.signed_fields import SignedPart
 
 MOST_LISTED = 1000
 """The newest queries of the period that a report lists one by one; totals count all."""

@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from radobase.files.writing import BY_UMASK, write_durably
 from radobase.printing import printable
+from radobase.writing import BY_UMASK, write_durably
 
 WIDTH, HEIGHT = 440, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 24, 46

@@ -9,11 +9,9 @@ import pyarrow as pa
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
 from radobase.tables.arrow_table import invalid
-from radobase.tables.databases.duck import Duck
-from radobase.tables.databases.postgresql import PostgreSql
-from radobase.tables.databases.sessions import Column, Database, Session
-from radobase.tables.databases.source import DatabaseSource
-from radobase.tables.databases.sqlite import Sqlite
+from radobase.tables.database_source import DatabaseSource
+from radobase.tables.databases import Column, Database, Duck, Session, Sqlite
+from radobase.tables.postgresql import PostgreSql
 
 Result = TypeVar("Result")
 

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
-from dpcore.records.changed_cells import summed
 from dpcore.records.encoding import (
     CellError,
     Cells,
@@ -33,16 +32,17 @@ from dpcore.records.encoding import (
     encode,
     encode_stored,
     sources,
+    summed,
 )
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from dpcore.records.texts import BLANKS
 from radobase.failure import may_pass
-from radobase.files.reading import FileKind, open_file
+from radobase.reading import FileKind, open_file
 from radobase.tables.arrow_table import ArrowTable, same_headers
 from radobase.tables.csv_table import CsvTable
+from radobase.tables.database_source import DatabaseSource
 from radobase.tables.database_table import DatabaseTable
-from radobase.tables.databases.source import DatabaseSource
 from radobase.tables.parquet_table import PARQUET, DirectoryState, ParquetDirectory, ParquetTable, is_text
 
 RowsRead = Callable[[int], None]

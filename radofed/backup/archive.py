@@ -12,9 +12,8 @@ from typing import Any, BinaryIO
 
 from dpcore.errors import ConfigurationError
 from radobase.failure import in_words
-from radobase.files.databases import BESIDE, MAGIC
-from radobase.files.reading import FileKind, open_file, parse_json
-from radobase.files.writing import OWNER_ONLY, created_file
+from radobase.reading import FileKind, open_file, parse_json
+from radobase.writing import BESIDE, MAGIC, OWNER_ONLY, created_file
 
 # The manifest of a backup: whose it is, when it was made, and each file with its size and SHA-256.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography.x509.oid import NameOID
 
 from dpcore.errors import ConfigurationError
-from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase.reading import FileKind, read_bytes, with_remedy
 from radobase.version import program_version
 from radofed.backup.archive import OPERATOR, FileRole, Item, Manifest, Missing, path_fault, write_archive
 from radofed.node_config import load_node_config, role_of
@@ -254,7 +254,7 @@ def _write(
 def _add_party(contents: Contents, config: "PartyConfig") -> None:
     from parties.data.row_guard import FILE as ROWS_FILE
     from parties.history.database import FILE as HISTORY_FILE
-    from parties.rosters import former_files
+    from parties.members import former_files
     from parties.state_directory import history_copy, ledger_copy
 
     state = config.state_directory
@@ -285,8 +285,8 @@ def _add_party(contents: Contents, config: "PartyConfig") -> None:
 
 
 def _add_coordinator(contents: Contents, config: "CoordinatorConfig") -> None:
-    from coordinator.spool import TOTAL
     from coordinator.store import store_copy
+    from coordinator.uploads import TOTAL
 
     contents.add("roster", config.roster)
     # The store first: the totals of the queries that it has as complete are on disk.

@@ -12,9 +12,8 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from radobase.failure import in_words
-from radobase.files.databases import opened_copy
-from radobase.files.writing import OWNER_ONLY, new_file, publish_directory, sync_directory
 from radobase.printing import amount
+from radobase.writing import OWNER_ONLY, new_file, opened_copy, publish_directory, sync_directory
 from radofed.backup.archive import OPERATOR, Archive, BackupError, Entry, FileRole, Manifest, damaged, opened_archive
 from radofed.backup.making import federation_of
 from radofed.node_config import load_node_config, role_of

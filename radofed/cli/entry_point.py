@@ -16,8 +16,8 @@ import typer.main
 
 from dpcore.errors import ConfigurationError
 from radobase.failure import EXIT_FAILED, EXIT_USAGE, Failure
-from radobase.files.writing import tighten_umask
 from radobase.printing import in_lines, printable
+from radobase.writing import tighten_umask
 from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import Output, silence_broken_pipe
 

@@ -18,7 +18,7 @@ def health(_output: Output, config: ConfigOption) -> Result:
     configuration is wrong or has no section [watch].
     """
     from dpcore.errors import ConfigurationError
-    from radobase.watching.server import ask_ready
+    from radobase.watch_server import ask_ready
     from radofed.node_config import load_node_config
 
     loaded = load_node_config(config)

@@ -9,9 +9,9 @@ import typer
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
-from radobase.files.writing import create_durably
 from radobase.logs import quiet_grpc
 from radobase.printing import amount, columns, in_lines, local_time, moment
+from radobase.writing import create_durably
 from radofed.cli.framework import (
     LISTED,
     ConfigOption,
@@ -28,11 +28,10 @@ from radofed.cli.output import Output, Result, wrapped
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from parties.acknowledging import Found
     from parties.history.reading import QueryRead
+    from parties.ledger.budgets import LedgerState, ScopeState
     from parties.ledger.ledger import Ledger
     from parties.ledger.limits import Room
-    from parties.ledger.state import LedgerState, ScopeState
 
 
 app = group("Show and check a party's privacy ledger.")
@@ -98,7 +97,7 @@ def verify(
     ]
     unchecked = "whether both are older copies of themselves: only other parties can show that"
     if not offline and not faults:
-        from parties.acknowledging import find
+        from parties.ledger.acknowledgement import find
 
         quiet_grpc()
         try:
@@ -118,7 +117,7 @@ def verify(
     return Result(data, in_lines(lines))
 
 
-def _after_asking(found: "Found") -> str:
+def _after_asking(found: "Shortfall") -> str:
     if not found.accepted:
         return "whether both are older copies of themselves: no accepted member answered"
     rest = f"; {', '.join(found.silent)} did not answer" if found.silent else ""
@@ -162,7 +161,7 @@ def acknowledge(
     Asks the other parties for this party's newest entries, prints them and what is to be charged, and with --yes
     charges it. For the data officer; the node must be stopped. A charge cannot be undone.
     """
-    from parties.acknowledging import acknowledge as charge
+    from parties.ledger.acknowledgement import acknowledge as charge
 
     quiet_grpc()
     from parties.config import PartyConfig
@@ -277,7 +276,7 @@ def _history_table(queries: Sequence["QueryRead"], count: int) -> "RenderableTyp
 
 
 def _in_full(query: "QueryRead") -> list[str]:
-    from wire.signed_fields import signed_lines
+    from wire.query_summary import signed_lines
 
     shown = query.shown
     lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)}"]

@@ -112,7 +112,7 @@ def reload(
     accept-rows`). SIGHUP reloads the policy alone, SIGUSR1 the schema and the data.
     """
     from parties.config import PartyConfig
-    from parties.reloading import reload_node
+    from parties.local_control import reload_node
 
     found = reload_node(PartyConfig.load(config).state_directory, within_s)
     refused = {what: found[what]["refused"] for what in ("policy", "data")}
@@ -193,7 +193,7 @@ def check(
     Prints every fault with its cause and its fix.
     """
     quiet_grpc()
-    from parties.checks.preflight import preflight
+    from parties.preflight import preflight
 
     findings = preflight(config, against=against)
     lines = []
@@ -243,9 +243,8 @@ def members(_output: Output, config: ConfigOption) -> Result:
     the members that left since the node's first one. The node may run.
     """
     from parties.config import PartyConfig
-    from parties.members import members_of
+    from parties.members import known_rosters, members_of
     from parties.policy import Policy
-    from parties.rosters import known_rosters
 
     loaded = PartyConfig.load(config)
     rosters = known_rosters(loaded)
@@ -346,7 +345,7 @@ def _write(page: Path | None, render: Callable[[], str], registry: Path | None, 
 
     render: makes the page. Both are made before the first is written.
     """
-    from radobase.files.writing import create_durably
+    from radobase.writing import create_durably
 
     written = {}
     if page is not None:

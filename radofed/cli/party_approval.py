@@ -40,8 +40,7 @@ def pending(
     from parties.approval.decisions import Pauses
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
-    from wire.query_summary import purpose_line
-    from wire.signed_fields import signed_lines
+    from wire.query_summary import purpose_line, signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -147,8 +146,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     from parties.approval.decisions import Person
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
-    from wire.query_summary import purpose_line
-    from wire.signed_fields import signed_lines
+    from wire.query_summary import purpose_line, signed_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -182,8 +180,7 @@ def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason:
     """Leave this user's decision for the node, and wait for what it says of it."""
     from parties.approval.decisions import DecisionError
     from wire.query import Query
-    from wire.query_summary import purpose_line
-    from wire.signed_fields import signed_lines, signed_parts
+    from wire.query_summary import purpose_line, signed_lines, signed_parts
 
     found = files.find(query)
     if approves:
@@ -230,7 +227,7 @@ def _pending_in(files: "DecisionFiles", *, full: bool) -> Result:
 
 def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
     from wire.query import Query
-    from wire.signed_fields import signed_parts
+    from wire.query_summary import signed_parts
 
     query = Query.from_bytes(waiting.envelope.payload)
     return {
@@ -250,8 +247,7 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
 
 def _lines_of(waiting: "Waiting") -> list[str]:
     from wire.query import Query
-    from wire.query_summary import QuerySummary
-    from wire.signed_fields import signed_lines, signed_parts
+    from wire.query_summary import QuerySummary, signed_lines, signed_parts
 
     return [
         f"query {waiting.query_id.hex()}",

@@ -149,7 +149,7 @@ def _schema(output: Output, options: DemoCommandOptions) -> "Schema | None":
     """The schema of the user's table: its file's, or a draft, whose notes are printed; None without a table."""
     from dpcore.errors import ConfigurationError
     from parties.data.schema_draft import infer
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     if options.schema is not None or options.data is None:
         if options.label is not None or options.positive:

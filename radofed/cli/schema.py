@@ -11,7 +11,7 @@ from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
-    from radobase.tables.databases.source import DatabaseSource
+    from radobase.tables.database_source import DatabaseSource
 
 app = group("Draft and check schemas: how columns become coordinates.")
 
@@ -98,7 +98,7 @@ def check(
     """
     from parties.data.dataset import check as check_data
     from parties.data.row_guard import advice, refusing_fields
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     loaded = load_schema(schema)
     lines = [

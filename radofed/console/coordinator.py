@@ -9,7 +9,7 @@ from coordinator.config import CoordinatorConfig
 from coordinator.status import answer_words, newest_first, quota_words, read, seen_words
 from dpcore.errors import ConfigurationError
 from radobase.logs import quiet_grpc
-from radobase.watching.readiness import reason_lines
+from radobase.metrics import reason_lines
 from radofed.console.pages import Answer, Shown, Views, Visit
 
 MOST_SHOWN = 50

@@ -14,24 +14,22 @@ from parties.approval.deciding import decide as record_decision
 from parties.approval.deciding import pending as find_pending
 from parties.approval.decisions import DecisionError, Pause, Pauses, Person, Verdict
 from parties.approval.gate import ASSUMED
-from parties.checks.preflight import preflight
 from parties.config import PartyConfig
 from parties.history.history import ID_DIGITS, HistoryPage
 from parties.history.reading import HistoryReader, csv_of, open_history
+from parties.ledger.budgets import Period, budgets, scope_words, state_of
 from parties.ledger.ledger import Steps
 from parties.ledger.limits import room
-from parties.ledger.state import state_of
-from parties.members import members_of
+from parties.members import known_rosters, members_of
 from parties.policy import Policy
-from parties.report.budgets import Period, budgets, scope_words
+from parties.preflight import preflight
 from parties.report.gathering import gather
 from parties.report.page import budget_plots, document
-from parties.rosters import known_rosters
 from radobase.local_status import NotRunningError, UnreadableStateError, read_status
 from radobase.logs import LEVELS, newest
+from radobase.metrics import Reason, reason_lines
 from radobase.presentation.words import day
 from radobase.printing import moment
-from radobase.watching.readiness import Reason, reason_lines
 from radofed import __version__
 from radofed.console.pages import Answer, File, Goto, Shown, Views, Visit
 from wire.query_summary import QuerySummary

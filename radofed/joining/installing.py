@@ -12,18 +12,26 @@ from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from learner.accepted_parties import parties_toml
 from rado.v1 import join_pb2, member_service_pb2, member_service_pb2_grpc
-from radobase.files.reading import FileKind, read_bytes, with_remedy
-from radobase.files.writing import BY_UMASK, write_durably
 from radobase.logs import Log
+from radobase.reading import FileKind, read_bytes, with_remedy
+from radobase.writing import BY_UMASK, write_durably
 from radofed import node_config
 from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, ReceivedRequest
 from radofed.node_config import NodeConfig, load_node_config, role_of
 from radofed.provision import ROSTER_FILE, default_listen, split_address
 from wire.codec import parse
-from wire.envelopes import Envelope, Kind, load_public_key, public_key_of, save_public_key, sha256, spoken
+from wire.envelopes import (
+    Envelope,
+    MessageType,
+    load_public_key,
+    public_key_of,
+    save_public_key,
+    set_passphrase,
+    sha256,
+    spoken,
+)
 from wire.errors import Code, WireError
 from wire.identity import Certificate, TlsFiles
-from wire.private_keys import set_passphrase
 from wire.roster import Member, Role, Roster, open_roster, read_roster
 from wire.transport import Caller, open_channel
 
@@ -69,7 +77,7 @@ class Admission:
             message = parse(join_pb2.Admission, signed.payload)
             envelope = Envelope.from_proto(message.roster)
             roster = open_roster(envelope, file.federation_key)
-            signed.open(Kind.ADMISSION, roster.federation, file.federation_key)
+            signed.open(MessageType.ADMISSION, roster.federation, file.federation_key)
         except WireError as error:
             raise _FILE.error(path, f"is no answer of an operator, or was changed ({error.public_sentence})") from error
         split_address(message.coordinator_address)

@@ -14,8 +14,8 @@ from coordinator.config import CoordinatorConfig
 from coordinator.membership import Admissions, read_own_roster
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
-from radobase.files.writing import BY_UMASK, create_durably, write_durably
 from radobase.logs import Log
+from radobase.writing import BY_UMASK, create_durably, write_durably
 from radofed.certificates import LONGEST_FEDERATION, Authority, private_pem
 from radofed.joining.installing import Admission, is_older, read_file
 from radofed.joining.requests import SUFFIX, JoinRequest, ReceivedRequest
@@ -31,7 +31,7 @@ from radofed.provision import (
     split_address,
 )
 from wire.envelopes import (
-    Kind,
+    MessageType,
     SigningKey,
     fingerprint,
     load_public_key,
@@ -251,7 +251,7 @@ def _in_order(members: Sequence[Member]) -> tuple[Member, ...]:
 
 def _write(directory: Path, received: ReceivedRequest, key: SigningKey, admission: join_pb2.Admission) -> Path:
     """Keep the request, for a renewal, and write the answer to it."""
-    envelope = key.sign(Kind.ADMISSION, admission.SerializeToString(deterministic=True))
+    envelope = key.sign(MessageType.ADMISSION, admission.SerializeToString(deterministic=True))
     content = join_pb2.AdmissionFile(federation_key=key.public_bytes, admission=envelope.to_proto())
     for name in (REQUESTS, ADMISSIONS):
         (directory / name).mkdir(mode=0o700, exist_ok=True)

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
-from radobase.files.reading import FileKind, read_bytes, with_remedy
-from radobase.files.writing import BY_UMASK, create_durably, write_durably
+from radobase.reading import FileKind, read_bytes, with_remedy
+from radobase.writing import BY_UMASK, create_durably, write_durably
 from radofed.certificates import make_request, request_key_hash
 from radofed.provision import check_host, check_name, split_address
 from wire.codec import parse
-from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, SigningKey, spoken
+from wire.envelopes import KEY_BYTES, Envelope, MessageType, Signable, SigningKey, spoken
 from wire.errors import WireError
 from wire.roster import Member, Role, certificate_san
 
@@ -25,7 +25,7 @@ _FILE = FileKind(with_remedy("ask the member for the file again"), limit_bytes=6
 class JoinRequest(Signable[join_pb2.JoinRequest]):
     """What a member asks to be admitted as."""
 
-    KIND: ClassVar[Kind] = Kind.JOIN_REQUEST
+    KIND: ClassVar[MessageType] = MessageType.JOIN_REQUEST
     federation: str
     role: Role
     name: str
@@ -72,7 +72,7 @@ class JoinRequest(Signable[join_pb2.JoinRequest]):
         try:
             envelope = Envelope.from_bytes(content)
             message = parse(join_pb2.JoinRequest, envelope.payload)
-            envelope.open(Kind.JOIN_REQUEST, message.federation, message.signing_key)
+            envelope.open(MessageType.JOIN_REQUEST, message.federation, message.signing_key)
         except WireError as error:
             raise _FILE.error(path, f"is no request of a member, or was changed ({error.public_sentence})") from error
         try:
@@ -161,7 +161,7 @@ def make_join_request(
         written.append(directory / TLS_KEY)
         create_durably(written[-1], tls.key_pem)
         written.append(file)
-        write_durably(file, signing.sign(Kind.JOIN_REQUEST, request.to_bytes()).to_bytes(), mode=BY_UMASK)
+        write_durably(file, signing.sign(MessageType.JOIN_REQUEST, request.to_bytes()).to_bytes(), mode=BY_UMASK)
     except BaseException:
         for path in written:
             path.unlink(missing_ok=True)

@@ -27,10 +27,10 @@ from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES, class_of
 from learner.planning import Plan
+from learner.progress import WouldAccept
 from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
 from learner.session import Session
 from learner.training import AskedTraining
-from learner.would_accept import WouldAccept
 from radobase.printing import listed
 from radofed.planning.design_cost import MOST_PLANNED_ROWS
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema

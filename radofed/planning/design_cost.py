@@ -15,11 +15,11 @@ from dpcore.numbers.rationals import LARGEST_INTEGER, up, upper_digits
 from dpcore.queries.kind import MAX_PARTIES
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
-from learner.design_options import check_options, given_options
 from learner.planning import Plan
 from radobase.presentation.words import counted, effort_words, theorem_words
 from radofed.planning.plan_options import DesignFields
 from radofed.planning.signal import Noise, Signal
+from wire.request_fields import check_options, given_options
 
 # The checked input of a plan.
 

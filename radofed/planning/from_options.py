@@ -11,13 +11,12 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import upper_digits
 from dpcore.queries.statement import LARGE_EPSILON
 from dpcore.records.schema import Schema
-from learner.design_options import taken_options
-from radobase.files.schemas import load_feature_map, load_schema
 from radobase.options import named_options
+from radobase.schema_files import load_feature_map, load_schema
 from radofed.planning.design_cost import Cost, PlanRequest, split_equally
 from radofed.planning.designs import bare_cost, plan_cost
 from radofed.planning.plan_options import DesignFields, PlanOptions
-from wire.request_fields import ReleaseFields
+from wire.request_fields import ReleaseFields, taken_options
 
 if TYPE_CHECKING:
     from radofed.planning.asked_cost import AskedCost

@@ -23,11 +23,19 @@ from dpcore.records.computation import Computation
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 from dpcore.records.schema import Schema
-from learner.design_options import check_options, given_options
 from learner.requests import Request, rados_within, release_request
 from wire.query import Query, setting_of
-from wire.query_kinds import Kind
-from wire.request_fields import DELTA, SPLIT, USUAL_DELTA, USUAL_RADOS, ReleaseFields, Split
+from wire.query_kinds import AnyKind
+from wire.request_fields import (
+    DELTA,
+    SPLIT,
+    USUAL_DELTA,
+    USUAL_RADOS,
+    ReleaseFields,
+    Split,
+    check_options,
+    given_options,
+)
 
 HONEST_COORDINATOR = (
     "One draw over the pool was divided by the coordinator (split = exact), which knows every party's part: the "
@@ -89,14 +97,14 @@ class DesignOptions(ReleaseFields):
         most = rados_within(self.epsilon, self.delta, pools, self.epsilon_per_rado, asked=self.rados, fewest=2)
         return self.rados or min(most, usual)
 
-    def divided(self, asked: Kind) -> RadosQuery | None:
+    def divided(self, asked: AnyKind) -> RadosQuery | None:
         """The kind that parties compute of a divided pool; None if each party draws its own signatures."""
         if self.split == "local":
             return None
         assert isinstance(asked, RadosQuery), "a split is of rados"
         return replace(asked, design=asked.design.pooled(self.epsilon_per_rado))
 
-    def statement(self, kind: Kind, query: Query, party_rows: Sequence[int]) -> PrivacyStatement:
+    def statement(self, kind: AnyKind, query: Query, party_rows: Sequence[int]) -> PrivacyStatement:
         """The privacy statement of one fold's release. kind: what parties computed. Raises PlanError."""
         said = statement_for(kind, party_rows, query.delta, schema=query.schema, setting=setting_of(query))
         if self.split == "exact":

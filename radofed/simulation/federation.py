@@ -12,24 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.totals import check_chunk
+from coordinator.uploads import check_chunk
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
-from dpcore.progress import Progress
-from learner.opening import open_total
+from learner.decryption import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
 from radofed.simulation.designs import DesignOptions, divided_counts
 from radofed.simulation.workers import ATTEMPT, FEDERATION, Ask, Hosts, Share, seeded
-from wire.cohort import Cohort
-from wire.envelopes import Envelope, SigningKey
-from wire.envelopes import Kind as Message
+from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.query import PaillierKey, open_query
-from wire.query_kinds import Kind
+from wire.query_kinds import AnyKind
 from wire.roster import Member, Role, Roster, certificate_san
+from wire.statements import Chunk, Cohort
 from wire.status import Total
-from wire.upload import Chunk
 
 LEARNER, COORDINATOR = "learner", "coordinator"
 # A simulation has no clock: all timestamps are this second.
@@ -50,7 +48,7 @@ class PlannedFold:
     parts: tuple[NDArray[np.int64], ...]
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> AnyKind:
         """What parties compute: the query's kind, except if a coordinator divides the draw."""
         return self.ask.divided or self.ask.opened.query.kind
 
@@ -104,7 +102,7 @@ class SimulatedFederation:
             now_unix_s=NOW_UNIX_S,
             stated_rows={party.name: party.rows_at_least for party in roster.parties if party.rows_at_least},
         )
-        envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
+        envelope = self._learner.sign(MessageType.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
         divided = None if options is None else options.divided(opened.query.kind)
         return PlannedFold(plan, roster, Ask(fold, opened, divided, question), tuple(parts))

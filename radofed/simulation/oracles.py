@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dpcore.declared import declaration
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Constant
-from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.held_back import HeldBack
@@ -29,7 +29,7 @@ from learner.composition import Unanswered
 from learner.federation import BudgetedOracle, Federation
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
-from radobase.files.schemas import load_schema
+from radobase.schema_files import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields

@@ -20,8 +20,8 @@ from dpcore.declared import names_of, values_of, with_fields
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.numbers.fixed_point import ONE
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.secret import SecretKey
-from dpcore.progress import Progress
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
@@ -30,8 +30,8 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
-from radobase.files.schemas import load_feature_map, load_schema
 from radobase.options import from_texts
+from radobase.schema_files import load_feature_map, load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import (

@@ -27,12 +27,11 @@ from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
-from radobase.cluster.ray_cluster import last_line, start_on_loopback
+from radobase.ray_cluster import last_line, start_on_loopback
 from radofed.simulation.designs import divided_contribution
-from wire.cohort import Acceptance, Receipt, sign
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.query import OpenedQuery
-from wire.upload import upload_digest
+from wire.statements import Acceptance, Receipt, sign, upload_digest
 
 # The computation of simulated parties, several in one process, with the code of `parties.answering.contribution`.
 #

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from coordinator import totals
+from coordinator import uploads
 from dpcore.errors import ConfigurationError
 from tests.federation.coordinator import MANY_RADOS, PARTIES
 from tests.federation.coordinator_core import on_bench
@@ -29,7 +29,7 @@ def test_a_bug_in_the_adding_ends_the_query_and_is_logged(world, monkeypatch, ca
     async def play(bench):
         opened = await bench.ask()
         await bench.to_uploading(opened)
-        monkeypatch.setattr(totals, "multiply", broken)
+        monkeypatch.setattr(uploads, "multiply", broken)
         await bench.contribute(opened, *PARTIES)
         await bench.settled()
         status = await bench.status(opened)
@@ -73,14 +73,14 @@ def test_a_commit_that_fails_after_the_adding_does_not_leave_the_query_behind(wo
 
 
 def test_a_query_cancelled_in_the_middle_of_its_adding_leaves_nothing_and_no_false_alarm(world, monkeypatch, caplog):
-    entered, go_on, real = threading.Event(), threading.Event(), totals.multiply
+    entered, go_on, real = threading.Event(), threading.Event(), uploads.multiply
 
     def slow(key, uploads):
         entered.set()
         go_on.wait(HANG_S)
         return real(key, uploads)
 
-    monkeypatch.setattr(totals, "multiply", slow)
+    monkeypatch.setattr(uploads, "multiply", slow)
 
     @on_bench
     async def play(bench):

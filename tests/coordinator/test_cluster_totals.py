@@ -11,11 +11,10 @@ import grpc
 import pytest
 
 from coordinator.config import CoordinatorCluster, CoordinatorConfig
-from coordinator.spool import SpoolDamagedError
-from coordinator.totals import Adding, ClusterSum
+from coordinator.uploads import Adding, ClusterSum, SpoolDamagedError
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import multiply
-from radobase.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
+from radobase.cluster_jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
 from radobase.logs import Log
 from tests.federation.coordinator import MANY_RADOS, PARTIES, Clients
 from tests.federation.coordinator_core import on_bench
@@ -33,13 +32,13 @@ def settings(nodes):
 @pytest.fixture(autouse=True)
 def no_check_at_start(monkeypatch):
     """It would be another process next to each test."""
-    monkeypatch.setattr("radobase.cluster.jobs.check_cluster", lambda _: None)
+    monkeypatch.setattr("radobase.cluster_jobs.check_cluster", lambda _: None)
 
 
 @pytest.fixture
 def one_upload_an_item(monkeypatch):
     """Twelve items: three chunks of four parties."""
-    monkeypatch.setattr("coordinator.totals.ITEM_BYTES", 1)
+    monkeypatch.setattr("coordinator.uploads.ITEM_BYTES", 1)
 
 
 def compute_by(monkeypatch, other, kind=ClusterJob):
@@ -48,7 +47,7 @@ def compute_by(monkeypatch, other, kind=ClusterJob):
     def job(settings, function, shared, connecting):
         return kind(settings, partial(other, function), shared, connecting)
 
-    monkeypatch.setattr("coordinator.totals.ClusterJob", job)
+    monkeypatch.setattr("coordinator.uploads.ClusterJob", job)
 
 
 def use(bench, settings, on_read=lambda number: None):
@@ -239,7 +238,7 @@ def test_a_cluster_that_gives_no_answer_in_time_is_given_up(settings):
 @pytest.mark.more
 @needs_ray
 def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
-    monkeypatch.setattr("radobase.cluster.jobs.program_version", lambda: "0.0.1")
+    monkeypatch.setattr("radobase.cluster_jobs.program_version", lambda: "0.0.1")
     with pytest.raises(ClusterError, match=r"but this node has 0\.0\.1: install the same version everywhere"):
         check_cluster(settings)
 
@@ -249,7 +248,7 @@ def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
 @pytest.mark.ends_cluster
 def test_a_cluster_that_is_gone_leaves_the_total_to_this_machine(world, nodes, settings, monkeypatch, caplog):
     """Parties were charged, so the round goes on."""
-    monkeypatch.setattr("coordinator.totals.ITEM_BYTES", 1)
+    monkeypatch.setattr("coordinator.uploads.ITEM_BYTES", 1)
     # Ray's own patience with a head that does not answer is a minute.
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
 
@@ -313,7 +312,7 @@ def test_small_totals_never_touch_the_cluster(world, caplog):
 @pytest.mark.more
 @needs_ray
 def test_a_coordinator_whose_cluster_is_not_there_serves_and_says_so(world, start_node, monkeypatch, caplog, tmp_path):
-    monkeypatch.setattr("radobase.cluster.jobs.check_cluster", check_cluster)
+    monkeypatch.setattr("radobase.cluster_jobs.check_cluster", check_cluster)
     settings = CoordinatorCluster(address="127.0.0.1:1", token_file=tmp_path / "none")
     node = start_node(world.config.model_copy(update={"cluster": settings}))
     wait_until(lambda: "cluster cannot be used" in [r.getMessage() for r in caplog.records], what="the check")

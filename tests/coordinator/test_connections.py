@@ -19,7 +19,7 @@ from tests.coordinator.test_unfinished_messages import codes
 from tests.federation.coordinator import Process, refused
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code
-from wire.upload import Chunk
+from wire.statements import Chunk
 
 WORK = "/rado.v1.PartyService/FetchWork"
 

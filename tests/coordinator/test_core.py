@@ -12,9 +12,9 @@ import pytest
 
 from coordinator.membership import Membership
 from coordinator.store import Store
-from coordinator.totals import _checked
+from coordinator.uploads import _checked
 from dpcore.errors import ConfigurationError
-from radobase.cluster.jobs import ClusterError
+from radobase.cluster_jobs import ClusterError
 from radobase.logs import Log
 from tests.federation.coordinator import PARTIES, refused
 from tests.federation.coordinator_core import Bench, on_bench, refusal

@@ -14,7 +14,7 @@ from coordinator.limits import under_way
 from coordinator.local_control import DrainEndedError, drain, undrain
 from coordinator.status import node_state
 from radobase.local_status import FILE, NotRunningError, StatusServer, fetch, read_status
-from radobase.watching.readiness import Reason
+from radobase.metrics import Reason
 from radofed.cli.entry_point import run
 from tests.coordinator.test_watching import Watched
 from tests.federation.coordinator import PARTIES, Process, refused

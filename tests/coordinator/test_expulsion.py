@@ -12,12 +12,12 @@ from rado.v1 import learner_service_pb2
 from tests.coordinator.test_server import served_version
 from tests.federation.coordinator import PARTIES, Client, Clients, refused
 from tests.waiting import HANG_S, wait_until
-from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey
 from wire.errors import Code, WireError
 from wire.identity import tls_key_hash
 from wire.query import Retry
 from wire.roster import EXPIRY_SKEW_S, Role
+from wire.statements import Acceptance, sign
 from wire.status import PartyState, Phase
 
 DAY_S = 86_400

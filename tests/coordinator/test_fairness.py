@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from coordinator import intake, totals, views
+from coordinator import intake, service, uploads
 from tests.federation.coordinator import MANY_RADOS, PARTIES
 from tests.federation.coordinator_core import on_bench, refusal, run_on
 from tests.waiting import HANG_S
-from wire.cohort import Acceptance
 from wire.errors import Code
+from wire.statements import Acceptance
 from wire.status import Phase
 
 
@@ -68,7 +68,7 @@ async def test_chunks_that_waited_for_their_turn_until_the_attempt_was_over_are_
 @on_bench
 async def test_long_polls_beyond_some_of_one_member_do_not_wait(bench):
     ann, bob = bench.world.member("ann"), bench.world.member("bob")
-    polls = [asyncio.create_task(bench.views.work(ann, 0, 25)) for _ in range(views.WAITING_PER_MEMBER)]
+    polls = [asyncio.create_task(bench.views.work(ann, 0, 25)) for _ in range(service.WAITING_PER_MEMBER)]
     await asyncio.sleep(0.05)
     items, _ = await asyncio.wait_for(bench.views.work(ann, 0, 25), 20)
     assert not items
@@ -88,13 +88,13 @@ async def test_long_polls_beyond_some_of_one_member_do_not_wait(bench):
 @run_on(open_queries=12, open_queries_per_learner=12)
 async def test_totals_in_progress_delay_no_upload(bench):
     """More of them than there are threads for uploads."""
-    real, go_on = totals.multiply, threading.Event()
+    real, go_on = uploads.multiply, threading.Event()
 
     def slow(*args):
         go_on.wait(HANG_S)
         return real(*args)
 
-    totals.multiply = slow
+    uploads.multiply = slow
     try:
         waiting = [await bench.ask() for _ in range(8)]
         for opened in waiting:
@@ -106,7 +106,7 @@ async def test_totals_in_progress_delay_no_upload(bench):
         await asyncio.wait_for(bench.contribute(late, *PARTIES), HANG_S / 4)
     finally:
         go_on.set()
-        totals.multiply = real
+        uploads.multiply = real
     await bench.settled()
     for opened in (*waiting, late):
         await bench.check_total(opened, PARTIES)
@@ -117,7 +117,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
     large, small = await bench.ask(rados=MANY_RADOS), await bench.ask()
     for opened in (large, small):
         await bench.to_uploading(opened)
-    real, entered, go_on, order = totals.multiply, threading.Event(), threading.Event(), []
+    real, entered, go_on, order = uploads.multiply, threading.Event(), threading.Event(), []
 
     def recorded(key, uploads):
         entered.set()
@@ -126,7 +126,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
         order.append(len(product))
         return product
 
-    totals.multiply = recorded
+    uploads.multiply = recorded
     try:
         await bench.contribute(large, *PARTIES)
         await asyncio.to_thread(entered.wait, HANG_S)
@@ -134,7 +134,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
         go_on.set()
         await bench.settled()
     finally:
-        totals.multiply = real
+        uploads.multiply = real
     assert order.index(1024) == 1, "after the chunk that was in the making, before the two others"
     for opened in (large, small):
         await bench.check_total(opened, PARTIES)

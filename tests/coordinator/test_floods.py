@@ -24,11 +24,11 @@ from tests.coordinator.test_server import Process
 from tests.coordinator.test_unfinished_messages import peak_bytes
 from tests.federation.coordinator import LEARNERS, MANY_RADOS, PARTIES, Client
 from tests.waiting import HANG_S, wait_until
-from wire.envelopes import Kind
+from wire.envelopes import MessageType
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.gate import MESSAGES_AT_ONCE
 from wire.query import MAX_QUERY_BYTES
-from wire.upload import Chunk
+from wire.statements import Chunk
 
 MOST_BYTES = 200_000_000
 FLOOD_S = 8.0
@@ -135,7 +135,7 @@ def test_chunks_of_one_member_on_many_connections(world, returning):
 
 
 def test_queries_of_one_member_on_many_connections(world, returning):
-    query = world.keys["lea"].sign(Kind.QUERY, bytes(524_000)).to_proto()
+    query = world.keys["lea"].sign(MessageType.QUERY, bytes(524_000)).to_proto()
     request = learner_service_pb2.SubmitQueryRequest(query=query)
     flood(returning, world, "lea", "/rado.v1.LearnerService/SubmitQuery", request.SerializeToString())
 

@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import RadosRequest
 from learner.session import Session
 from radofed.node_config import PolicyChoices

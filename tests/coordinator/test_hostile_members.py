@@ -12,13 +12,12 @@ from dpcore.paillier.packing import pack
 from dpcore.paillier.public import PublicKey
 from rado.v1 import cohort_pb2, envelope_pb2, learner_service_pb2, party_service_pb2, query_pb2
 from tests.federation.coordinator import PARTIES, ROWS, refused
-from wire.cohort import MAX_SEALED_BYTES, Acceptance, Cohort, LedgerHead, Pending, Ready, Receipt, Refusal
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope, MessageType
 from wire.errors import Code
 from wire.query import MAX_QUERY_BYTES, MAX_VALUES, Query
+from wire.statements import MAX_SEALED_BYTES, Acceptance, Chunk, Cohort, LedgerHead, Pending, Ready, Receipt, Refusal
 from wire.status import PartyState, Phase, Total, Work
 from wire.transport import MAX_RESPONSE_BYTES
-from wire.upload import Chunk
 
 LAST_U32 = (1 << 32) - 1
 
@@ -42,7 +41,7 @@ def test_a_statement_blown_up_by_repeated_fields_does_not_reach_the_cohort(world
     key, query_id = world.keys["ann"], asked.query_id
     padding = cohort_pb2.Ready(party="ann").SerializeToString() * 100_000
 
-    def padded(kind: Kind, payload: bytes) -> Envelope:
+    def padded(kind: MessageType, payload: bytes) -> Envelope:
         return key.sign(kind, padding + payload)
 
     rows, digest = ROWS["ann"], b"\1" * 32
@@ -52,11 +51,11 @@ def test_a_statement_blown_up_by_repeated_fields_does_not_reach_the_cohort(world
     before = state(world, clients, asked)
     ann = clients["ann"]
     for send, kind, payload in (
-        (ann.accept, Kind.ACCEPTANCE, acceptance),
-        (ann.refuse, Kind.REFUSAL, Refusal(query_id, 1, "ann", Code.UNAVAILABLE).to_bytes()),
-        (ann.be_pending, Kind.PENDING, Pending(query_id, 1, "ann").to_bytes()),
-        (ann.ready, Kind.READY, Ready(query_id, 1, "ann").to_bytes()),
-        (ann.give_receipt, Kind.RECEIPT, Receipt(query_id, 1, "ann", digest, digest, 1, 1).to_bytes()),
+        (ann.accept, MessageType.ACCEPTANCE, acceptance),
+        (ann.refuse, MessageType.REFUSAL, Refusal(query_id, 1, "ann", Code.UNAVAILABLE).to_bytes()),
+        (ann.be_pending, MessageType.PENDING, Pending(query_id, 1, "ann").to_bytes()),
+        (ann.ready, MessageType.READY, Ready(query_id, 1, "ann").to_bytes()),
+        (ann.give_receipt, MessageType.RECEIPT, Receipt(query_id, 1, "ann", digest, digest, 1, 1).to_bytes()),
     ):
         refused(Code.MESSAGE_TOO_LARGE, send, padded(kind, payload))
     assert state(world, clients, asked) == before
@@ -107,7 +106,7 @@ def test_ids_of_a_wrong_length_are_refused(world, clients, query_id):
     refused(Code.QUERY_UNKNOWN, lea.total_chunk, query_id, 0)
     said = cohort_pb2.Ready(query_id=query_id, attempt=1, party="ann").SerializeToString()
     code = Code.MESSAGE_TOO_LARGE if len(said) > STATEMENT_BYTES else Code.MESSAGE_MALFORMED
-    refused(code, ann.ready, world.keys["ann"].sign(Kind.READY, said))
+    refused(code, ann.ready, world.keys["ann"].sign(MessageType.READY, said))
 
 
 @pytest.mark.parametrize("attempt", [0, 2, LAST_U32])
@@ -119,8 +118,8 @@ def test_attempts_that_do_not_run_are_refused(world, clients, asked, attempt):
     ).SerializeToString()
     ready = cohort_pb2.Ready(query_id=query_id, attempt=attempt, party="ann").SerializeToString()
     code = Code.MESSAGE_MALFORMED if attempt == 0 else Code.ATTEMPT_MISMATCH
-    refused(code, clients["ann"].accept, key.sign(Kind.ACCEPTANCE, acceptance))
-    refused(code, clients["ann"].ready, key.sign(Kind.READY, ready))
+    refused(code, clients["ann"].accept, key.sign(MessageType.ACCEPTANCE, acceptance))
+    refused(code, clients["ann"].ready, key.sign(MessageType.READY, ready))
     refused(Code.ATTEMPT_MISMATCH, clients["ann"].upload, query_id, Chunk.of(0, b"x"), attempt)
     assert state(world, clients, asked) == before
 
@@ -168,7 +167,7 @@ def query_with_modulus(world, modulus: bytes) -> Envelope:
     good = Query.from_bytes(world.query().payload)
     message = query_pb2.PaillierKey.FromString(good.paillier_key.payload)
     message.modulus = modulus
-    certified = world.keys["lea"].sign(Kind.PAILLIER_KEY, message.SerializeToString())
+    certified = world.keys["lea"].sign(MessageType.PAILLIER_KEY, message.SerializeToString())
     return world.query(paillier_key=certified)
 
 

@@ -7,8 +7,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from coordinator.spool import TOTAL, scan
 from coordinator.store import read_queries
+from coordinator.uploads import TOTAL, scan
 from rado.v1 import member_service_pb2
 from tests.federation.coordinator import PARTIES, Client
 from tests.federation.faults import Line

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.totals import check_chunk
+from coordinator.uploads import check_chunk
 from dpcore.errors import ShapeError
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom
 from tests.federation.coordinator import MANY_RADOS, refused
 from wire.errors import Code
-from wire.upload import Chunk
+from wire.statements import Chunk
 
 TEST_KEY = SecretKey.generate_test_key(SeededRandom(1), bits=128)
 

@@ -7,7 +7,7 @@ from radobase.logs import REFUSALS_LOGGED
 from tests.federation.coordinator import PARTIES, refused
 from tests.waiting import HANG_S
 from wire.errors import CODE_METADATA_KEY, Code
-from wire.upload import Chunk
+from wire.statements import Chunk
 
 TIMES = REFUSALS_LOGGED + 5
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"

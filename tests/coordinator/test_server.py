@@ -20,12 +20,11 @@ from rado.v1 import cohort_pb2, learner_service_pb2, member_service_pb2, party_s
 from radofed.cli.entry_point import run
 from tests.federation.coordinator import MANY_RADOS, PARTIES, Client, Clients, Process, World, refused
 from tests.waiting import HANG_S, wait_until
-from wire.cohort import Ready, Receipt
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.roster import Role, Roster
+from wire.statements import Chunk, Ready, Receipt
 from wire.status import Phase
-from wire.upload import Chunk
 
 
 @pytest.fixture
@@ -145,7 +144,7 @@ def test_the_log_repeats_nothing_of_what_members_send(world, start):
         opened.envelope.payload.replace(b"\x12\x03lea", b"\x12\x0f" + canary.encode(), 1),
     ]
     for payload in payloads:
-        for signed in (key.sign(kind, payload).to_proto() for kind in Kind):
+        for signed in (key.sign(kind, payload).to_proto() for kind in MessageType):
             for client, method, request in (
                 (lea, lea.learner.SubmitQuery, learner_service_pb2.SubmitQueryRequest(query=signed)),
                 (lea, lea.learner.CancelQuery, learner_service_pb2.CancelQueryRequest(cancel=signed)),

@@ -12,10 +12,10 @@ from rado.v1 import ciphertext_pb2, learner_service_pb2, member_service_pb2, par
 from tests.federation.coordinator import MANY_RADOS, PARTIES, refused
 from tests.waiting import HANG_S
 from wire.binding import Binding, OpeningSecret
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope, MessageType
 from wire.errors import Code
+from wire.statements import Chunk
 from wire.status import PartyState, Phase
-from wire.upload import Chunk
 
 
 @pytest.fixture
@@ -263,14 +263,14 @@ def test_tampered_and_foreign_queries_are_refused(world, clients):
     refused(Code.SIGNATURE_INVALID, submit, dataclasses.replace(good, payload=bytes(tampered)))
     refused(Code.SENDER_MISMATCH, submit, world.query(learner="lou"))
     refused(Code.FEDERATION_MISMATCH, submit, world.query(federation="other"))
-    refused(Code.PEER_UNKNOWN, submit, world.keys["lea"].sign(Kind.QUERY, _with_learner(good.payload)))
+    refused(Code.PEER_UNKNOWN, submit, world.keys["lea"].sign(MessageType.QUERY, _with_learner(good.payload)))
     refused(Code.ROSTER_STALE, submit, world.query(roster_version=2))
     refused(Code.QUERY_EXPIRED, submit, world.query(now=time.time() - 5000))
     refused(Code.QUERY_EXPIRED, submit, world.query(now=time.time() + 5000))
     refused(Code.QUERY_INVALID, submit, world.query(max_parties=6, cohort_min=5, honest_parties=1, encoding=_wide()))
-    refused(Code.FIELD_UNKNOWN, submit, world.keys["lea"].sign(Kind.QUERY, good.payload + b"\xf8\x07\x01"))
-    refused(Code.MESSAGE_MALFORMED, submit, world.keys["lea"].sign(Kind.QUERY, b"\xff"))
-    refused(Code.SIGNATURE_INVALID, submit, world.keys["ann"].sign(Kind.QUERY, good.payload))
+    refused(Code.FIELD_UNKNOWN, submit, world.keys["lea"].sign(MessageType.QUERY, good.payload + b"\xf8\x07\x01"))
+    refused(Code.MESSAGE_MALFORMED, submit, world.keys["lea"].sign(MessageType.QUERY, b"\xff"))
+    refused(Code.SIGNATURE_INVALID, submit, world.keys["ann"].sign(MessageType.QUERY, good.payload))
     refused(Code.MESSAGE_MALFORMED, clients["lea"].call, clients["lea"].learner.SubmitQuery,
             learner_service_pb2.SubmitQueryRequest())  # fmt: skip
     assert not clients["ann"].work().work

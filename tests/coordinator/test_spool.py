@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool, scan
+from coordinator.uploads import SpoolDamagedError, SpoolUnreadableError, UploadSpool, scan
 from tests.federation.coordinator import refused
 from tests.waiting import HANG_S
 from wire.errors import Code
-from wire.upload import Chunk
+from wire.statements import Chunk
 
 ID, OTHER = b"\1" * 32, b"\2" * 32
 
@@ -207,7 +207,7 @@ def test_a_read_that_may_succeed_later_is_not_damage(spool, monkeypatch, error):
 
     spool.put(ID, 1, "ann", chunk(0))
     with monkeypatch.context() as broken:
-        broken.setattr("radobase.files.reading._open_regular", fail)
+        broken.setattr("radobase.reading._open_regular", fail)
         with pytest.raises(SpoolUnreadableError):
             spool.read(ID, 1, "ann", 0)
     assert spool.read(ID, 1, "ann", 0) == b"0123456789"

@@ -11,11 +11,11 @@ import pytest
 from coordinator.store import SCHEMA_VERSION, Revisions, Statement, Store, read_queries
 from dpcore.errors import ConfigurationError
 from tests.federation.coordinator import refused
-from wire.envelopes import Envelope, Kind, sha256
+from wire.envelopes import Envelope, MessageType, sha256
 from wire.errors import Code
 
 QUERY = Envelope(b"a query", b"\1" * 32, b"\2" * 64)
-SAID = Statement(1, "ann", Kind.ACCEPTANCE, Envelope(b"yes", b"\3" * 32, b"\4" * 64))
+SAID = Statement(1, "ann", MessageType.ACCEPTANCE, Envelope(b"yes", b"\3" * 32, b"\4" * 64))
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import datetime as dt
 
 import pytest
 
-from coordinator import watching
+from coordinator import local_control
+from coordinator.local_control import SEEN_WITHIN_S, CoordinatorWatch
 from coordinator.membership import LastSeen, Membership
-from coordinator.watching import SEEN_WITHIN_S, CoordinatorWatch
+from radobase.exposition import exposition
 from radobase.logs import Log
-from radobase.watching.exposition import exposition
-from radobase.watching.readiness import Reason
+from radobase.metrics import Reason
 from tests.federation.coordinator import PARTIES
 from tests.federation.coordinator_core import on_bench
 from tests.radobase.watching.scraping import read_page
@@ -104,7 +104,7 @@ async def test_an_event_loop_that_does_not_answer_is_an_error_and_not_a_hanging_
     watched = Watched(bench)
     # This call blocks the event loop that it waits for.
     with pytest.MonkeyPatch.context() as patch, pytest.raises(TimeoutError):
-        patch.setattr(watching, "ANSWER_WITHIN_S", 0.01)
+        patch.setattr(local_control, "ANSWER_WITHIN_S", 0.01)
         watched.watch.reasons()
     assert Reason.STATE_UNREADABLE not in await watched.reasons()
 

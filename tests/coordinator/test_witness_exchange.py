@@ -6,9 +6,9 @@ from tests.federation.coordinator import FEDERATION, refused
 from tests.federation.coordinator_core import on_bench
 from wire.envelopes import Envelope
 from wire.errors import Code
-from wire.features import OWN_FEATURES, Features
+from wire.query import OWN_FEATURES, Features
+from wire.statements import MOST_IN_COHORTS, WITNESS_BYTES, Challenge, Witness
 from wire.transport import MAX_RESPONSE_BYTES
-from wire.witness import MOST_IN_COHORTS, WITNESS_BYTES, Challenge, Witness
 
 NONCE, OTHER = b"n" * 32, b"o" * 32
 

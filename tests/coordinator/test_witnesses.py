@@ -7,11 +7,10 @@ import pytest
 
 from tests.federation.coordinator import FEDERATION
 from tests.federation.coordinator_core import on_bench
-from wire.cohort import MAX_ENTRIES, Acceptance, LedgerHead, sign
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
-from wire.witness import Challenge, Witness
+from wire.statements import MAX_ENTRIES, Acceptance, Challenge, LedgerHead, Witness, sign
 
 NONCE, OTHER = b"n" * 32, b"o" * 32
 

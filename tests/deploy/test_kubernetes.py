@@ -15,10 +15,10 @@ import parties.node
 from coordinator.config import CoordinatorConfig
 from learner.accepted_parties import parties_toml
 from parties.config import PartyConfig
-from radobase.cluster.jobs import ClusterSettings
+from radobase.cluster_jobs import ClusterSettings
 from radofed.node_config import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
 from tests.deploy.reading import DEPLOY, KUBECTL, PORT, USER, assert_command, documents, laid_out
-from wire.private_keys import ENVIRONMENT
+from wire.envelopes import ENVIRONMENT
 
 FOLDER = DEPLOY / "kubernetes"
 ROLES = ("coordinator", "party", "learner")
@@ -93,7 +93,7 @@ def test_a_pod_is_restricted(template):
         assert all(mounts[path]["readOnly"] for path in ("/etc/rado", "/srv/rado") if path in mounts)
     for volume in spec["volumes"]:
         assert "hostPath" not in volume
-        # As wire.private_keys wants keys of another user: readable by the group, and by no one else.
+        # As wire.envelopes wants keys of another user: readable by the group, and by no one else.
         assert volume.get("projected", {"defaultMode": 0o440})["defaultMode"] == 0o440
     assert template["metadata"]["labels"]["app.kubernetes.io/part-of"] == "radofed"
 

@@ -18,7 +18,7 @@ from parties.data.dataset import DataAwayError
 from radofed.provision import provision
 from tests.deploy.reading import DEPLOY, PORT, SYSTEMD_ANALYZE, assert_command
 from tests.federation.processes import free_port
-from wire.private_keys import ENVIRONMENT
+from wire.envelopes import ENVIRONMENT
 from wire.roster import Role
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

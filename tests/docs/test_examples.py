@@ -12,7 +12,7 @@ import pytest
 from learner.federation import Federation
 from learner.model import Model
 from learner.release import Release
-from radobase.files.schemas import load_feature_map
+from radobase.schema_files import load_feature_map
 from radofed.node_config import PolicyChoices
 from tests.docs.examples import DOCS, assert_says, examples_of, rado
 from tests.federation.processes import ProcessFederation

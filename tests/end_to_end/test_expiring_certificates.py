@@ -12,7 +12,7 @@ from learner.config import LearnerConfig
 from learner.session import Session
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from radobase.files.writing import write_durably
+from radobase.writing import write_durably
 from radofed.certificates import Authority, make_request
 from radofed.cli.entry_point import run
 from radofed.provision import provision

@@ -15,7 +15,7 @@ import pytest
 
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import RadosRequest
 from learner.session import AttemptLostError, Session
 from parties.data.dataset import load
@@ -24,8 +24,8 @@ from tests.federation.faults import Line
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
+from wire.statements import CHUNK_BYTES
 from wire.status import PartyState, Phase
-from wire.upload import CHUNK_BYTES
 
 COLUMNS = 60
 SCHEMA = "\n".join(

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dpcore.errors import TotalError
+from dpcore.paillier.masks import PRIME, TagError, coefficient, polynomial
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import PRIME, TagError, coefficient, polynomial
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import SystemRandom
 from tests.federation import material
 from tests.federation.cohort import OUTSIDER, ROWS, CohortInMemory
@@ -62,7 +62,7 @@ def from_the_public_key_alone(cohort: CohortInMemory, values) -> list[bytes]:
 def expect(cohort: CohortInMemory, products, values) -> None:
     """Its check slots hold, so the total would open to what the attacker wants; its tag does not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("learner.opening.check_tag", lambda *_: None)
+        patch.setattr("learner.decryption.check_tag", lambda *_: None)
         assert np.array_equal(cohort.open_products(products).values, values)
     with pytest.raises(TagError):
         cohort.open_products(products)

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from learner.keys import create_key
+from learner.decryption import create_key
 from tests.end_to_end.test_faults import (
     POLICY,
     QUORUM,
@@ -22,8 +22,8 @@ from tests.end_to_end.test_faults import (
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 from wire.errors import Code, WireError
+from wire.statements import CHUNK_BYTES
 from wire.status import PartyState, Phase
-from wire.upload import CHUNK_BYTES
 
 pytestmark = pytest.mark.slow
 

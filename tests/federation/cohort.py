@@ -6,7 +6,7 @@ from collections.abc import Collection
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from coordinator.totals import check_chunk
+from coordinator.uploads import check_chunk
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
@@ -18,16 +18,15 @@ from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
-from learner.opening import open_total
+from learner.decryption import open_total
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
 from tests.federation.material import SMALL as SCHEMA
 from tests.federation.material import query_of, roster_of
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Receipt, sign
-from wire.envelopes import Kind, SigningKey, sha256
+from wire.envelopes import MessageType, SigningKey, sha256
 from wire.query import OpenedQuery, PaillierKey, open_query
+from wire.statements import Acceptance, Chunk, Cohort, Receipt, sign, upload_digest
 from wire.status import Total
-from wire.upload import Chunk, upload_digest
 
 ROWS = {"a": 40, "b": 9, "c": 133}
 # A party of the roster that is in no cohort.
@@ -101,7 +100,7 @@ class CohortInMemory:
             binding=Binding.seal(self.opening, [m for m in self.roster.parties if m.name in self.asked], nonce),
             feature_map=self.feature_map,
         )
-        envelope = self.keys["learner"].sign(Kind.QUERY, query.to_bytes())
+        envelope = self.keys["learner"].sign(MessageType.QUERY, query.to_bytes())
         return open_query(envelope, self.roster, now_unix_s=now)
 
     def contribute(self, attempt: int = 1) -> None:

@@ -37,7 +37,7 @@ from rado.v1 import (
     party_service_pb2_grpc,
     query_pb2,
 )
-from radobase.files.writing import create_durably
+from radobase.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.provision import provision
 from tests.federation.material import STAYS as SCHEMA
@@ -45,15 +45,26 @@ from tests.federation.material import query_of
 from tests.federation.processes import Forked, serve_debugging
 from tests.waiting import HANG_S
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, sign
-from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
+from wire.envelopes import Envelope, MessageType, SigningKey, load_public_key
 from wire.errors import Code, WireError
 from wire.identity import TlsFiles
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Role, Roster, open_roster
+from wire.statements import (
+    Acceptance,
+    Chunk,
+    Cohort,
+    Pending,
+    Ready,
+    Receipt,
+    Refusal,
+    check_receipts,
+    chunk_ranges,
+    sign,
+    upload_digest,
+)
 from wire.status import Phase, QueryStatus, Total
 from wire.transport import Caller, open_channel
-from wire.upload import Chunk, chunk_ranges, upload_digest
 
 FEDERATION = "test"
 OPENING = OpeningSecret(bytes(range(32)))
@@ -132,7 +143,7 @@ class World:
             "max_parties": 4,
             "binding": Binding.seal(OPENING, self.roster.parties, nonce),
         }
-        return self.keys[learner].sign(Kind.QUERY, query_of(created, **fields | changes).to_bytes())
+        return self.keys[learner].sign(MessageType.QUERY, query_of(created, **fields | changes).to_bytes())
 
     def open(self, envelope: Envelope) -> OpenedQuery:
         return open_query(envelope, self.roster, now_unix_s=Query.from_bytes(envelope.payload).created_at_unix_s)
@@ -232,7 +243,7 @@ class Client:
 
     def cancel(self, query_id: bytes, learner: str | None = None) -> None:
         payload = query_pb2.Cancel(query_id=query_id, learner=learner or self.name).SerializeToString()
-        envelope = self.world.keys[self.name].sign(Kind.CANCEL, payload)
+        envelope = self.world.keys[self.name].sign(MessageType.CANCEL, payload)
         self.call(self.learner.CancelQuery, learner_service_pb2.CancelQueryRequest(cancel=envelope.to_proto()))
 
     def total(self, query_id: bytes) -> Total:

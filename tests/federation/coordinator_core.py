@@ -10,10 +10,10 @@ from coordinator.config import CoordinatorLimits
 from coordinator.core import Core
 from coordinator.events import Cancelled
 from coordinator.intake import Intake
-from coordinator.spool import UploadSpool
+from coordinator.membership import WitnessExchange
+from coordinator.service import Views
 from coordinator.store import Store
-from coordinator.views import Views
-from coordinator.witnesses import WitnessExchange
+from coordinator.uploads import UploadSpool
 from radobase.logs import Log
 from tests.federation.coordinator import PARTIES
 from tests.waiting import HANG_S

@@ -8,10 +8,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gmpy2 import mpz
 
 from dpcore.errors import RadofedError
-from dpcore.paillier.masks import CohortAttempt
+from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, pad, polynomial
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
-from dpcore.paillier.tag import PRIME, coefficient, pad, polynomial
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import Computation
@@ -19,19 +18,17 @@ from dpcore.records.encoding import store
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from learner.composition import Unanswered
-from learner.keys import LearnerKey
+from learner.decryption import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
 from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import roster_of
 from wire.binding import OpeningSecret
-from wire.cohort import Acceptance, Cohort, Receipt, sign
-from wire.envelopes import Envelope, Kind, SigningKey, sha256
-from wire.features import OWN_FEATURES, Features
-from wire.query import OpenedQuery, Query, open_query, setting_of
+from wire.envelopes import Envelope, MessageType, SigningKey, sha256
+from wire.query import OWN_FEATURES, Features, OpenedQuery, Query, open_query, setting_of
 from wire.roster import Roster
+from wire.statements import Acceptance, Cohort, Receipt, chunk_ranges, sign, upload_digest
 from wire.status import Total
-from wire.upload import chunk_ranges, upload_digest
 
 FEDERATION = "clinics"
 
@@ -91,7 +88,7 @@ class World:
         return plan
 
     def ask(self, request: Request = REQUEST) -> OpenedQuery:
-        envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())
+        envelope = self.learner_key.sign(MessageType.QUERY, self.plan(request).query.to_bytes())
         return open_query(envelope, self.roster, now_unix_s=time.time())
 
     def acceptance(self, opened: OpenedQuery, party: str, rows: int, *, attempt: int = 1, key=None):

@@ -14,17 +14,17 @@ from dpcore.accounting.filters import PrivacyLimit
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, plan_encoding
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import dp_feat_design, plain_design
+from dpcore.rados.designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from parties.answering.attempts import Attempts, AttemptState
+from parties.answering.contribution import tidy
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.spool import Spools
-from parties.answering.uploads import tidy
 from parties.approval.decision_files import DecisionFiles
 from parties.database import LedgerOwner
 from parties.history.database import FILE as HISTORY_FILE
@@ -33,17 +33,17 @@ from parties.history.history import History
 from parties.ledger.charges import marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
+from parties.members import Rosters
 from parties.policy import Policy
-from parties.rosters import Rosters
 from radobase.logs import Log
 from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import query_of, roster_of
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
-from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
+from wire.envelopes import Envelope, MessageType, SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, PaillierKey, Query, Retry, open_query
 from wire.roster import Roster
+from wire.statements import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.status import PartyState, Phase, Work
 
 FEDERATION = "clinics"
@@ -127,7 +127,7 @@ class World:
         return self.query(kind=RadosQuery(rados, plain_design(SCHEMA)), **changes)
 
     def ask(self, query: Query | None = None, key: SigningKey | None = None) -> Envelope:
-        return (key or self.learner_key).sign(Kind.QUERY, (query or self.query()).to_bytes())
+        return (key or self.learner_key).sign(MessageType.QUERY, (query or self.query()).to_bytes())
 
     def retry(self, query_id: bytes, attempt: int, key: SigningKey | None = None, learner: str = "lea") -> Envelope:
         return Retry(query_id, learner, attempt).sign(key or self.learner_key)

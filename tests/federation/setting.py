@@ -14,17 +14,16 @@ from rado.v1 import learner_service_pb2 as messages
 from rado.v1 import member_service_pb2
 from rado.v1.learner_service_pb2_grpc import LearnerServiceServicer, add_LearnerServiceServicer_to_server
 from rado.v1.member_service_pb2_grpc import MemberServiceServicer, add_MemberServiceServicer_to_server
-from radobase.files.writing import create_durably
+from radobase.writing import create_durably
 from radofed.provision import provision
 from tests.federation.learner import World, encrypt, random_values, to_chunks
 from tests.federation.material import server_credentials
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import CODE_METADATA_KEY, Code, WireError
-from wire.features import OWN_FEATURES
-from wire.query import open_query
+from wire.query import OWN_FEATURES, open_query
 from wire.roster import Roster
+from wire.statements import Chunk
 from wire.status import PartyProgress, Phase, QueryStatus
-from wire.upload import Chunk
 
 ROWS = {"ada": 100, "bo": 200, "cy": 300}
 

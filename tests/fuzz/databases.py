@@ -29,8 +29,8 @@ from parties.ledger.limits import LedgerLimits
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, octets_near
 from tests.fuzz.target import Target, scratch, written
-from wire.cohort import sign
-from wire.envelopes import Kind
+from wire.envelopes import MessageType
+from wire.statements import sign
 
 OWNER = LedgerOwner(world.FEDERATION, "ann", "data.csv")
 LIMITS = LedgerLimits(PrivacyLimit(Fraction(10), Fraction(1, 1000)), 3)
@@ -74,10 +74,10 @@ def make_store(path: Path) -> None:
         data,
         work_changed=True,
         finished_at_unix_s=None,
-        statement=Statement(1, "ann", Kind.ACCEPTANCE, said, 7),
+        statement=Statement(1, "ann", MessageType.ACCEPTANCE, said, 7),
     )
     store.remember_roster(3, world.ROSTER_ENVELOPE)
-    features = world.KEYS["ann"].sign(Kind.FEATURES, world.statements()[Kind.FEATURES][0])
+    features = world.KEYS["ann"].sign(MessageType.FEATURES, world.statements()[MessageType.FEATURES][0])
     store.remember_features("ann", world.NOW, features)
     store.close()
 

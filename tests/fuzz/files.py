@@ -13,8 +13,8 @@ import numpy as np
 from coordinator import status
 from coordinator.config import CoordinatorConfig
 from coordinator.membership import Membership
-from coordinator.spool import SpoolDamagedError, UploadSpool
 from coordinator.store import Store
+from coordinator.uploads import SpoolDamagedError, UploadSpool
 from dpcore.errors import RadofedError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
@@ -24,30 +24,29 @@ from learner import release as releases
 from learner.accepted_parties import AcceptedParties, parties_toml
 from learner.accepted_parties import accept as accept_party
 from learner.config import LearnerConfig
+from learner.decryption import load_key
 from learner.journal import SessionSource
-from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
 from learner.report.measured import read_evaluation
 from learner.report.page import calibration_plot, roc_plot
-from learner.shapes.shapes import shapes_of
+from learner.shapes import shapes_of
 from learner.state import LearnerState
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.data.row_guard import load_known
-from parties.members import accept
+from parties.members import Rosters, accept
 from parties.policy import Policy
-from parties.rosters import Rosters
 from parties.state_directory import load_or_create
 from rado.v1 import roster_pb2
-from radobase.cluster import jobs, ray_cluster
-from radobase.files.reading import parse_json, read_text
-from radobase.files.schemas import load_feature_map, load_schema
+from radobase import cluster_jobs, ray_cluster
 from radobase.local_status import _STATUS
 from radobase.logs import Log
-from radobase.watching.readiness import Reason, readiness_to_dict
-from radobase.watching.server import LIMIT_BYTES as PROBE_LIMIT_BYTES
-from radobase.watching.server import Health
+from radobase.metrics import Reason, readiness_to_dict
+from radobase.reading import parse_json, read_text
+from radobase.schema_files import load_feature_map, load_schema
+from radobase.watch_server import LIMIT_BYTES as PROBE_LIMIT_BYTES
+from radobase.watch_server import Health
 from radofed import node_config, provision
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
@@ -58,12 +57,10 @@ from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_n
 from tests.fuzz.target import InFile, Target, scratch
 from tests.learner.shapes.mapped import model as mapped_model
 from tests.wire.test_query_kinds import SCHEMA
-from wire.cohort import Cohort
-from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256
+from wire.envelopes import MessageType, SigningKey, key_id, load_public_key, sha256
 from wire.identity import Certificate, TlsFiles
-from wire.pinning import installed_rosters
-from wire.roster import Role
-from wire.upload import Chunk
+from wire.roster import Role, installed_rosters
+from wire.statements import Chunk, Cohort
 
 QUERY = b"q" * 32
 MAP = """map_version = 1
@@ -248,7 +245,7 @@ def read_uploaded(path: Path) -> None:
 
 def signed_if_marked(data: bytes) -> bytes:
     """A file as it is, or after a NUL a payload that the federation signs."""
-    return world.KEYS["federation"].sign(Kind.ROSTER, data[1:]).to_bytes() if data[:1] == b"\0" else data
+    return world.KEYS["federation"].sign(MessageType.ROSTER, data[1:]).to_bytes() if data[:1] == b"\0" else data
 
 
 def read_membership(path: Path) -> None:
@@ -421,14 +418,16 @@ def targets() -> list[Target]:
     signed, query = world.ROSTER_ENVELOPE.to_bytes(), world.opened().envelope.to_bytes()
     asked = world.opened().query_id
     arrays = [npy(release().integers), npy(np.zeros((0, 7), np.int64)), npy(np.ones(3)), npy(np.zeros(2, "<i4"))]
-    plain = [jobs.pickle.dumps(message) for message in (("ready", None), ("result", (1, b"x")), ("e", np.arange(3)))]
+    plain = [
+        cluster_jobs.pickle.dumps(message) for message in (("ready", None), ("result", (1, b"x")), ("e", np.arange(3)))
+    ]
     tls = tls_files()
     authority = authority_files()
     roster = messages_near([roster_pb2.Roster.FromString(world.ROSTER.to_bytes())])
     payloads = roster.map(lambda payload: b"\0" + payload)
     return [
         Target("policy", InFile("policy", "policy.toml", configuration(Policy)), texts_near([POLICY], words),
-               256 << 10, ("radobase.configuration._FILE", "radobase.files.reading.read_toml")),
+               256 << 10, ("radobase.configuration._FILE", "radobase.reading.read_toml")),
         Target("party-toml", InFile("party-toml", "party.toml", configuration(PartyConfig)),
                texts_near([party], words), 256 << 10, ()),
         Target("coordinator-toml", InFile("coordinator-toml", "c.toml", configuration(CoordinatorConfig)),
@@ -438,21 +437,21 @@ def targets() -> list[Target]:
         Target("parties-toml", InFile("parties-toml", "parties.toml", configuration(AcceptedParties)),
                texts_near([PARTIES_TEXT], words), 256 << 10, ()),
         Target("schema-file", InFile("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
-               MEBIBYTE, ("radobase.files.reading.read_text",)),
+               MEBIBYTE, ("radobase.reading.read_text",)),
         Target("feature-map-toml", InFile("feature-map", "map.toml", read_map),
                texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
-               MEBIBYTE, ("radobase.files.schemas._MAP",)),
+               MEBIBYTE, ("radobase.schema_files._MAP",)),
         Target("journal", InFile("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
-               ("learner.journal._JOURNAL", "radobase.files.reading.parse_json")),
+               ("learner.journal._JOURNAL", "radobase.reading.parse_json")),
         Target("training", InFile("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
                ("radofed.console.learner.trainings._FILE",)),
         Target("release-json", InFile("release", beside_array, read_release, seal_release),
                json_octets([release().to_json()]), 32 * MEBIBYTE,
-               ("learner.release._FIELDS", "learner.release.Release.load", "radobase.files.reading.read_json")),
+               ("learner.release._FIELDS", "learner.release.Release.load", "radobase.reading.read_json")),
         Target("release-array", InFile("release-array", beside_release, read_array),
                octets_near(arrays), 32 * MEBIBYTE,
-               ("learner.release._ARRAY", "radobase.files.reading.read_array"), examples=40),
+               ("learner.release._ARRAY", "radobase.reading.read_array"), examples=40),
         Target("model", InFile("model", "model.json", read_model, lambda data: sealed(data, models._digest)),
                json_octets([model_json(), mapped_model()._to_json()]), 32 * MEBIBYTE,
                ("learner.model._MODEL", "learner.model.Model.load")),
@@ -460,7 +459,7 @@ def targets() -> list[Target]:
                json_octets([evaluation_json()]), 4 * MEBIBYTE,
                ("learner.report.measured._EVALUATION",)),
         Target("paillier-jwk", InFile("paillier-jwk", "key.jwk", load_key), json_octets([jwk]), 1 << 16,
-               ("learner.keys._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),
+               ("learner.decryption._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),
         Target("signing-key", InFile("signing-key", "signing.key", lambda path: SigningKey.load(path, "fuzz")),
                octets_near([pems()["key"]]),
                1 << 16, ("wire.envelopes._KEY", "wire.envelopes.SigningKey.load")),
@@ -480,16 +479,16 @@ def targets() -> list[Target]:
                octets_near([np.arange(3).astype("<i8").tobytes()]), 512 << 10,
                ("parties.answering.spool._INTEGERS",), examples=20),
         Target("uploaded-chunk", InFile("uploaded", beside_upload, read_uploaded),
-               octets_near([b"c" * 100]), 512 << 10, ("coordinator.spool._CHUNK",),
+               octets_near([b"c" * 100]), 512 << 10, ("coordinator.uploads._CHUNK",),
                allowed=(RadofedError, SpoolDamagedError), examples=20),
         Target("party-secret", InFile("party-secret", "secret", lambda path: load_or_create(path, SystemRandom())),
                octets_near([bytes(32)]), 4096, ("parties.state_directory._SECRET",), examples=20),
         Target("party-roster", InFile("party-roster", "roster.signed", lambda path: rosters(path.parent)),
-               octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._ROSTER",)),
+               octets_near([signed]), 4 * MEBIBYTE, ("parties.members._ROSTER",)),
         Target("former-roster",
                InFile("former-roster", "former-rosters/1.signed",
                       lambda path: rosters(path.parents[1]).former()),
-               octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._FORMER",),
+               octets_near([signed]), 4 * MEBIBYTE, ("parties.members._FORMER",),
                examples=20),
         Target("coordinator-roster", InFile("membership", "roster.signed", read_membership, signed_if_marked),
                octets_near([signed]) | payloads, 4 * MEBIBYTE,
@@ -507,7 +506,7 @@ def targets() -> list[Target]:
                octets_near([signed]), 4 * MEBIBYTE,
                ("radofed.provision._ROSTER",)),
         Target("installed-roster", InFile("installed-roster", "roster.signed", read_installed_roster),
-               octets_near([signed]), 4 * MEBIBYTE, ("wire.pinning._INSTALLED",)),
+               octets_near([signed]), 4 * MEBIBYTE, ("wire.roster._INSTALLED",)),
         Target("authority-key", InFile("authority", beside_authority("ca.key"), read_authority),
                octets_near([authority["ca.key"]]), MEBIBYTE,
                ("radofed.certificates._KEY",)),
@@ -535,7 +534,7 @@ def targets() -> list[Target]:
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radobase.local_status._STATUS",)),
         Target("node-health", read_health, json_octets([readiness_to_dict([]), readiness_to_dict([Reason.PAUSED])]),
-               PROBE_LIMIT_BYTES, ("radobase.watching.server._ANSWER",)),
+               PROBE_LIMIT_BYTES, ("radobase.watch_server._ANSWER",)),
         Target("query-end", in_state("query-end", "ended", lambda state: state.end(QUERY) is not None),
                json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
                ("learner.state._END",)),
@@ -545,7 +544,7 @@ def targets() -> list[Target]:
         Target("address-file", InFile("address", address_file, read_address),
                texts_near(["127.0.0.1:7443\n"]), 4096, ("coordinator.status._ADDRESS",)),
         Target("ray-files", InFile("ray", "ray", read_ray_files), texts_near(["10.0.0.1:6379"]), 4096,
-               ("radobase.cluster.ray_cluster._NOTE", "radobase.cluster.ray_cluster._TOKEN",
-                "radobase.files.reading.read_bytes")),
-        Target("cluster-message", jobs._read, octets_near(plain), MEBIBYTE, ("radobase.cluster.jobs._read",)),
+               ("radobase.ray_cluster._NOTE", "radobase.ray_cluster._TOKEN",
+                "radobase.reading.read_bytes")),
+        Target("cluster-message", cluster_jobs._read, octets_near(plain), MEBIBYTE, ("radobase.cluster_jobs._read",)),
     ]  # fmt: skip

@@ -16,10 +16,10 @@ from tests.fuzz import world
 from tests.fuzz.messages import signer
 from tests.fuzz.mutation import messages_near
 from tests.fuzz.target import Target, scratch
-from wire.cohort import Ready, Refusal, sign
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
 from wire.gate import _caller
+from wire.statements import Ready, Refusal, sign
 from wire.transport import MAX_MESSAGE_BYTES
 
 MODULES = {
@@ -27,7 +27,7 @@ MODULES = {
     "PartyService": party_service_pb2,
     "LearnerService": learner_service_pb2,
 }
-LEARNERS = frozenset({Kind.QUERY, Kind.CANCEL, Kind.RETRY})
+LEARNERS = frozenset({MessageType.QUERY, MessageType.CANCEL, MessageType.RETRY})
 
 
 class Hub(Parts):
@@ -58,7 +58,7 @@ class Hub(Parts):
         await self.core.start()
         for at in (0, 1):
             await self.intake.query(world.opened(at).envelope, world.MEMBERS["lea"])
-        self.witnesses.ask(signed(Kind.CHALLENGE), world.MEMBERS["ann"])
+        self.witnesses.ask(signed(MessageType.CHALLENGE), world.MEMBERS["ann"])
         parties = world.PARTIES if phase == 3 else world.PARTIES[1:]
         for party in parties if phase > 1 else ():
             said = sign(world.acceptance(party), world.KEYS[party])
@@ -74,29 +74,29 @@ class Hub(Parts):
         self.store.close()
 
 
-def signed(kind: Kind, payload: bytes | None = None, party: str = "ann") -> Envelope:
+def signed(kind: MessageType, payload: bytes | None = None, party: str = "ann") -> Envelope:
     key = "lea" if kind in LEARNERS else party
     return world.KEYS[key].sign(kind, world.statements()[kind][0] if payload is None else payload)
 
 
-METHODS: dict[str, Kind | None] = {
+METHODS: dict[str, MessageType | None] = {
     "MemberService.FetchRoster": None,
     "MemberService.FetchFeatures": None,
     "MemberService.FetchAdmission": None,
     "PartyService.FetchWork": None,
-    "PartyService.SubmitFeatures": Kind.FEATURES,
-    "PartyService.AskWitnesses": Kind.CHALLENGE,
-    "PartyService.SubmitWitness": Kind.WITNESS,
+    "PartyService.SubmitFeatures": MessageType.FEATURES,
+    "PartyService.AskWitnesses": MessageType.CHALLENGE,
+    "PartyService.SubmitWitness": MessageType.WITNESS,
     "PartyService.FetchWitnesses": None,
-    "PartyService.SubmitAnswer": Kind.ACCEPTANCE,
-    "PartyService.SubmitReady": Kind.READY,
+    "PartyService.SubmitAnswer": MessageType.ACCEPTANCE,
+    "PartyService.SubmitReady": MessageType.READY,
     "PartyService.UploadChunk": None,
-    "PartyService.SubmitReceipt": Kind.RECEIPT,
-    "LearnerService.SubmitQuery": Kind.QUERY,
+    "PartyService.SubmitReceipt": MessageType.RECEIPT,
+    "LearnerService.SubmitQuery": MessageType.QUERY,
     "LearnerService.WatchQuery": None,
     "LearnerService.ListQueries": None,
-    "LearnerService.CancelQuery": Kind.CANCEL,
-    "LearnerService.RetryQuery": Kind.RETRY,
+    "LearnerService.CancelQuery": MessageType.CANCEL,
+    "LearnerService.RetryQuery": MessageType.RETRY,
     "LearnerService.FetchTotal": None,
     "LearnerService.FetchTotalChunk": None,
 }
@@ -130,10 +130,10 @@ def reader(method: str):
     return read
 
 
-def resign(request, kind: Kind) -> None:
+def resign(request, kind: MessageType) -> None:
     for field, part in request.ListFields():
         if field.message_type is not None and field.message_type.name == "Signed":
-            named = {"refusal": Kind.REFUSAL, "pending": Kind.PENDING}.get(field.name, kind)
+            named = {"refusal": MessageType.REFUSAL, "pending": MessageType.PENDING}.get(field.name, kind)
             part.CopyFrom(signed(named, part.payload, signer(named, part.payload)).to_proto())
 
 
@@ -170,7 +170,7 @@ def _requests() -> dict[str, list]:
     refusal = sign(Refusal(query_id, 1, "ann", Code.UNAVAILABLE), world.KEYS["ann"])
     seeds["PartyService.SubmitAnswer"] += [
         party.SubmitAnswerRequest(refusal=refusal.to_proto()),
-        party.SubmitAnswerRequest(pending=signed(Kind.PENDING).to_proto()),
+        party.SubmitAnswerRequest(pending=signed(MessageType.PENDING).to_proto()),
     ]
     seeds["PartyService.UploadChunk"] = [
         party.UploadChunkRequest(query_id=query_id, attempt=1, chunk=world.chunk().to_proto())

@@ -11,8 +11,8 @@ from dpcore.errors import RadofedError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.evaluation import check
 from dpcore.predicates.expressions import FormCoordinates
-from dpcore.records.compiled_map import mapped
-from learner.opening import open_total
+from dpcore.records.compiled import mapped
+from learner.decryption import open_total
 from rado.v1 import (
     ciphertext_pb2,
     cohort_pb2,
@@ -32,17 +32,29 @@ from tests.fuzz.target import Target, written
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, montgomery_key
 from wire.codec import parse, rational_from_proto, rational_to_proto
-from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, open_statement
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
-from wire.features import Features, open_features
-from wire.query import Cancel, PaillierKey, Query, Retry, open_query, open_retry, setting_of
+from wire.query import Cancel, Features, PaillierKey, Query, Retry, open_features, open_query, open_retry, setting_of
 from wire.query_kinds import feature_map_from_proto, feature_map_to_proto, kind_bytes, read_kind, write_kind
 from wire.roster import Roster, open_from, open_roster
+from wire.statements import (
+    Acceptance,
+    Challenge,
+    Chunk,
+    Cohort,
+    Pending,
+    Ready,
+    Receipt,
+    Refusal,
+    Witness,
+    check_receipts,
+    open_challenge,
+    open_statement,
+    open_witness,
+    witnessed_head,
+)
 from wire.status import QueryStatus, Total, Work
 from wire.transport import MAX_MESSAGE_BYTES, MAX_RESPONSE_BYTES, translate
-from wire.upload import Chunk
-from wire.witness import Challenge, Witness, open_challenge, open_witness, witnessed_head
 
 
 def reads_back(value, read):
@@ -52,7 +64,7 @@ def reads_back(value, read):
 
 
 def read_roster(payload: bytes) -> None:
-    envelope = world.KEYS["federation"].sign(Kind.ROSTER, payload)
+    envelope = world.KEYS["federation"].sign(MessageType.ROSTER, payload)
     roster = reads_back(open_roster(envelope, world.KEYS["federation"].public_bytes), Roster.from_bytes)
     for party in roster.parties:
         montgomery_key(party.signing_key)
@@ -60,7 +72,7 @@ def read_roster(payload: bytes) -> None:
 
 def read_query(payload: bytes) -> None:
     """As coordinator and party read a query; then what a party's policy and its ledger ask of the kind."""
-    opened = open_query(world.KEYS["lea"].sign(Kind.QUERY, payload), world.ROSTER, now_unix_s=world.NOW)
+    opened = open_query(world.KEYS["lea"].sign(MessageType.QUERY, payload), world.ROSTER, now_unix_s=world.NOW)
     query = reads_back(opened.query, Query.from_bytes)
     assert 1 <= opened.chunks <= opened.ciphertexts
     for index in (0, opened.chunks - 1):
@@ -80,7 +92,12 @@ def read_cost(payload: bytes) -> None:
 
 def read_key(payload: bytes) -> None:
     key = PaillierKey.from_bytes(
-        open_from(world.KEYS["lea"].sign(Kind.PAILLIER_KEY, payload), Kind.PAILLIER_KEY, world.MEMBERS["lea"], "fuzz")
+        open_from(
+            world.KEYS["lea"].sign(MessageType.PAILLIER_KEY, payload),
+            MessageType.PAILLIER_KEY,
+            world.MEMBERS["lea"],
+            "fuzz",
+        )
     )
     assert PaillierKey.from_bytes(key.sign(world.KEYS["lea"]).payload) == key
 
@@ -91,13 +108,13 @@ def read_cancel(payload: bytes) -> None:
 
 
 def read_retry(payload: bytes) -> None:
-    retry = open_retry(world.KEYS["lea"].sign(Kind.RETRY, payload), world.opened(), world.ROSTER)
+    retry = open_retry(world.KEYS["lea"].sign(MessageType.RETRY, payload), world.opened(), world.ROSTER)
     assert Retry.from_bytes(retry.sign(world.KEYS["lea"]).payload) == retry
 
 
 def read_join_request(payload: bytes) -> None:
     """As the operator reads a member's file, signed by the key that it names if that is a known one."""
-    signed = world.KEYS["ann"].sign(Kind.JOIN_REQUEST, payload).to_bytes()
+    signed = world.KEYS["ann"].sign(MessageType.JOIN_REQUEST, payload).to_bytes()
     path = written("join-request", "dot.request", signed)
     request = ReceivedRequest.load(path).request
     assert request.to_bytes() == payload
@@ -107,7 +124,7 @@ def read_join_request(payload: bytes) -> None:
 
 def read_admission(payload: bytes) -> None:
     """As a member reads the operator's file, also when it was left at the coordinator."""
-    signed = world.KEYS["federation"].sign(Kind.ADMISSION, payload).to_proto()
+    signed = world.KEYS["federation"].sign(MessageType.ADMISSION, payload).to_proto()
     file = join_pb2.AdmissionFile(federation_key=world.KEYS["federation"].public_bytes, admission=signed)
     path = written("admission", "dot.admission", file.SerializeToString())
     content = Admissions(path.parent, Log("fuzz")).of("dot")
@@ -115,7 +132,7 @@ def read_admission(payload: bytes) -> None:
     assert Admission.of_bytes(content, path) == Admission.load(path)
 
 
-def signed_by_party(kind: Kind, payload: bytes) -> Envelope:
+def signed_by_party(kind: MessageType, payload: bytes) -> Envelope:
     return world.KEYS[signer(kind, payload)].sign(kind, payload)
 
 
@@ -131,7 +148,7 @@ def statement(statement_type):
     return read
 
 
-def opened_by(kind: Kind, statement_type, open_it):
+def opened_by(kind: MessageType, statement_type, open_it):
     def read(payload: bytes) -> None:
         said, _ = open_it(signed_by_party(kind, payload), world.ROSTER)
         reads_back(said, statement_type.from_bytes)
@@ -139,34 +156,34 @@ def opened_by(kind: Kind, statement_type, open_it):
     return read
 
 
-PAYLOADS: dict[Kind, tuple[type[Message], Callable[[bytes], None], tuple[str, ...]]] = {
-    Kind.ROSTER: (roster_pb2.Roster, read_roster, ("wire.roster.Roster.from_bytes", "wire.roster.Member.from_proto")),
-    Kind.QUERY: (query_pb2.Query, read_query,
+PAYLOADS: dict[MessageType, tuple[type[Message], Callable[[bytes], None], tuple[str, ...]]] = {
+    MessageType.ROSTER: (roster_pb2.Roster, read_roster, ("wire.roster.Roster.from_bytes", "wire.roster.Member.from_proto")),
+    MessageType.QUERY: (query_pb2.Query, read_query,
                  ("wire.query.Query.from_bytes", "wire.query.Query.from_proto", "wire.envelopes.Envelope.from_proto")),
-    Kind.PAILLIER_KEY: (query_pb2.PaillierKey, read_key, ("wire.query.PaillierKey.from_bytes",)),
-    Kind.CANCEL: (query_pb2.Cancel, read_cancel, ("wire.query.Cancel.from_bytes",)),
-    Kind.ACCEPTANCE: (cohort_pb2.Acceptance, statement(Acceptance),
-                      ("wire.cohort.Acceptance.from_bytes", "wire.cohort.LedgerHead.from_proto")),
-    Kind.REFUSAL: (cohort_pb2.Refusal, statement(Refusal), ("wire.cohort.Refusal.from_bytes",)),
-    Kind.PENDING: (cohort_pb2.Pending, statement(Pending), ("wire.cohort.Pending.from_bytes",)),
-    Kind.READY: (cohort_pb2.Ready, statement(Ready), ("wire.cohort.Ready.from_bytes",)),
-    Kind.RECEIPT: (cohort_pb2.Receipt, statement(Receipt), ("wire.cohort.Receipt.from_bytes",)),
-    Kind.FEATURES: (roster_pb2.Features, opened_by(Kind.FEATURES, Features, open_features),
-                    ("wire.features.Features.from_bytes",)),
-    Kind.CHALLENGE: (cohort_pb2.Challenge, opened_by(Kind.CHALLENGE, Challenge, open_challenge),
-                     ("wire.witness.Challenge.from_bytes",)),
-    Kind.WITNESS: (cohort_pb2.Witness, opened_by(Kind.WITNESS, Witness, open_witness),
-                   ("wire.witness.Witness.from_bytes",)),
-    Kind.RETRY: (query_pb2.Retry, read_retry, ("wire.query.Retry.from_bytes",)),
-    Kind.JOIN_REQUEST: (join_pb2.JoinRequest, read_join_request,
+    MessageType.PAILLIER_KEY: (query_pb2.PaillierKey, read_key, ("wire.query.PaillierKey.from_bytes",)),
+    MessageType.CANCEL: (query_pb2.Cancel, read_cancel, ("wire.query.Cancel.from_bytes",)),
+    MessageType.ACCEPTANCE: (cohort_pb2.Acceptance, statement(Acceptance),
+                      ("wire.statements.Acceptance.from_bytes", "wire.statements.LedgerHead.from_proto")),
+    MessageType.REFUSAL: (cohort_pb2.Refusal, statement(Refusal), ("wire.statements.Refusal.from_bytes",)),
+    MessageType.PENDING: (cohort_pb2.Pending, statement(Pending), ("wire.statements.Pending.from_bytes",)),
+    MessageType.READY: (cohort_pb2.Ready, statement(Ready), ("wire.statements.Ready.from_bytes",)),
+    MessageType.RECEIPT: (cohort_pb2.Receipt, statement(Receipt), ("wire.statements.Receipt.from_bytes",)),
+    MessageType.FEATURES: (roster_pb2.Features, opened_by(MessageType.FEATURES, Features, open_features),
+                    ("wire.query.Features.from_bytes",)),
+    MessageType.CHALLENGE: (cohort_pb2.Challenge, opened_by(MessageType.CHALLENGE, Challenge, open_challenge),
+                     ("wire.statements.Challenge.from_bytes",)),
+    MessageType.WITNESS: (cohort_pb2.Witness, opened_by(MessageType.WITNESS, Witness, open_witness),
+                   ("wire.statements.Witness.from_bytes",)),
+    MessageType.RETRY: (query_pb2.Retry, read_retry, ("wire.query.Retry.from_bytes",)),
+    MessageType.JOIN_REQUEST: (join_pb2.JoinRequest, read_join_request,
                         ("radofed.joining.requests._FILE", "radofed.joining.requests.JoinRequest.from_proto")),
-    Kind.ADMISSION: (join_pb2.Admission, read_admission,
+    MessageType.ADMISSION: (join_pb2.Admission, read_admission,
                      ("radofed.joining.installing._FILE", "coordinator.membership._FILE")),
 }  # fmt: skip
 """Of every kind of signed message: its form, its reader, and what that covers."""
 
 
-def signer(kind: Kind, payload: bytes) -> str:
+def signer(kind: MessageType, payload: bytes) -> str:
     """The party that the payload names, or ann."""
     try:
         name = PAYLOADS[kind][0].FromString(payload).party
@@ -175,7 +192,7 @@ def signer(kind: Kind, payload: bytes) -> str:
     return name if name in world.PARTIES else "ann"
 
 
-def payload_target(kind: Kind) -> Target:
+def payload_target(kind: MessageType) -> Target:
     form, read, covers = PAYLOADS[kind]
     seeds = [form.FromString(payload) for payload in world.statements()[kind]]
     return Target(f"payload-{kind.value.lower()}", read, messages_near(seeds), MAX_MESSAGE_BYTES, covers)
@@ -183,11 +200,11 @@ def payload_target(kind: Kind) -> Target:
 
 def read_envelope(data: bytes) -> None:
     envelope = reads_back(Envelope.from_bytes(data), Envelope.from_bytes)
-    for kind in Kind:
-        assert not opens(envelope, kind) or kind is Kind.ROSTER
+    for kind in MessageType:
+        assert not opens(envelope, kind) or kind is MessageType.ROSTER
 
 
-def opens(envelope: Envelope, kind: Kind) -> bool:
+def opens(envelope: Envelope, kind: MessageType) -> bool:
     try:
         envelope.open(kind, "fuzz", world.KEYS["federation"].public_bytes)
     except RadofedError:
@@ -252,7 +269,7 @@ def read_feature_map(data: bytes) -> None:
 
 def read_table(data: bytes) -> None:
     """A table of predicates, in its one canonical form. Of tables with an odd number of bytes, forms are over a map."""
-    from wire.predicates import read_predicates, write_predicates
+    from wire.query_kinds import read_predicates, write_predicates
 
     feature_map = world.FEATURE_MAP if len(data) % 2 else None
     coordinates = FormCoordinates(SCHEMA, feature_map)
@@ -335,7 +352,7 @@ def _statuses() -> list[release_pb2.QueryStatus]:
 
 def targets() -> list[Target]:
     opened, cohort = world.opened(), world.cohort()
-    bound = world.statements()[Kind.QUERY]
+    bound = world.statements()[MessageType.QUERY]
     total, chunk = world.total().to_proto(), world.chunk().to_proto()
     work = party_service_pb2.Work(
         query=opened.envelope.to_proto(), attempt=1, phase=3, state=6, cohort=cohort.to_proto(), chunks_held=[0]
@@ -347,15 +364,15 @@ def targets() -> list[Target]:
     queries = [query_pb2.Query.FromString(payload) for payload in bound]
     sealed = Binding.seal(world.OPENING, [world.MEMBERS[name] for name in world.PARTIES], b"n" * 16)
     return [
-        *(payload_target(kind) for kind in Kind),
+        *(payload_target(kind) for kind in MessageType),
         Target("cost-of-query", read_cost, messages_near(queries), 512 * 1024, (), examples=30),
         Target("envelope", read_envelope,
                messages_near([world.ROSTER_ENVELOPE.to_proto(), envelope_pb2.Signed(payload=b"x", key_id=bytes(32))]),
                MAX_MESSAGE_BYTES, ("wire.envelopes.Envelope.from_bytes", "wire.envelopes.parse")),
         Target("cohort", read_cohort, messages_near([cohort.to_proto()]), MAX_RESPONSE_BYTES,
-               ("wire.cohort.Cohort.from_proto",)),
+               ("wire.statements.Cohort.from_proto",)),
         Target("total", read_total, messages_near([total]), MAX_RESPONSE_BYTES,
-               ("wire.status.Total.from_proto", "learner.opening.open_total")),
+               ("wire.status.Total.from_proto", "learner.decryption.open_total")),
         Target("ciphertexts", read_ciphertexts, octets_near(small), 512 * 1024,
                ("dpcore.paillier.public.PublicKey.from_wire",)),
         Target("work", round_trip(Work, party_service_pb2.Work),
@@ -363,10 +380,10 @@ def targets() -> list[Target]:
         Target("status", read_status, messages_near(_statuses()), MAX_RESPONSE_BYTES,
                ("wire.status.QueryStatus.from_proto", "wire.status.PartyProgress.from_proto")),
         Target("chunk", round_trip(Chunk, ciphertext_pb2.Chunk),
-               messages_near([chunk]), MAX_MESSAGE_BYTES, ("wire.upload.Chunk.from_proto",)),
+               messages_near([chunk]), MAX_MESSAGE_BYTES, ("wire.statements.Chunk.from_proto",)),
         Target("kinds", read_one_kind, messages_near(_kind_seeds()), 512 * 1024, ("wire.query_kinds.read_kind",)),
         Target("predicate-table", read_table, messages_near(statistics), 512 * 1024,
-               ("wire.predicates.read_predicates",)),
+               ("wire.query_kinds.read_predicates",)),
         Target("feature-map", read_feature_map, messages_near([feature_map_to_proto(world.FEATURE_MAP)]), 512 * 1024,
                ("wire.query_kinds.feature_map_from_proto",)),
         Target("binding", read_binding, messages_near([sealed.to_proto()]), 512 * 1024,

@@ -11,7 +11,7 @@ from tests.fuzz.handlers import METHODS, MODULES
 from tests.fuzz.target import CORPUS, QUICK_EXAMPLES, all_targets
 from tests.structure.sources import imports, modules
 from tests.wire.test_codec import wires
-from wire.envelopes import Kind
+from wire.envelopes import MessageType
 
 TARGETS = all_targets()
 NAMES = sorted(TARGETS)
@@ -65,7 +65,7 @@ def test_a_foreign_error_fails_a_target():
 
 
 def test_every_kind_of_message_and_every_call_has_a_target():
-    assert {f"payload-{kind.value.lower()}" for kind in Kind} <= set(NAMES)
+    assert {f"payload-{kind.value.lower()}" for kind in MessageType} <= set(NAMES)
     calls = {
         f"{service.name}.{method.name}"
         for module in MODULES.values()

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.spool import SpoolDamagedError, SpoolUnreadableError
+from coordinator.uploads import SpoolDamagedError, SpoolUnreadableError
 from dpcore.errors import RadofedError
 from dpcore.records.feature_map_in_units import FeatureMapError
-from parties.probe import probe
-from radobase.cluster import ray_cluster
+from parties.client import probe
+from radobase import ray_cluster
 from tests.fuzz.files import beside_tls
 from tests.fuzz.target import InFile, all_targets
 from wire.identity import TlsFiles

@@ -31,8 +31,7 @@ from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, texts_near
 from tests.fuzz.target import Target, scratch, written
 from tests.wire.test_query_kinds import SCHEMA
-from wire.envelopes import public_key_of
-from wire.private_keys import ENVIRONMENT
+from wire.envelopes import ENVIRONMENT, public_key_of
 
 PREDICATES = (
     '(x["age"] >= 65.5) & (y == 1)',
@@ -150,7 +149,7 @@ def read_statement(data: bytes) -> None:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
-        return  # read by radobase.files.reading, a target of its own
+        return  # read by radobase.reading, a target of its own
     if isinstance(fields, dict):
         statement = PrivacyStatement.from_dict(fields)
         assert PrivacyStatement.from_dict(statement.to_dict()) == statement
@@ -186,7 +185,7 @@ def targets() -> list[Target]:
                ("dpcore.predicates.notation.parse",)),
         Target("schema-toml", read_schema,
                texts_near(tomls, words), 1 << 20,
-               ("dpcore.records.schema.Schema.from_toml", "radobase.files.schemas._SCHEMA"),
+               ("dpcore.records.schema.Schema.from_toml", "radobase.schema_files._SCHEMA"),
                allowed=(SchemaError,)),
         Target("schema-canonical", read_canonical,
                texts_near(canonical) | json_octets([json.loads(text) for text in canonical]),
@@ -203,7 +202,7 @@ def targets() -> list[Target]:
                json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
                TAIL_BYTES, ("radobase.logs._LINE",)),
         Target("passphrase", read_passphrase, texts_near(["word", "two words\n"]), 1024,
-               ("wire.private_keys._PASSPHRASE", "radofed.joining.installing._KEY"), examples=6),
+               ("wire.envelopes._PASSPHRASE", "radofed.joining.installing._KEY"), examples=6),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
         Target("statement", read_statement, json_octets([statement, nothing]), 1 << 16,
                ("dpcore.queries.statement.PrivacyStatement.from_dict",)),

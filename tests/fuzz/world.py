@@ -23,15 +23,26 @@ from radofed.joining.requests import JoinRequest
 from tests.federation.material import query_of, roster_of, secret_key
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, LedgerHead, Pending, Ready, Receipt, Refusal, sign
-from wire.envelopes import Kind, SigningKey, sha256
+from wire.envelopes import MessageType, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, Features
-from wire.query import OpenedQuery, PaillierKey, Query, open_query
+from wire.query import OWN_FEATURES, Features, OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Role
+from wire.statements import (
+    Acceptance,
+    Challenge,
+    Chunk,
+    Cohort,
+    LedgerHead,
+    Pending,
+    Ready,
+    Receipt,
+    Refusal,
+    Witness,
+    name_of,
+    sign,
+    upload_digest,
+)
 from wire.status import Total
-from wire.upload import Chunk, upload_digest
-from wire.witness import Challenge, Witness, name_of
 
 FEDERATION = "fuzz"
 NOW = 1_790_000_000
@@ -124,7 +135,7 @@ def _fits(kind) -> bool:
 @cache
 def opened(at: int = 0) -> OpenedQuery:
     """A query as every node opens it: that of the corpus, or 1 for the one that uses every feature."""
-    return open_query(KEYS["lea"].sign(Kind.QUERY, queries()[at].to_bytes()), ROSTER, now_unix_s=NOW)
+    return open_query(KEYS["lea"].sign(MessageType.QUERY, queries()[at].to_bytes()), ROSTER, now_unix_s=NOW)
 
 
 HEAD = LedgerHead(7, octets("ledger"), octets("sums"))
@@ -154,28 +165,28 @@ def total() -> Total:
     return Total(cohort(), receipts, opened().chunks, opened().ciphertexts)
 
 
-def statements() -> dict[Kind, list[bytes]]:
+def statements() -> dict[MessageType, list[bytes]]:
     """Valid payloads of every kind of signed message."""
     query_id = opened().query_id
     accepted = sign(acceptance("ann"), KEYS["ann"])
     witness = Witness(FEDERATION, "bob", "ann", octets("challenge"), accepted, (name_of(accepted),), 3)
     retry = _signed_payload("retry")
     return {
-        Kind.ROSTER: [ROSTER.to_bytes()],
-        Kind.QUERY: [query.to_bytes() for query in queries()],
-        Kind.PAILLIER_KEY: [paillier_key().sign(KEYS["lea"]).payload],
-        Kind.CANCEL: [_signed_payload("cancel")],
-        Kind.ACCEPTANCE: [acceptance("ann").to_bytes()],
-        Kind.REFUSAL: [Refusal(query_id, 1, "ann", Code.BUDGET_EXCEEDED).to_bytes()],
-        Kind.PENDING: [Pending(opened(1).query_id, 1, "ann").to_bytes()],
-        Kind.READY: [Ready(query_id, 1, "ann").to_bytes()],
-        Kind.RECEIPT: [receipt("ann").to_bytes()],
-        Kind.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.3.0", NOW).to_bytes()],
-        Kind.CHALLENGE: [Challenge(FEDERATION, "ann", octets("challenge"), NOW).to_bytes()],
-        Kind.WITNESS: [witness.to_bytes()],
-        Kind.RETRY: [retry],
-        Kind.JOIN_REQUEST: [request.to_bytes() for request in join_requests()],
-        Kind.ADMISSION: [admission()],
+        MessageType.ROSTER: [ROSTER.to_bytes()],
+        MessageType.QUERY: [query.to_bytes() for query in queries()],
+        MessageType.PAILLIER_KEY: [paillier_key().sign(KEYS["lea"]).payload],
+        MessageType.CANCEL: [_signed_payload("cancel")],
+        MessageType.ACCEPTANCE: [acceptance("ann").to_bytes()],
+        MessageType.REFUSAL: [Refusal(query_id, 1, "ann", Code.BUDGET_EXCEEDED).to_bytes()],
+        MessageType.PENDING: [Pending(opened(1).query_id, 1, "ann").to_bytes()],
+        MessageType.READY: [Ready(query_id, 1, "ann").to_bytes()],
+        MessageType.RECEIPT: [receipt("ann").to_bytes()],
+        MessageType.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.3.0", NOW).to_bytes()],
+        MessageType.CHALLENGE: [Challenge(FEDERATION, "ann", octets("challenge"), NOW).to_bytes()],
+        MessageType.WITNESS: [witness.to_bytes()],
+        MessageType.RETRY: [retry],
+        MessageType.JOIN_REQUEST: [request.to_bytes() for request in join_requests()],
+        MessageType.ADMISSION: [admission()],
     }
 
 

@@ -22,9 +22,9 @@ from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation
 from tests.hostile.stalling import Holding, process_status
 from tests.waiting import wait_until
-from wire.cohort import Cohort
-from wire.envelopes import Envelope, Kind, SigningKey, key_id
+from wire.envelopes import Envelope, MessageType, SigningKey, key_id
 from wire.query import MAX_QUERY_BYTES
+from wire.statements import Cohort
 from wire.status import MOST_WORK, PartyState, Phase, Work
 
 RESPONSE_BYTES = 1 << 20
@@ -176,7 +176,7 @@ def known_of(federation: ProcessFederation) -> Known:
         SigningKey.load(member.directory / "signing.key", "test")
         for member in (federation.learner, federation.member("bo"))
     ]
-    signed_ones = tuple(keys[0].sign(Kind.QUERY, b"query %d" % number) for number in range(MOST_WORK))
+    signed_ones = tuple(keys[0].sign(MessageType.QUERY, b"query %d" % number) for number in range(MOST_WORK))
     return Known(*(key_id(key.public_bytes) for key in keys), signed_ones)
 
 

@@ -15,7 +15,7 @@ import pytest
 from dpcore.predicates.notation import parse
 from learner.client import ANSWERS_AT_ONCE, WATCH_EVERY_S
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.planning import plan_query
 from learner.requests import StatisticRequest
 from learner.session import Session
@@ -27,7 +27,7 @@ from tests.federation.processes import ProcessFederation
 from tests.hostile.stalling import Holding, process_status
 from tests.waiting import HANG_S, wait_until
 from wire.binding import OpeningSecret
-from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
+from wire.envelopes import Envelope, MessageType, SigningKey, load_public_key
 from wire.errors import ConnectionLostError, TimedOutError
 from wire.query import CLOCK_SKEW_S
 from wire.roster import open_roster
@@ -147,7 +147,7 @@ def asked(federation: ProcessFederation, learner_key, *, count: int, lapse_in_s:
         )
         for _ in range(count)
     ]
-    return [signing_key.sign(Kind.QUERY, plan.query.to_bytes()) for plan in plans]
+    return [signing_key.sign(MessageType.QUERY, plan.query.to_bytes()) for plan in plans]
 
 
 def events(federation: ProcessFederation, name: str) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from dpcore.predicates.notation import parse
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import StatisticRequest
 from learner.session import AttemptLostError, Session
 from radofed.node_config import PolicyChoices

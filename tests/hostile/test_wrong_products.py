@@ -6,16 +6,16 @@ That the coordinator itself cannot notice is shown in tests/coordinator/test_clu
 import numpy as np
 import pytest
 
-from coordinator.totals import check_chunk, product_of_run
+from coordinator.uploads import check_chunk, product_of_run
+from dpcore.paillier.masks import TagError
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.tag import TagError
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import SystemRandom
 from tests.federation.cohort import CohortInMemory
 from tests.federation.material import SMALL
 from tests.ray_nodes import another_product
-from wire.upload import Chunk
+from wire.statements import Chunk
 
 
 def test_a_plausible_wrong_product_is_refused_by_the_tag(secret_key):

@@ -19,4 +19,4 @@ def setting(tmp_path, learner_key):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Two ciphertexts of a 2048-bit key per chunk, so that a small total has several chunks."""
-    monkeypatch.setattr("wire.upload.CHUNK_BYTES", 1024)
+    monkeypatch.setattr("wire.statements.CHUNK_BYTES", 1024)

@@ -7,12 +7,12 @@ import pytest
 
 from dpcore.errors import ConfigurationError, PlanError
 from learner.accepted_parties import parties_toml
+from learner.decryption import CohortError, open_total
 from learner.journal import SessionSource
-from learner.opening import CohortError, open_total
 from tests.federation.learner import REQUEST, World
 from tests.federation.processes import rado
 from tests.federation.setting import ROWS
-from wire.envelopes import Kind, SigningKey, fingerprint
+from wire.envelopes import MessageType, SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.query import open_query
 
@@ -102,7 +102,7 @@ def test_a_party_whose_key_changed_is_not_asked(setting, session):
 def opened_for(world: World, *names: str):
     """A query to these parties, and its opening secret."""
     plan = world.plan(PAIR, asked=names)
-    envelope = world.learner_key.sign(Kind.QUERY, plan.query.to_bytes())
+    envelope = world.learner_key.sign(MessageType.QUERY, plan.query.to_bytes())
     return open_query(envelope, world.roster, now_unix_s=plan.query.created_at_unix_s), plan.opening
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ModelError, ShapeError
-from learner.covariance import MOST_COORDINATES, checked, from_text, to_text
 from learner.model import Model, _digest
 from learner.training import _covariance_of
+from learner.uncertainty import MOST_COORDINATES, checked_covariance, covariance_from_text, covariance_text
 from tests.learner.shapes.mapped import MAP, model
 
 
@@ -28,7 +28,7 @@ def test_it_is_saved_exactly_and_the_digest_covers_it(known, tmp_path):
     assert known.digest != replace(known, covariance=None).digest
     assert known.digest != replace(known, covariance=known.covariance * 2).digest
     content = json.loads(file.read_text())
-    content["covariance"] = to_text(known.covariance * 2)
+    content["covariance"] = covariance_text(known.covariance * 2)
     file.write_text(json.dumps(content))
     with pytest.raises(ModelError, match="was changed"):
         Model.load(file)
@@ -43,9 +43,9 @@ def test_files_without_one_still_open(tmp_path):
 
 def test_the_file_is_compact():
     d = 256
-    text = to_text(checked(np.eye(d), d))
+    text = covariance_text(checked_covariance(np.eye(d), d))
     assert len(text) < 360_000
-    np.testing.assert_array_equal(from_text(text, d), np.eye(d))
+    np.testing.assert_array_equal(covariance_from_text(text, d), np.eye(d))
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_training_keeps_what_the_estimator_knows():
     estimator.covariance_ = np.eye(MOST_COORDINATES + 1)
     assert _covariance_of(estimator) is None
     with pytest.raises(ModelError, match="leave it out"):
-        checked(estimator.covariance_, MOST_COORDINATES + 1)
+        checked_covariance(estimator.covariance_, MOST_COORDINATES + 1)

@@ -5,12 +5,11 @@ from fractions import Fraction
 import pytest
 
 from dpcore.errors import ConfigurationError
-from learner.design_options import given_options
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from radofed.planning.design_cost import PlanRequest
 from radofed.simulation.designs import DesignOptions
 from tests.federation.learner import SCHEMA
-from wire.request_fields import ReleaseFields
+from wire.request_fields import ReleaseFields, given_options
 
 # One value for each option that all three have, and what each design needs.
 VALUES = {

@@ -6,9 +6,9 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
-from learner.keys import VALIDITY_S, create_key, load_key, load_key_of, retired_file, rotate_key
-from radobase.files.writing import create_durably
-from wire.envelopes import Kind, SigningKey
+from learner.decryption import VALIDITY_S, create_key, load_key, load_key_of, retired_file, rotate_key
+from radobase.writing import create_durably
+from wire.envelopes import MessageType, SigningKey
 from wire.query import PaillierKey
 
 NOW = 1_800_000_000
@@ -84,7 +84,7 @@ def test_a_rotation_that_ends_early_loses_no_key_and_can_be_repeated(made, tmp_p
             def create(*given):
                 return next(calls)(*given)
 
-            patched.setattr("learner.keys.create_durably", create)
+            patched.setattr("learner.decryption.create_durably", create)
         rotate_key(path, 2048)
     assert load_key(path) == first
     assert load_key(rotate_key(path, 2048) and path) != first
@@ -169,7 +169,7 @@ def test_certificates_of_one_key_are_the_same_bytes(made):
     signer = SigningKey.generate("clinics")
     envelope = key.certify("learner", signer)
     assert envelope == load_key(path).certify("learner", signer)
-    certified = PaillierKey.from_bytes(envelope.open(Kind.PAILLIER_KEY, "clinics", signer.public_bytes))
+    certified = PaillierKey.from_bytes(envelope.open(MessageType.PAILLIER_KEY, "clinics", signer.public_bytes))
     assert certified == PaillierKey("learner", key.public_key, NOW, NOW + VALIDITY_S)
 
 

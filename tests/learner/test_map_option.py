@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from radobase.files.schemas import load_feature_map
+from radobase.schema_files import load_feature_map
 from radofed.cli.entry_point import run
 from radofed.planning.design_cost import PlanRequest
 from tests.federation.learner import SCHEMA

@@ -7,17 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, TotalError
+from dpcore.paillier.masks import PRIME, TagError
 from dpcore.paillier.packing import CheckSlotError
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import PRIME, TagError
 from dpcore.randomness.sources import SystemRandom
-from learner.keys import LearnerKey
-from learner.opening import CohortError, open_total
+from learner.decryption import CohortError, LearnerKey, open_total
 from tests.federation.learner import REQUEST, World, encrypt, random_values, to_chunks
-from wire.cohort import Cohort
-from wire.envelopes import Kind, SigningKey
+from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
 from wire.query import open_query
+from wire.statements import Cohort
 
 ROWS = {"ada": 100, "bo": 200, "cy": 300}
 
@@ -283,7 +282,9 @@ def test_full_strength(world):
 
 def test_a_total_with_another_tag_is_not_opened(world, small_chunks):
     plan = world.plan()
-    opened = open_query(world.learner_key.sign(Kind.QUERY, plan.query.to_bytes()), world.roster, now_unix_s=time.time())
+    opened = open_query(
+        world.learner_key.sign(MessageType.QUERY, plan.query.to_bytes()), world.roster, now_unix_s=time.time()
+    )
     total = world.total(opened, ROWS)
     contributions = [(random_values(opened, seed), m) for seed, m in enumerate(ROWS.values())]
     values = sum(values for values, _ in contributions)

@@ -14,13 +14,13 @@ from dpcore.numbers.fixed_point import check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
-from learner.keys import VALIDITY_S, LearnerKey
+from learner.decryption import VALIDITY_S, LearnerKey
 from learner.requests import MomentsRequest, RadosRequest
 from radofed.cli.entry_point import run
 from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
 from tests.federation.learner import REQUEST, SCHEMA, World
-from wire.envelopes import Kind
+from wire.envelopes import MessageType
 from wire.query import PaillierKey, Query, open_query, setting_of
 
 PLAIN = RadosRequest(schema=SCHEMA, rados=40, design="plain")
@@ -32,7 +32,7 @@ def named(count, rows=1000):
 
 def test_every_receiver_opens_what_is_planned(world):
     plan = world.plan()
-    envelope = world.learner_key.sign(Kind.QUERY, plan.query.to_bytes())
+    envelope = world.learner_key.sign(MessageType.QUERY, plan.query.to_bytes())
     opened = open_query(envelope, world.roster, now_unix_s=time.time())
     assert opened.query == plan.query
     assert opened.ciphertexts == plan.ciphertexts

@@ -17,8 +17,8 @@ from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import EvaluationOptions
 from learner.estimators import BY_QUERIES, FROM_RELEASES, LOG_ODDS, OTHER_SCORES, make_estimator
 from learner.model import Model, count_errors, predict
-from learner.probabilities import Calibration, in_words, why_no_probability
 from learner.training import model_of_answers
+from learner.uncertainty import Calibration, probability_in_words, why_no_probability
 from radofed import simulated_federation
 from radofed.cli.entry_point import run
 
@@ -107,8 +107,10 @@ def test_a_calibrated_model_is_calibrated(federation, tmp_path):
     assert calibration_error(chances[:, 1], positive) < 0.03
     # Decisions stay those of the scores.
     assert np.array_equal(predict(again, table).labels, predict(wrong, table).labels)
-    assert "calibrated on an evaluation over about " in in_words(again)
-    assert " rows that it may have been trained on: the shares of positive rows in 9 bins" in in_words(again)
+    assert "calibrated on an evaluation over about " in probability_in_words(again)
+    assert " rows that it may have been trained on: the shares of positive rows in 9 bins" in probability_in_words(
+        again
+    )
     exported = again.to_original_units()["probability"]
     assert exported["kind"] == "calibrated"
     scores = predict(again, table).scores

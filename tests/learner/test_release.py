@@ -20,11 +20,11 @@ from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.estimators.base import RadoSample
 from dpcore.queries.statement import statement_for
 from learner.composition import composed_privacy, sentences
-from learner.opening import CohortError
+from learner.decryption import CohortError
 from learner.release import Release, ReleaseError
 from learner.requests import MomentsRequest
 from tests.federation.learner import REQUEST, SCHEMA, World
-from wire.envelopes import Kind, SigningKey
+from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
 from wire.query import open_query, setting_of
 
@@ -328,7 +328,7 @@ def test_a_copy_is_the_same_release(saved, tmp_path):
 def later(world, attempt, **changes) -> Release:
     """A release of moments whose total is of this attempt."""
     request = MomentsRequest(schema=SCHEMA, epsilon=Fraction(1), max_rows=10_000)
-    envelope = world.learner_key.sign(Kind.QUERY, world.plan(request).query.to_bytes())
+    envelope = world.learner_key.sign(MessageType.QUERY, world.plan(request).query.to_bytes())
     opened = open_query(envelope, world.roster, now_unix_s=time.time())
     total = world.total(opened, ROWS, attempt=attempt)
     query = opened.query

@@ -9,10 +9,9 @@ from dpcore.errors import ConfigurationError
 from learner.session import AttemptLostError
 from tests.federation.learner import REQUEST
 from tests.federation.setting import ROWS
-from wire.envelopes import Kind, SigningKey
+from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
-from wire.features import Feature
-from wire.query import open_query, open_retry
+from wire.query import Feature, open_query, open_retry
 from wire.status import PartyProgress, PartyState, Phase
 
 LOST = [Phase.LOST]
@@ -159,7 +158,7 @@ def test_statements_that_are_not_the_party_s_own_count_for_nothing(setting, sess
     forged = setting.world.features("ada", ())
     setting.stub.features = [
         forged.__class__(forged.payload, forged.key_id, bytes(64)),
-        setting.world.party_keys["bo"].sign(Kind.FEATURES, forged.payload),
+        setting.world.party_keys["bo"].sign(MessageType.FEATURES, forged.payload),
     ]
     assert session.plan(REQUEST).query.features == (Feature.BASE,)
 

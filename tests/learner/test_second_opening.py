@@ -19,9 +19,15 @@ from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, SystemRandom
-from learner import opening as opening_module
-from learner.keys import LearnerKey, create_key, load_key, note_that_phe_is_missing
-from learner.opening import OpeningsDifferError, open_total
+from learner import decryption as opening_module
+from learner.decryption import (
+    LearnerKey,
+    OpeningsDifferError,
+    create_key,
+    load_key,
+    note_that_phe_is_missing,
+    open_total,
+)
 from tests.federation.learner import World, encrypt, random_values, to_chunks
 from tests.learner.test_opening import ROWS
 

@@ -10,13 +10,13 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.statement import statement_for
 from learner.client import ANSWERS_AT_ONCE, ANSWERS_PER_PARTY, WATCH_EVERY_S, StatusPolls
 from learner.config import LearnerConfig
-from learner.keys import retired_file, rotate_key
+from learner.decryption import retired_file, rotate_key
 from learner.release import Release, ReleaseError
 from learner.state import AskedQuery, LearnerState
 from rado.v1 import query_pb2
 from tests.federation.learner import REQUEST
 from tests.federation.setting import ROWS
-from wire.envelopes import Kind, SigningKey
+from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import setting_of
 from wire.roster import Roster
@@ -199,7 +199,7 @@ def test_cancel_is_signed(setting, session):
     query_id = session.ask(session.plan(REQUEST))
     session.cancel(query_id)
     (envelope,) = setting.stub.cancelled
-    payload = envelope.open(Kind.CANCEL, "clinics", setting.world.learner_key.public_bytes)
+    payload = envelope.open(MessageType.CANCEL, "clinics", setting.world.learner_key.public_bytes)
     assert query_pb2.Cancel.FromString(payload) == query_pb2.Cancel(query_id=query_id, learner="learner")
 
 

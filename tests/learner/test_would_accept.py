@@ -7,15 +7,14 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.journal import SessionSource
+from learner.progress import is_decided
 from learner.session import Session
-from learner.would_accept import is_decided
 from tests.federation.learner import REQUEST, SCHEMA
 from tests.federation.setting import Setting
-from wire.cohort import Acceptance, open_statement
 from wire.envelopes import Envelope
 from wire.errors import CATALOGUE, Code, TimedOutError, WireError
-from wire.features import OWN_FEATURES, Feature
-from wire.query import open_query
+from wire.query import OWN_FEATURES, Feature, open_query
+from wire.statements import Acceptance, open_statement
 from wire.status import PartyProgress, PartyState, Phase
 
 NOW = {"ada": 10_000, "bo": 777}

@@ -12,8 +12,8 @@ GROUPS = {
     "ledger": ("parties/ledger/", "parties/ledger/witnessed.py", "parties/answering/witnesses.py"),
     "policy": ("parties/policy.py",),
     "paillier": ("dpcore/paillier/",),
-    "validation": ("wire/", "parties/answering/decisions.py", "parties/rosters.py"),
-    "accounting": ("dpcore/accounting/", "dpcore/numbers/normal.py"),
+    "validation": ("wire/", "parties/answering/decisions.py", "parties/members.py"),
+    "accounting": ("dpcore/accounting/", "dpcore/numbers/distributions.py"),
 }
 
 

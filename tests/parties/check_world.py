@@ -1,6 +1,6 @@
 """Shared helpers for tests of the preflight."""
 
-from parties.checks.preflight import preflight
+from parties.preflight import preflight
 from radofed.node_config import PolicyChoices
 
 ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True, unbounded_queries=1)

@@ -14,9 +14,9 @@ from parties.answering.spool import SpoolLostError
 from parties.database import LedgerDamagedError
 from tests.federation.party import OPENING, PARTIES, SMOKER, Ada, World, limits, make_records, ready, reserved, spent
 from wire.binding import Binding
-from wire.cohort import Cohort, Refusal, open_statement
 from wire.envelopes import SigningKey, key_id, sha256
 from wire.errors import Code, ConnectionLostError, WireError
+from wire.statements import Cohort, Refusal, open_statement
 from wire.status import PartyState, Phase
 
 S = AttemptState

@@ -14,13 +14,13 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
-from parties.checks.preflight import preflight
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.ledger.charges import Charge, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
-from radobase.files.writing import create_durably
+from parties.preflight import preflight
+from radobase.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.cli.entry_point import run as rado
 from tests.parties.check_world import replace_in, run

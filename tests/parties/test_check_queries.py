@@ -8,11 +8,11 @@ import pytest
 
 from dpcore.records.schema import Schema
 from parties.answering.coordinator_calls import WorkBatch
-from parties.checks.preflight import preflight
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import History, What
+from parties.preflight import preflight
 from tests.federation.party import World
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA

@@ -7,7 +7,7 @@ import pytest
 
 from parties.config import PartyConfig, settings_of
 from parties.node import PartyNode
-from radobase.watching.readiness import Reason
+from radobase.metrics import Reason
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import ROWS
 from tests.waiting import wait_until

@@ -9,8 +9,8 @@ from parties.config import PartyConfig
 from parties.node import PartyNode
 from radobase.local_status import unix_address
 from radobase.logs import Log
-from radobase.watching.readiness import Reason
-from radobase.watching.server import WatchServer
+from radobase.metrics import Reason
+from radobase.watch_server import WatchServer
 from tests.federation.processes import free_port
 from tests.parties.check_world import run
 
@@ -91,5 +91,5 @@ def test_the_running_node_is_asked(offline):
 
 def test_without_the_extra_the_check_says_what_to_install(offline, monkeypatch):
     watch(offline, f'listen = "127.0.0.1:{free_port()}"')
-    monkeypatch.setattr("parties.checks.running_node.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("parties.preflight.importlib.util.find_spec", lambda _: None)
     assert "deploy/install.py metrics" in run(offline)["watch"].fix

@@ -26,9 +26,9 @@ from radofed.node_config import PolicyChoices
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
-from wire.cohort import Cohort
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
+from wire.statements import Cohort
 from wire.status import PartyState, Phase, Work
 
 SCHEMA = STAYS.to_toml()

@@ -6,9 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from parties.client import CoordinatorClient
+from parties.client import CoordinatorClient, probe
 from parties.config import PartyConfig
-from parties.probe import probe
 from tests.parties.check_world import run
 from wire.errors import ConnectionLostError
 from wire.transport import HttpProxy, proxy_of

@@ -13,7 +13,7 @@ from dpcore.records.features import BooleanFeature
 from dpcore.records.held_back import RowKey
 from parties.config import PartyConfig
 from parties.data.dataset import HeldData, load
-from parties.reloading import DataReloads
+from parties.local_control import DataReloads
 from radobase.logs import Log
 from radofed.cli.entry_point import run
 from tests.federation.material import STAYS

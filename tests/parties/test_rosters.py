@@ -11,15 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.errors import ConfigurationError
 from parties.answering.attempts import AttemptState
-from parties.members import members_of
-from parties.rosters import Rosters, former_files, known_roster
+from parties.members import Rosters, former_files, known_roster, members_of
 from radobase.logs import Log
 from tests.federation.party import FEDERATION, reserved, spent
-from wire.cohort import Acceptance, Cohort, Refusal, open_statement, sign
 from wire.envelopes import SigningKey, save_public_key
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.query import open_query
 from wire.roster import EXPIRY_SKEW_S
+from wire.statements import Acceptance, Cohort, Refusal, open_statement, sign
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 
@@ -283,7 +282,7 @@ def test_rosters_of_members_that_left_are_kept_and_no_others(ada, world, tmp_pat
         ("cy", 4, "left after version 4 of the roster")
     ]
     assert len(rows) == len(world.roster.members)
-    monkeypatch.setattr("parties.rosters.MOST_FORMER", 1)
+    monkeypatch.setattr("parties.members.MOST_FORMER", 1)
     assert again.offer(signed(world, 10, without=("bo", "cy")))
     assert [roster.version for roster in again.former()] == [6]
 

@@ -14,10 +14,9 @@ from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
 from parties.ledger.witnessed import Evidence
 from parties.node import PartyNode
+from radobase import exposition
 from radobase.failure import Failure
-from radobase.watching import exposition
-from radobase.watching.metrics import CERTIFICATE_EXPIRY
-from radobase.watching.readiness import Reason, WatchSettings
+from radobase.metrics import CERTIFICATE_EXPIRY, Reason, WatchSettings
 from tests.federation.party import ready as ready_with_cohort
 from tests.federation.processes import free_port
 from tests.radobase.watching.scraping import ready, scrape

@@ -11,8 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.paillier.masks import CohortAttempt, cohort_mask
-from dpcore.paillier.tag import PRIME, check_tag, coefficient, pad, polynomial, tag_mask
+from dpcore.paillier.masks import PRIME, CohortAttempt, check_tag, coefficient, cohort_mask, pad, polynomial, tag_mask
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import FormCoordinates
 from dpcore.predicates.notation import parse
@@ -24,7 +23,12 @@ from dpcore.records.schema import Schema
 from dpcore.records.texts import form_of
 from rado.v1 import query_pb2
 from wire.binding import Binding, OpeningSecret, montgomery_key
-from wire.cohort import (
+from wire.envelopes import Envelope, SigningKey, sha256
+from wire.errors import Code, WireError
+from wire.query import OWN_FEATURES, open_features, open_query, open_retry
+from wire.query_kinds import feature_map_from_proto, read_predicates
+from wire.roster import open_roster
+from wire.statements import (
     Acceptance,
     Cohort,
     Pending,
@@ -33,17 +37,13 @@ from wire.cohort import (
     Refusal,
     check_receipt,
     check_receipts,
+    name_of,
+    open_challenge,
     open_statement,
+    open_witness,
+    upload_digest,
+    witnessed_head,
 )
-from wire.envelopes import Envelope, SigningKey, sha256
-from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, open_features
-from wire.predicates import read_predicates
-from wire.query import open_query, open_retry
-from wire.query_kinds import feature_map_from_proto
-from wire.roster import open_roster
-from wire.upload import upload_digest
-from wire.witness import name_of, open_challenge, open_witness, witnessed_head
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 GOOD = json.loads((VECTORS / "protocol.json").read_text())

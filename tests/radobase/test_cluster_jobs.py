@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from radobase.cluster import jobs as cluster_jobs
-from radobase.cluster.jobs import ClusterError, ClusterJob, ClusterSettings
+from radobase import cluster_jobs as cluster_jobs
+from radobase.cluster_jobs import ClusterError, ClusterJob, ClusterSettings
 from tests.waiting import HANG_S, wait_until
 
 SETTINGS = ClusterSettings(address="127.0.0.1:1", workers=1, timeout_s=HANG_S)

@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from parties.config import PartyConfig
-from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.database_source import DatabaseSource
 
 PASSWORD = "hunter2"
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radobase.cluster import ray_cluster
-from radobase.cluster.ray_cluster import RayStartError, _this_machines_cluster
+from radobase import ray_cluster
+from radobase.ray_cluster import RayStartError, _this_machines_cluster
 
 
 @pytest.fixture

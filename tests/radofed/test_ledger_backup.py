@@ -24,8 +24,8 @@ from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from radofed.provision import provision
 from tests.waiting import HANG_S
-from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey
+from wire.statements import Acceptance, sign
 
 OWNER = LedgerOwner("test", "ada", "data.csv")
 LIMITS = LedgerLimits(PrivacyLimit(Fraction(10), Fraction(1, 10**5)), 3)

@@ -12,7 +12,7 @@ from dpcore.errors import ConfigurationError
 from learner.config import LearnerConfig
 from parties.config import PartyConfig
 from parties.policy import Policy
-from radobase.files.writing import create_durably
+from radobase.writing import create_durably
 from radofed.certificates import Authority, make_request
 from radofed.node_config import PolicyChoices
 from radofed.provision import provision, split_address

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dpcore.errors import ConfigurationError
-from parties.rosters import Rosters
+from parties.members import Rosters
 from radobase.logs import Log
 from radofed.provision import ROSTER_DAYS, provision, renew_roster
 from tests.federation.processes import rado

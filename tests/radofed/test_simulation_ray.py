@@ -174,7 +174,7 @@ def test_ray_that_was_imported_before_is_refused():
     code = (
         "import ray\n"
         "from dpcore.errors import ConfigurationError\n"
-        "from radobase.cluster.ray_cluster import start_on_loopback\n"
+        "from radobase.ray_cluster import start_on_loopback\n"
         "try:\n"
         "    start_on_loopback(cpus=1, object_bytes=0)\n"
         "except ConfigurationError as error:\n"

@@ -15,10 +15,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.requests import MomentsRequest
 from learner.session import Session
-from radobase.files.schemas import load_schema
+from radobase.schema_files import load_schema
 from radobase.version import program_version
 from radofed.node_config import PolicyChoices
 from tests.federation import ProcessFederation, rado

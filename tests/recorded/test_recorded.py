@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 
 from coordinator.config import CoordinatorConfig
+from coordinator.membership import WitnessExchange
 from coordinator.open_queries import restore
 from coordinator.store import Store, read_queries, read_roster
-from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError, TotalError
 from learner.config import LearnerConfig
+from learner.decryption import load_key, open_total
 from learner.journal import query_ids_of
-from learner.keys import load_key
 from learner.model import Model, predict
-from learner.opening import open_total
 from learner.release import Release, ReleaseError
 from learner.state import LearnerState
 from parties.config import PartyConfig
@@ -33,20 +32,18 @@ from parties.ledger.charges import CHAINED_VERSION, FORMAT_VERSION, ScopeKind, m
 from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
-from radobase.files.databases import kept_file
-from radobase.files.schemas import load_schema
+from radobase.schema_files import load_schema
 from radobase.version import program_version
+from radobase.writing import kept_file
 from radofed.node_config import role_of
 from tests.federation.faults import fill
 from wire.binding import OpeningSecret
-from wire.cohort import Acceptance, Receipt, open_statement
-from wire.envelopes import Envelope, Kind, load_public_key
+from wire.envelopes import Envelope, MessageType, load_public_key
 from wire.errors import Code, WireError
-from wire.features import check_known
-from wire.query import open_query
+from wire.query import check_known, open_query
 from wire.roster import Role, open_roster
+from wire.statements import CHUNK_BYTES, Acceptance, Receipt, open_statement
 from wire.status import Phase
-from wire.upload import CHUNK_BYTES
 
 HERE = Path(__file__).parent
 OLDER = HERE / "older"
@@ -114,11 +111,11 @@ def test_messages_are_verified(recorded):
     with closing(sqlite3.connect(recorded / "coordinator.sqlite")) as file:
         for kind, content in file.execute("SELECT kind, envelope FROM statements"):
             seen.add(kind)
-            if kind == Kind.ACCEPTANCE.value:
+            if kind == MessageType.ACCEPTANCE.value:
                 open_statement(Acceptance, Envelope.from_bytes(content), roster)
-            elif kind == Kind.RECEIPT.value:
+            elif kind == MessageType.RECEIPT.value:
                 open_statement(Receipt, Envelope.from_bytes(content), roster)
-    assert {Kind.ACCEPTANCE.value, Kind.RECEIPT.value} <= seen
+    assert {MessageType.ACCEPTANCE.value, MessageType.RECEIPT.value} <= seen
     for path in recorded.glob("queries/*/query.signed"):
         envelope = Envelope.from_bytes(path.read_bytes())
         opened = open_query(envelope, roster, now_unix_s=roster.issued_at_unix_s + 60)
@@ -149,7 +146,7 @@ def test_models_predict(recorded):
         model = Model.load(recorded / f"{name}.json")
         found = predict(model, recorded / "data.csv")
         assert 0 < np.mean(np.array(found.labels) > 0) < 1
-        assert model.learner == name
+        assert model.estimator == name
     assert len(query_ids_of(recorded / "newton.json.journal")) == 2
 
 

@@ -45,8 +45,8 @@ from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, SigningKey, fingerprint, sha256
 from wire.query import Query
 from wire.roster import Roster
+from wire.statements import Witness
 from wire.status import Phase
-from wire.witness import Witness
 
 QUICK_ROUNDS = 4
 LIMIT_DELTA = 1e-3

@@ -14,9 +14,9 @@ import numpy as np
 from dpcore.paillier.packing import pack
 from tests.simulation.nodes import LEARNER
 from tests.simulation.strays import ELSEWHERE, abroad, acceptance, by_name, by_number, chosen, fault, foreign_acceptance
-from wire.cohort import Acceptance, Cohort, sign
 from wire.envelopes import Envelope
 from wire.query import Retry
+from wire.statements import Acceptance, Cohort, sign
 from wire.status import PartyState, Phase, Total, Work
 
 if TYPE_CHECKING:

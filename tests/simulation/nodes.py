@@ -27,19 +27,18 @@ from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
 from parties.answering.witnesses import LedgerGuard
 from parties.database import LedgerOwner
-from parties.ledger.acknowledgement import acknowledge, plan
+from parties.ledger.acknowledgement import charge_plan, plan
 from parties.ledger.ledger import Ledger
 from radobase.logs import Log
 from tests.federation.coordinator_core import Parts as CoordinatorParts
 from tests.federation.party import SCHEMA
 from tests.federation.party import Parts as PartyParts
 from tests.simulation.machine import KilledError, Machine
-from wire.cohort import Acceptance, Pending, sign
 from wire.envelopes import Envelope, fingerprint, save_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.features import OWN_FEATURES, Features
-from wire.query import Cancel
+from wire.query import OWN_FEATURES, Cancel, Features
 from wire.roster import Member, Role
+from wire.statements import Acceptance, Pending, sign
 
 if TYPE_CHECKING:
     from tests.simulation.federation import Federation
@@ -392,7 +391,7 @@ class PartyNodeInMemory(PartyParts):
             self.history.database.close()
         self.up = False
 
-    def acknowledge(self) -> None:
+    def charge_plan(self) -> None:
         """What a data officer does after a genuine restore: `rado ledger acknowledge`, without asking for witnesses."""
         self.stop()
         owner, limits = LedgerOwner(NAME, self.name, "data.csv"), self.federation.policy(self.name).limits.of_ledger
@@ -401,7 +400,7 @@ class PartyNodeInMemory(PartyParts):
         except RadofedError:
             self.ledger_file.unlink(missing_ok=True)  # kept elsewhere as evidence
             ledger = Ledger.open(self.ledger_file, owner, limits, anchored=False)
-        acknowledge(ledger, plan(ledger, (), witnessed=False), self.federation.clock.time())
+        charge_plan(ledger, plan(ledger, (), witnessed=False), self.federation.clock.time())
         ledger.database.close()
         self.start()
         self.federation.happened["acknowledged"] += 1

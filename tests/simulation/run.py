@@ -25,11 +25,11 @@ import pytest
 import coordinator.core
 import learner.planning
 import learner.session
+import parties.answering.contribution
 import parties.answering.lifecycle
-import parties.answering.uploads
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.randomness.sources import SystemRandom
-from learner.keys import LearnerKey
+from learner.decryption import LearnerKey
 from parties.answering.contribution import masked_chunks
 from tests.federation import material
 from tests.simulation import faults
@@ -37,7 +37,7 @@ from tests.simulation.federation import Federation, Keys, ProductObfuscators, Sh
 from tests.simulation.machine import Machines
 from tests.simulation.nodes import NAME, START_UNIX_S, Clock
 from tests.simulation.promises import ViolationError
-from wire.envelopes import Envelope, Kind, SigningKey
+from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.query import Query
 
 CASES = Path(__file__).parent / "cases"
@@ -185,7 +185,7 @@ class Bench:
                 seed=options.seed,
             )
             observed = federation.coalition.observed(masked_chunks)
-            self.patch.setattr(parties.answering.uploads, "masked_chunks", observed)
+            self.patch.setattr(parties.answering.contribution, "masked_chunks", observed)
             self.patch.setattr(parties.answering.lifecycle, "integer_vector", one_hot(federation))
             for number, operation in enumerate(operations):
                 self.begun = number + 1
@@ -242,9 +242,9 @@ class Bench:
 
 def _verified_once(real: Callable[..., bytes]) -> Callable[..., bytes]:
     """Signatures that were valid once are not computed again: every node verifies the same ones."""
-    valid: set[tuple[Envelope, Kind, str, bytes, bool]] = set()
+    valid: set[tuple[Envelope, MessageType, str, bytes, bool]] = set()
 
-    def opened(envelope: Envelope, kind: Kind, federation: str, public_key: bytes) -> bytes:
+    def opened(envelope: Envelope, kind: MessageType, federation: str, public_key: bytes) -> bytes:
         key = (envelope, kind, federation, public_key)
         if key not in valid:
             real(envelope, kind, federation, public_key)

@@ -15,12 +15,22 @@ from dpcore.errors import RadofedError
 from rado.v1 import cohort_pb2
 from tests.simulation.nodes import LEARNER, NAME
 from wire.binding import Binding, OpeningSecret, _pad, _xored, montgomery_key
-from wire.cohort import Acceptance, LedgerHead, Pending, Ready, Receipt, Refusal, sign
-from wire.envelopes import Envelope, Kind, SigningKey
+from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.errors import Code
 from wire.query import Query, Retry
 from wire.roster import Role
-from wire.witness import Challenge, Witness, nonce_about
+from wire.statements import (
+    Acceptance,
+    Challenge,
+    LedgerHead,
+    Pending,
+    Ready,
+    Receipt,
+    Refusal,
+    Witness,
+    nonce_about,
+    sign,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.federation import Federation
@@ -147,7 +157,7 @@ def _foreign_query(federation: "Federation", form: str) -> None:
         query = replace(query, federation=ELSEWHERE)
     if int(form) % 3 != 1:
         key = abroad(key)
-    signed = key.sign(Kind.QUERY, query.to_bytes())
+    signed = key.sign(MessageType.QUERY, query.to_bytes())
     federation.coalition.foreign.add(signed.payload_hash)
     federation.lies.queries.append(signed)
     federation.learner.guarded(lambda: federation.learner.calls.submit_query(signed))
@@ -262,7 +272,7 @@ def _second_acceptance(federation: "Federation", name: str, form: str) -> None:
         message = cohort_pb2.Acceptance.FromString(signed.payload)
         message.mask_key = bytes(32)
         payload = message.SerializeToString(deterministic=True)
-        signed = federation.keys.parties[name].sign(Kind.ACCEPTANCE, payload)
+        signed = federation.keys.parties[name].sign(MessageType.ACCEPTANCE, payload)
     federation.lies.acceptances.append((mine, signed))
     intake = federation.coordinator.intake
     _sent(federation, name, "second acceptance", lambda caller: intake.acceptance(signed, caller))

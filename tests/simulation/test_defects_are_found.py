@@ -2,7 +2,7 @@
 
 import pytest
 
-import learner.opening
+import learner.decryption
 import parties.answering.decisions
 import parties.answering.lifecycle
 import parties.database
@@ -13,9 +13,9 @@ from parties.approval.gate import Gate
 from parties.ledger.ledger import Ledger
 from tests.simulation.promises import ViolationError
 from tests.simulation.run import FailedRunError, Options, Report, bench, kept_case, operations_of
-from wire.cohort import Acceptance, Cohort, open_statement
 from wire.errors import Code, WireError
 from wire.roster import Roster
+from wire.statements import Acceptance, Cohort, open_statement
 
 pytestmark = pytest.mark.more
 
@@ -39,7 +39,7 @@ def find(*promises: str, first_seed: int = 0, runs: int = 60) -> str:
 
 def test_totals_that_are_not_bound_are_found(monkeypatch):
     """F1: without the tag a forged total opens."""
-    monkeypatch.setattr(learner.opening, "check_tag", lambda *_: None)
+    monkeypatch.setattr(learner.decryption, "check_tag", lambda *_: None)
     assert find("a total is its cohort's sum", first_seed=13)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from learner.config import LearnerConfig
-from learner.keys import create_key
+from learner.decryption import create_key
 from learner.release import Release
 from learner.session import Session
 from radofed.node_config import PolicyChoices
@@ -35,9 +35,9 @@ from tests.federation.processes import ProcessFederation, rado
 from tests.soak import asking
 from tests.soak.asking import EPSILON, Asking, Job
 from tests.waiting import wait_until
-from wire.cohort import Receipt
-from wire.envelopes import Envelope, Kind, load_public_key
+from wire.envelopes import Envelope, MessageType, load_public_key
 from wire.query import Retry
+from wire.statements import Receipt
 
 RECOVERS_WITHIN_S = 90.0
 """From the end of the faults to a new total over all parties. A party's longest pause between polls is 30 s, and gRPC
@@ -263,13 +263,14 @@ class Soak:
             self.check_total(release)
         return releases
 
-    def statements(self) -> list[tuple[bytes, int, str, Kind, Envelope]]:
+    def statements(self) -> list[tuple[bytes, int, str, MessageType, Envelope]]:
         """All signed statements of all attempts that the coordinator took."""
         path = self.federation.directory("coordinator") / "state" / "coordinator.sqlite"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as store:
             rows = store.execute("SELECT query_id, attempt, party, kind, envelope FROM statements").fetchall()
         return [
-            (query, attempt, who, Kind(kind), Envelope.from_bytes(data)) for query, attempt, who, kind, data in rows
+            (query, attempt, who, MessageType(kind), Envelope.from_bytes(data))
+            for query, attempt, who, kind, data in rows
         ]
 
     def ledger(self, name: str) -> dict[tuple[bytes, int], tuple[str, bytes, bytes]]:
@@ -283,10 +284,12 @@ class Soak:
     def check_ledgers(self, releases: list[Release]) -> int:
         """A charge for every receipt, bound to its cohort and bytes; none twice, and none that no learner started."""
         statements = self.statements()
-        receipts = [Receipt.from_bytes(envelope.payload) for *_, kind, envelope in statements if kind is Kind.RECEIPT]
+        receipts = [
+            Receipt.from_bytes(envelope.payload) for *_, kind, envelope in statements if kind is MessageType.RECEIPT
+        ]
         assert len(receipts) >= sum(len(release.party_rows) for release in releases)
         receipts += [Receipt.from_bytes(signed.payload) for release in releases for signed in release.receipts]
-        retries = [Retry.from_bytes(envelope.payload) for *_, kind, envelope in statements if kind is Kind.RETRY]
+        retries = [Retry.from_bytes(envelope.payload) for *_, kind, envelope in statements if kind is MessageType.RETRY]
         started = {(retry.query_id, retry.attempt) for retry in retries}
         charges = 0
         for name in self.options.names:

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from coordinator.watching import METRICS as COORDINATOR_METRICS
-from parties.watching import METRICS as PARTY_METRICS
-from radobase.watching.metrics import Kind
+from coordinator.local_control import METRICS as COORDINATOR_METRICS
+from parties.local_control import METRICS as PARTY_METRICS
+from radobase.metrics import MetricKind
 from tests.radobase.watching.rules import ROOT, metrics_of, rules
 from tests.radobase.watching.test_alerts import FIRED
 
@@ -55,10 +55,10 @@ def test_pages_are_of_alerts_and_stand_in_the_table_of_contents():
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_metrics_are_named_as_prometheus_asks_and_their_labels_are_bounded(metric):
-    assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total")
-    assert (metric.kind is Kind.INFO) == metric.name.endswith("_info")
+    assert (metric.kind is MetricKind.COUNTER) == metric.name.endswith("_total")
+    assert (metric.kind is MetricKind.INFO) == metric.name.endswith("_info")
     assert set(metric.labels) <= LABELS
-    if metric.kind is not Kind.COUNTER and metric.name not in WITHOUT_UNIT:
+    if metric.kind is not MetricKind.COUNTER and metric.name not in WITHOUT_UNIT:
         assert metric.name.endswith(UNITS)
 
 

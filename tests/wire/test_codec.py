@@ -14,9 +14,9 @@ import wire
 from dpcore.records.held_back import Part
 from rado.v1 import cohort_pb2, query_pb2, roster_pb2
 from wire.codec import Codec, Travels, Wire, codec
-from wire.cohort import LedgerHead
 from wire.errors import Code, WireError
 from wire.roster import Role
+from wire.statements import LedgerHead
 
 
 def wires() -> list[type]:
@@ -42,10 +42,10 @@ def test_each_field_has_its_counterpart(cls):
 
 def test_all_messages_that_are_signed_are_made_by_the_codec():
     """But for an admission, which the operator's command writes."""
-    from wire.envelopes import Kind, Signable
+    from wire.envelopes import MessageType, Signable
 
     kinds = {cls.KIND for cls in wires() if issubclass(cls, Signable)}
-    assert set(Kind) - kinds == {Kind.QUERY, Kind.ADMISSION}
+    assert set(MessageType) - kinds == {MessageType.QUERY, MessageType.ADMISSION}
 
 
 class Half(Enum):

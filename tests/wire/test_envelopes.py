@@ -12,7 +12,7 @@ from wire.codec import parse
 from wire.envelopes import (
     SIGNER_ROLE,
     Envelope,
-    Kind,
+    MessageType,
     SigningKey,
     fingerprint,
     key_id,
@@ -34,12 +34,12 @@ def code_of(action) -> Code:
     return caught.value.code
 
 
-@given(st.sampled_from(Kind), st.binary(min_size=1, max_size=200))
+@given(st.sampled_from(MessageType), st.binary(min_size=1, max_size=200))
 @settings(max_examples=50)
 def test_signed_bytes_open_and_others_do_not(kind, payload):
     envelope = KEY.sign(kind, payload)
     assert envelope.open(kind, FEDERATION, KEY.public_bytes) == payload
-    for other in Kind:
+    for other in MessageType:
         if other is not kind:
             assert (
                 code_of(lambda other=other: envelope.open(other, FEDERATION, KEY.public_bytes))
@@ -54,12 +54,12 @@ def test_signed_bytes_open_and_others_do_not(kind, payload):
 
 
 def test_domains_separate_types_and_roles():
-    assert set(SIGNER_ROLE) == set(Kind)
-    assert len({signed_bytes(FEDERATION, kind, b"x") for kind in Kind}) == len(Kind)
-    assert signed_bytes(FEDERATION, Kind.QUERY, b"x") == b"rado.v1\0clinics\0Query\0learner\0x"
+    assert set(SIGNER_ROLE) == set(MessageType)
+    assert len({signed_bytes(FEDERATION, kind, b"x") for kind in MessageType}) == len(MessageType)
+    assert signed_bytes(FEDERATION, MessageType.QUERY, b"x") == b"rado.v1\0clinics\0Query\0learner\0x"
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", MessageType)
 def test_a_signature_is_for_one_federation(kind):
     """Also if a member has one key in two federations."""
     file = KEY._private_key
@@ -75,11 +75,11 @@ def test_every_signable_kind_is_a_message():
         for module in (query_pb2, cohort_pb2, join_pb2, roster_pb2)
         for name in module.DESCRIPTOR.message_types_by_name
     }
-    assert {kind.value for kind in Kind} <= known
+    assert {kind.value for kind in MessageType} <= known
 
 
 def test_envelope_survives_bytes_and_refuses_parts_missing():
-    envelope = KEY.sign(Kind.READY, b"payload")
+    envelope = KEY.sign(MessageType.READY, b"payload")
     assert Envelope.from_bytes(envelope.to_bytes()) == envelope
     for broken in (
         Envelope(b"", envelope.key_id, envelope.signature),
@@ -148,7 +148,7 @@ def test_keys_of_another_algorithm_are_refused(tmp_path):
 
 
 def test_an_envelope_inside_a_request_has_no_unknown_field_either():
-    message = KEY.sign(Kind.READY, b"payload").to_proto()
+    message = KEY.sign(MessageType.READY, b"payload").to_proto()
     newer = type(message).FromString(message.SerializeToString() + b"\x98\x06\x01")
     assert code_of(lambda: Envelope.from_proto(newer)) in {Code.FIELD_UNKNOWN, Code.MESSAGE_MALFORMED}
 

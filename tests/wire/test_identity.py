@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from dpcore.errors import ConfigurationError
-from radobase.files.writing import create_durably
+from radobase.writing import create_durably
 from radofed.certificates import Authority, make_request
 from tests.federation.material import server_credentials
 from tests.waiting import HANG_S

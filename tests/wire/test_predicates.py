@@ -30,7 +30,7 @@ from rado.v1 import query_pb2
 from tests.wire.test_query_kinds import SCHEMA
 from wire.codec import rational_to_proto
 from wire.errors import Code, WireError
-from wire.predicates import read_predicates, write_predicates
+from wire.query_kinds import read_predicates, write_predicates
 
 FORMS = FormCoordinates(SCHEMA)
 
@@ -186,11 +186,11 @@ def test_a_table_may_be_as_deep_and_large_as_the_limits(monkeypatch):
     message = written(Flag("smoker") & Not(LabelIs(True)))
     limits = {"MOST_DEPTH": 3, "MOST_NODES": 4}
     for name, most in limits.items():
-        monkeypatch.setattr(f"wire.predicates.{name}", most)
+        monkeypatch.setattr(f"wire.query_kinds.{name}", most)
     assert read_predicates(message, FORMS) == (Flag("smoker") & Not(LabelIs(True)),)
     for name, most in limits.items():
         with monkeypatch.context() as patched:
-            patched.setattr(f"wire.predicates.{name}", most - 1)
+            patched.setattr(f"wire.query_kinds.{name}", most - 1)
             with pytest.raises(WireError, match="at most"):
                 read_predicates(message, FORMS)
 

@@ -15,40 +15,49 @@ from rado.v1 import cohort_pb2, party_service_pb2, query_pb2
 from tests.federation.learner import FEDERATION, World
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.codec import rational_to_proto
-from wire.cohort import (
+from wire.envelopes import Envelope, MessageType, SigningKey, key_id
+from wire.errors import Code, WireError
+from wire.query import (
+    CLOCK_SKEW_S,
+    MAX_ATTEMPTS,
+    MAX_FEATURES,
+    MAX_PHASE_S,
+    MAX_QUERY_BYTES,
+    Cancel,
+    Features,
+    PaillierKey,
+    Query,
+    Retry,
+    _parsed,
+    check_features,
+    check_known,
+    check_time,
+    open_features,
+    open_query,
+    open_retry,
+)
+from wire.request_fields import MAX_PURPOSE
+from wire.roster import LARGEST_VERSION, Member, Role, Roster, certificate_san, open_roster
+from wire.statements import (
     MAX_ENTRIES,
     MAX_SEALED_BYTES,
+    MOST_IN_COHORTS,
     Acceptance,
+    Challenge,
     Cohort,
     LedgerHead,
     Pending,
     Ready,
     Receipt,
     Refusal,
+    Witness,
+    open_challenge,
     open_statement,
+    open_witness,
     sign,
+    witnessed_head,
 )
-from wire.envelopes import Envelope, Kind, SigningKey, key_id
-from wire.errors import Code, WireError
-from wire.features import MAX_FEATURES, Features, check_features, check_known, open_features
-from wire.purpose import MAX_PURPOSE
-from wire.query import (
-    CLOCK_SKEW_S,
-    MAX_ATTEMPTS,
-    MAX_PHASE_S,
-    MAX_QUERY_BYTES,
-    Cancel,
-    PaillierKey,
-    Query,
-    Retry,
-    _parsed,
-    check_time,
-    open_query,
-    open_retry,
-)
-from wire.roster import LARGEST_VERSION, Member, Role, Roster, certificate_san, open_roster
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus, Work
-from wire.witness import MOST_IN_COHORTS, Challenge, Witness, open_challenge, open_witness, witnessed_head
 
 ID = b"q" * 32
 KEY = b"k" * 32
@@ -137,13 +146,13 @@ def test_a_statement_that_another_member_signed_is_refused(world):
 
 def test_an_envelope_under_another_key_id_is_refused():
     key = SigningKey.generate(FEDERATION)
-    envelope = key.sign(Kind.READY, b"payload")
+    envelope = key.sign(MessageType.READY, b"payload")
     renamed = replace(envelope, key_id=key_id(SigningKey.generate(FEDERATION).public_bytes))
-    refused(lambda: renamed.open(Kind.READY, FEDERATION, key.public_bytes), Code.SIGNATURE_INVALID)
+    refused(lambda: renamed.open(MessageType.READY, FEDERATION, key.public_bytes), Code.SIGNATURE_INVALID)
 
 
 def test_an_envelope_with_an_unknown_field_is_refused():
-    data = SigningKey.generate(FEDERATION).sign(Kind.READY, b"payload").to_bytes()
+    data = SigningKey.generate(FEDERATION).sign(MessageType.READY, b"payload").to_bytes()
     refused(lambda: Envelope.from_bytes(data + UNKNOWN_FIELD), Code.FIELD_UNKNOWN)
 
 
@@ -413,7 +422,7 @@ def test_a_query_is_not_opened_before_its_time_or_after_it(world, opened):
 def test_a_paillier_key_that_is_not_valid_during_the_query_is_refused(world, opened, begins_s, ends_s):
     now = int(time.time())
     key = PaillierKey("learner", opened.public_key, now + begins_s, now + ends_s).sign(world.learner_key)
-    envelope = world.learner_key.sign(Kind.QUERY, replace(opened.query, paillier_key=key).to_bytes())
+    envelope = world.learner_key.sign(MessageType.QUERY, replace(opened.query, paillier_key=key).to_bytes())
     refused(lambda: open_query(envelope, world.roster, now_unix_s=now), Code.KEY_INVALID)
 
 
@@ -422,7 +431,7 @@ def test_a_paillier_key_may_begin_and_end_with_the_query(world, opened):
 
     def opens(begins, ends, now_unix_s=now):
         key = PaillierKey("learner", opened.public_key, begins, ends).sign(world.learner_key)
-        envelope = world.learner_key.sign(Kind.QUERY, replace(opened.query, paillier_key=key).to_bytes())
+        envelope = world.learner_key.sign(MessageType.QUERY, replace(opened.query, paillier_key=key).to_bytes())
         return open_query(envelope, world.roster, now_unix_s=now_unix_s)
 
     assert opens(now + CLOCK_SKEW_S, end).public_key == opened.public_key
@@ -531,7 +540,7 @@ def test_what_has_a_limit_may_reach_it(world, bound, monkeypatch):
 def test_a_cancellation_travels(world, opened):
     cancel = Cancel(opened.query_id, "learner")
     envelope = cancel.sign(world.learner_key)
-    assert Cancel.from_bytes(envelope.open(Kind.CANCEL, FEDERATION, world.learner_key.public_bytes)) == cancel
+    assert Cancel.from_bytes(envelope.open(MessageType.CANCEL, FEDERATION, world.learner_key.public_bytes)) == cancel
 
 
 def test_messages_have_the_bytes_that_their_fields_say(world, bound):
@@ -549,7 +558,7 @@ EVERY_FIELD = (
     Receipt(ID, 2, "ada", KEY, ID, 3, 4, HEAD),
     FEATURES,
     CHALLENGE,
-    Witness(FEDERATION, "bo", "ada", KEY, SIGNER.sign(Kind.READY, b"payload"), (b"a" * 8, b"b" * 8), 6),
+    Witness(FEDERATION, "bo", "ada", KEY, SIGNER.sign(MessageType.READY, b"payload"), (b"a" * 8, b"b" * 8), 6),
     Roster(
         FEDERATION, 3, 1_700_000_000, (replace(HUB, tls_key_hash=KEY), replace(ADA, rows_at_least=50)), 1_800_000_000
     ),

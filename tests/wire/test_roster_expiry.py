@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from rado.v1 import roster_pb2
-from wire.cohort import Acceptance, check_roster_version
-from wire.envelopes import Kind, SigningKey
+from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
 from wire.roster import EXPIRY_SKEW_S, EXPIRY_WARNING_DAYS, Member, Role, Roster, open_roster
+from wire.statements import Acceptance, check_roster_version
 
 DAY_S = 86_400
 ISSUED, ENDS = 1_900_000_000, 1_900_000_000 + 90 * DAY_S
@@ -43,7 +43,7 @@ def test_a_roster_of_version_0_1_has_the_same_bytes_and_never_expires():
     message.ClearField("not_after_unix_s")
     assert message.SerializeToString(deterministic=True) == old.to_bytes()
     key = SigningKey.generate("clinics")
-    opened = open_roster(key.sign(Kind.ROSTER, old.to_bytes()), key.public_bytes)
+    opened = open_roster(key.sign(MessageType.ROSTER, old.to_bytes()), key.public_bytes)
     assert opened == old
     opened.check_unexpired(1e12)
     assert "never expires" in opened.expiry_warning(0)

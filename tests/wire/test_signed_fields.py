@@ -19,7 +19,7 @@ from tests.federation.party import World
 from tests.wire.every_query import SCHEMA, every_query, step_and_needle
 from wire.errors import WireError
 from wire.query import Query
-from wire.signed_fields import signed_lines, signed_parts
+from wire.query_summary import signed_lines, signed_parts
 
 #: Fields that cannot change alone in a valid query, and why that hides nothing.
 NOT_ALONE = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wire.errors import Code, WireError
-from wire.upload import CHUNK_BYTES, Chunk, chunk_ranges, ciphertexts_per_chunk, upload_digest
+from wire.statements import CHUNK_BYTES, Chunk, chunk_ranges, ciphertexts_per_chunk, upload_digest
 
 
 @given(st.integers(1, 5000), st.integers(1, 700))

@@ -129,7 +129,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
     from learner.journal import SessionSource
     from learner.questions import QuestionAnsweredError
     from learner.release import Release
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     if options.schema is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")

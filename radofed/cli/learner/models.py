@@ -87,7 +87,7 @@ def train(output: Output, options: TrainOptions) -> Result:
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
     from learner.training import AskedTraining
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
     from radofed.planning.asked_queries import ask_whole
 
     schema, to = load_schema(file), options.to
@@ -118,8 +118,8 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
         output.note(f"warning: {warning}")
     data = {
         "model": to,
-        "estimator": model.learner,
-        "learner": model.learner,
+        "estimator": model.estimator,
+        "learner": model.estimator,
         "d": model.schema.d,
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),
@@ -224,7 +224,7 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     from dpcore.predicates.evaluation import check
     from dpcore.predicates.notation import parse
     from learner.questions import QuestionAnsweredError
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     shared, tolerance = load_schema(options.schema), options.tolerance
     predicates = tuple(parse(text) for text in options.predicate)
@@ -276,7 +276,7 @@ def predict(
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
-    from learner.probabilities import in_words
+    from learner.uncertainty import probability_in_words
     from radobase.tables.tables import open_table
 
     if to is not None:
@@ -297,11 +297,11 @@ def predict(
         errors = count_errors(loaded, file)
         data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong}
         lines.append(errors.sentence())
-    data["probability"] = in_words(loaded)
+    data["probability"] = probability_in_words(loaded)
     if to is not None:
         to.write_text(scores_csv(loaded.schema, found, file, id_column), encoding="utf-8")
         lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
-        output.note(f"probabilities: {in_words(loaded)}")
+        output.note(f"probabilities: {probability_in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
 
 
@@ -367,7 +367,7 @@ def export(
     """
     from dpcore.errors import ConfigurationError, ModelError
     from learner.model import Model
-    from radobase.files.writing import write_durably
+    from radobase.writing import write_durably
 
     if target is Target.SKLEARN:
         raise ConfigurationError(

@@ -16,7 +16,7 @@ from radofed.cli.output import Output, Result
 from wire.request_fields import KEY_BITS, QueryOptions
 
 if TYPE_CHECKING:
-    from learner.keys import LearnerKey
+    from learner.decryption import LearnerKey
     from learner.planning import Plan
     from learner.release import Release
     from learner.session import Session
@@ -39,7 +39,7 @@ def keygen(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> Resu
     An existing key is never overwritten.
     """
     from learner.config import LearnerConfig
-    from learner.keys import create_key
+    from learner.decryption import create_key
 
     loaded = LearnerConfig.load(config)
     output.note(f"making a key of {bits} bits ...")
@@ -54,7 +54,7 @@ def rotate_key(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> 
     for totals of queries under it; delete that file once no such query is open.
     """
     from learner.config import LearnerConfig
-    from learner.keys import rotate_key as rotate
+    from learner.decryption import rotate_key as rotate
 
     loaded = LearnerConfig.load(config)
     output.note(f"making a key of {bits} bits ...")
@@ -76,7 +76,7 @@ def query(output: Output, options: QueryOptions) -> Result:
     from learner.history import AskedBeforeError
     from learner.requests import query_request
     from learner.session import check_timeout
-    from radobase.files.schemas import load_schema
+    from radobase.schema_files import load_schema
 
     check_timeout(options.timeout_s)
     request, config = query_request(options, load_schema(options.schema)), options.config

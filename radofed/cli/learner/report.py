@@ -15,7 +15,7 @@ from radofed.cli.party import check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
-    from learner.shapes.shapes import Shapes
+    from learner.shapes import Shapes
 
 
 # Changes of cells of own rows that the summary shows.
@@ -137,9 +137,9 @@ def picture(
     elsewhere. Asks nothing and charges nothing.
     """
     from learner.model import Model
-    from learner.report.picture import document, draw, usual
-    from learner.shapes.shapes import shapes_of
-    from radobase.files.writing import create_durably
+    from learner.report.page import draw, picture_page, usual
+    from learner.shapes import shapes_of
+    from radobase.writing import create_durably
     from radofed import __version__
 
     if to is not None:
@@ -152,7 +152,7 @@ def picture(
     if to is not None and to.suffix == ".svg":
         draw(shapes, chosen, to)
     elif to is not None:
-        create_durably(to, document(loaded, model.name, shapes, chosen, __version__).saved().encode())
+        create_durably(to, picture_page(loaded, model.name, shapes, chosen, __version__).saved().encode())
     data = {"model": model, "model_digest": loaded.digest, **shapes.to_dict(chosen), "file": to}
     return Result(data, in_lines([*_ranking(shapes), *([] if to is None else [f"wrote {to}"])]))
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dpcore.records.schema import Schema
     from learner.federation import Federation
     from learner.journal import SessionSource
+    from learner.progress import WouldAccept
     from learner.session import Session
-    from learner.would_accept import WouldAccept
 
 
 def open_session(config: Path, output: Output) -> "Session":

@@ -24,7 +24,7 @@ from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
 from learner.requests import Request, query_request
 from learner.session import Session
-from radobase.files.schemas import load_schema
+from radobase.schema_files import load_schema
 from radofed.console.learner.queries import (
     BUDGET,
     CHOICES,
@@ -40,10 +40,9 @@ from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.from_options import Planned, cost_of, request_of, worth_curve
 from radofed.planning.picture import worth_plot
-from wire.query_summary import QuerySummary
+from wire.query_summary import QuerySummary, signed_parts
 from wire.request_fields import AskedTerms, QueryOptions
 from wire.roster import Member
-from wire.signed_fields import signed_parts
 
 _ASSUMED = "Assumed: "
 _MODEL = "model.json"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
-from learner.design_options import OPTIONS, taken_options
 from learner.estimators import BY_QUERIES
 from learner.history import LearnerHistory
 from learner.progress import advice, party_words, progress_sentence
@@ -17,7 +16,7 @@ from radobase.failure import Failure
 from radobase.logs import Log
 from radofed.console.pages import Answer, Field, Form, Goto, Shown, Visit
 from radofed.planning.plan_options import PlanOptions
-from wire.request_fields import DESIGNS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions
+from wire.request_fields import DESIGNS, OPTIONS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions, taken_options
 from wire.status import Phase, QueryStatus
 
 # Queries that the console asks and follows, each in a thread, until their releases are saved.

@@ -14,11 +14,11 @@ from learner.federation import estimates_of
 from learner.history import RELEASE_NAME_DIGITS
 from learner.model import Model, content_of
 from learner.release import Release
-from learner.report import picture
+from learner.report import page
 from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
-from learner.shapes.shapes import shapes_of
+from learner.shapes import shapes_of
 from learner.training import fitted, model_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
@@ -133,7 +133,7 @@ class Releases:
         path = self._model_file(visit.path["model"])
         model = Model.load(path)
         shapes = shapes_of(model)
-        made = picture.document(model, path.name, shapes, picture.usual(shapes), __version__)
+        made = page.picture_page(model, path.name, shapes, page.usual(shapes), __version__)
         return _kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
 
     def _report(self, visit: Visit, subject: Path, address: str) -> Answer:

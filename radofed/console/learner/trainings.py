@@ -30,9 +30,9 @@ from learner.requests import Request
 from learner.session import Session
 from learner.training import AskedTraining
 from radobase.failure import Failure
-from radobase.files.reading import FileKind, parse_json, read_text, with_remedy
-from radobase.files.schemas import load_schema
-from radobase.files.writing import create_durably, write_durably
+from radobase.reading import FileKind, parse_json, read_text, with_remedy
+from radobase.schema_files import load_schema
+from radobase.writing import create_durably, write_durably
 from radofed.console.learner.queries import TRAIN, Following
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.asked_queries import ask_whole

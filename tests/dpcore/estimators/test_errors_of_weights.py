@@ -11,7 +11,7 @@ from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.records.features import CategoryFeature, Label, RealFeature
 from dpcore.records.schema import Schema
 from learner.report.coefficients import effects
-from learner.shapes.shapes import shapes_of
+from learner.shapes import shapes_of
 
 ROWS, RARE = 20_000, 24
 SCHEMA = Schema(

@@ -29,8 +29,7 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsPart, MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.schema_designs import dp_feat_design, plain_design
+from dpcore.rados.designs import FixedSupportDesign, dp_feat_design, plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records import computation
 from dpcore.records.clipping import Basis, Clip
@@ -39,7 +38,7 @@ from dpcore.records.records import BLOCK_ROWS
 from parties.answering.contribution import integer_vector
 from parties.config import PartyConfig
 from parties.node import PartyNode
-from radobase.cluster.jobs import run_item
+from radobase.cluster_jobs import run_item
 from radobase.version import program_version
 from radofed.simulation.workers import Host, _Guarded
 from tests.federation import party

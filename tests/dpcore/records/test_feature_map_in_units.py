@@ -11,7 +11,7 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.records.encoding import Numbers, WantedColumn, encode, store
 from dpcore.records.feature_map import MOST_TERMS, Column, Hat, PointMass, Product, stored
 from dpcore.records.feature_map_in_units import FeatureMapError, map_in_units
-from radobase.files.schemas import load_feature_map
+from radobase.schema_files import load_feature_map
 from tests.dpcore.estimators.oracle_world import category, flag, real, schema_of
 
 AGE, INCOME = real("age", 0.0, 100.0), real("income", -1e4, 1e6)

@@ -21,7 +21,7 @@ from learner.requests import Request
 from learner.training import model_of_answers
 from radofed import __version__
 from tests.federation.learner import Memory, World
-from wire.envelopes import Kind
+from wire.envelopes import MessageType
 from wire.query import open_query, setting_of
 
 HTML = "<script>alert('ward')</script>"
@@ -44,7 +44,7 @@ class Releasing(Memory):
 
     def answer(self, plan):
         made = super().answer(plan)
-        envelope = self.world.learner_key.sign(Kind.QUERY, plan.query.to_bytes())
+        envelope = self.world.learner_key.sign(MessageType.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, self.world.roster, now_unix_s=time.time())
         total = self.world.total(opened, made.party_rows)
         statement = statement_for(

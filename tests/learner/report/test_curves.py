@@ -7,9 +7,9 @@ import pytest
 
 from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.statement import PrivacyStatement
+from learner.composition import curves
 from learner.model import Model
 from learner.release import Release
-from learner.report.curves import curves
 from learner.report.page import curve_words, epsilon_plot
 from learner.requests import RadosRequest
 from tests.learner.report.report_world import ROWS, SCHEMA

@@ -16,7 +16,7 @@ from dpcore.queries.statement import PrivacyStatement
 from learner.report.page import MOST_DRAWN, document
 from learner.report.sentences import BANDS, NO_BANDS, assumptions, not_protected, registry_entry
 from learner.requests import MomentsRequest
-from learner.shapes.shapes import shapes_of
+from learner.shapes import shapes_of
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.learner.report.report_world import BACKWARDS, HTML, ROWS, SCHEMA, table
 from tests.learner.shapes.mapped import model

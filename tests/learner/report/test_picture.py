@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from learner.report.picture import MOST_PAIRS, MOST_SIDE, NOT_MEASURABLE, document, draw, drawing, usual, value_text
+from learner.report.page import MOST_PAIRS, MOST_SIDE, NOT_MEASURABLE, draw, drawing, picture_page, usual, value_text
 from learner.report.sentences import BANDS, NO_BANDS
-from learner.shapes.shapes import Surface, shapes_of
+from learner.shapes import Surface, shapes_of
 from radofed.cli.entry_point import run
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.learner.shapes.mapped import HTML, model, models
@@ -23,7 +23,7 @@ from tests.learner.shapes.mapped import HTML, model, models
 def page_of(made, **chosen) -> str:
     shapes = shapes_of(made)
     drawn = shapes.chosen(**chosen) if chosen else usual(shapes)
-    return document(made, "model.json", shapes, drawn, "1.0").saved()
+    return picture_page(made, "model.json", shapes, drawn, "1.0").saved()
 
 
 @pytest.mark.variants(1)
@@ -116,7 +116,7 @@ def test_large_heat_maps_and_many_pairs_are_left_out():
     assert drawing(large, "large")[0] is None
     many = replace(shapes, ranked=(*shapes.ranked, *[replace(pair, size=0.0) for _ in range(20)]))
     assert sum(isinstance(shape, Surface) for shape in usual(many)) == MOST_PAIRS
-    text = document(made, "model.json", many, [*usual(many), large], "1.0").saved()
+    text = picture_page(made, "model.json", many, [*usual(many), large], "1.0").saved()
     assert "more values than a heat map shows here" in Page(text).words
     assert "shapes are not drawn" in Page(text).words
 

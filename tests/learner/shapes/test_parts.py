@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.shapes.parts import intercept_of, parts_of
+from learner.score_parts import intercept_of, parts_of
 from tests.learner.shapes.mapped import MAP, SCHEMA, model, models, rows
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, ModelError
-from learner.covariance import FACTOR
-from learner.shapes.shapes import shapes_of
+from learner.shapes import shapes_of
+from learner.uncertainty import FACTOR
 from tests.learner.shapes.mapped import HTML, SCHEMA, model
 
 

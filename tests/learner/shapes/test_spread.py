@@ -9,7 +9,7 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Term
 from dpcore.records.features import CategoryFeature, Label, RealFeature
 from dpcore.records.schema import Schema
-from learner.shapes.parts import spread_of
+from learner.score_parts import spread_of
 
 FEE = RealFeature(name="fee", lower=0.0, upper=100.0)
 SCHEMA = Schema(name="fees", label=Label(column="ill", positive=("yes",)), features=(FEE,))

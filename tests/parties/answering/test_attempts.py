@@ -8,7 +8,7 @@ from parties.answering.attempts import AttemptState
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import LedgerConflictError
 from tests.federation.party import SMOKER, Ada, reserved, spent
-from wire.cohort import Acceptance
+from wire.statements import Acceptance
 
 COHORT, SPOOL, MASKED, MASK_KEY = b"c" * 32, b"s" * 32, b"m" * 32, bytes(range(200, 232))
 

@@ -46,7 +46,7 @@ def decode(opened, secret_key, uploads, rows):
 @pytest.fixture
 def several_chunks(monkeypatch):
     """Two ciphertexts of a 2048-bit key a chunk."""
-    monkeypatch.setattr("wire.upload.CHUNK_BYTES", 1024)
+    monkeypatch.setattr("wire.statements.CHUNK_BYTES", 1024)
 
 
 @pytest.mark.usefixtures("several_chunks")

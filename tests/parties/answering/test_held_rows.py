@@ -6,8 +6,8 @@ from parties.answering.attempts import AttemptState
 from tests.federation.party import Ada, limits, ready, reserved, spent
 from tests.parties.answering.test_questions import question
 from tests.parties.answering.test_refusals import REFUSALS
-from wire.cohort import Refusal, open_statement
 from wire.errors import Code, ConnectionLostError
+from wire.statements import Refusal, open_statement
 from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")

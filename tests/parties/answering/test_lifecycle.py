@@ -33,12 +33,11 @@ from tests.federation.party import (
     spent,
 )
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Ready, open_statement
 from wire.envelopes import sha256
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.query import Query
+from wire.statements import Ready, open_statement, upload_digest
 from wire.status import PartyState, Phase
-from wire.upload import upload_digest
 
 S = AttemptState
 OTHER = OpeningSecret(bytes(range(1, 33)))
@@ -182,7 +181,7 @@ def test_a_query_with_one_seed_for_all_is_answered(ada):
     ids=["no seed", "another seed than the others", "a binding of another query", "a commitment to another seed"],
 )
 def test_a_query_with_another_seed_for_this_party_is_refused_and_not_charged(ada, query, code):
-    """With unequal seeds the learner solves for one party's values (dpcore.paillier.tag, claim 2)."""
+    """With unequal seeds the learner solves for one party's values (dpcore.paillier.masks, claim 2)."""
     envelope = ada.world.ask(query(ada.world))
     assert not ada.go(envelope)
     assert ada.hub.refusal_code is code

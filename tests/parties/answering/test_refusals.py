@@ -11,7 +11,7 @@ import pytest
 
 from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.rados.designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
 from dpcore.records.texts import DRAFTED_TEXTS
 from parties.answering.attempts import AttemptState
@@ -22,10 +22,10 @@ from parties.history.database import HistoryBusyError
 from parties.history.history import KEPT_REFUSALS
 from radobase.logs import REFUSALS_LOGGED
 from tests.federation.party import SCHEMA, Ada, limits, make_records, ready, reserved, spent
-from wire.cohort import Refusal, open_statement
-from wire.envelopes import Envelope, Kind, SigningKey
+from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.query import MAX_QUERY_BYTES, MAX_RETRY_BYTES
+from wire.statements import Refusal, open_statement
 from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -107,7 +107,7 @@ def test_what_no_learner_signed_is_neither_answered_nor_noted(ada, caplog):
 
 
 def test_what_a_learner_signed_is_answered_also_if_no_version_reads_it(ada):
-    envelope = ada.world.learner_key.sign(Kind.QUERY, b"unreadable")
+    envelope = ada.world.learner_key.sign(MessageType.QUERY, b"unreadable")
     ada.go(envelope)
     assert ada.hub.refusal_code is Code.MESSAGE_MALFORMED
     assert [kept.code for kept in ada.history.refusals()] == [Code.MESSAGE_MALFORMED]
@@ -145,7 +145,7 @@ def test_a_party_whose_policy_has_changed_decides_again(ada):
 
 
 def test_only_the_newest_refusals_are_kept_in_memory(ada, monkeypatch):
-    monkeypatch.setattr("parties.answering.refusals.MOST_KEPT", 2)
+    monkeypatch.setattr("parties.answering.decisions.MOST_KEPT", 2)
     envelopes = [ada.world.ask(ada.world.query(max_attempts=4)) for _ in range(4)]
     for envelope in envelopes:
         ada.go(envelope)

@@ -11,7 +11,7 @@ from parties.answering.attempts import AttemptState
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.jobs import ShownWork
 from parties.history.history import HistoryPage, What
-from parties.rosters import Rosters
+from parties.members import Rosters
 from radobase.logs import Log
 from tests.federation.party import FEDERATION, Ada
 from wire.envelopes import Envelope, SigningKey

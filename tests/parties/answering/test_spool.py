@@ -7,10 +7,10 @@ import pytest
 
 from parties.answering.coordinator_calls import may_pass
 from parties.answering.spool import SpoolFullError, SpoolLostError, Spools, SpoolUnreadableError
-from radobase.files.writing import overwrite_durably
+from radobase.writing import overwrite_durably
 from wire.envelopes import sha256
 from wire.errors import Code
-from wire.upload import upload_digest
+from wire.statements import upload_digest
 
 QUERY = b"q" * 32
 CHUNKS = [b"a" * 1000, b"b" * 1000, b"c" * 500]
@@ -58,7 +58,7 @@ def test_a_lack_of_memory_is_no_lost_contribution(spools, monkeypatch):
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr("radobase.files.reading._open_regular", full)
+    monkeypatch.setattr("radobase.reading._open_regular", full)
     for read in (spool.verify, spool.values, lambda: spools.open(QUERY, 1)):
         with pytest.raises(SpoolUnreadableError):
             read()
@@ -70,7 +70,7 @@ def test_a_manifest_that_does_not_fit_into_memory_is_no_lost_contribution(spools
     def full(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("radobase.files.reading.json.loads", full)
+    monkeypatch.setattr("radobase.reading.json.loads", full)
     with pytest.raises(SpoolUnreadableError):
         found_again(spools)
 
@@ -82,7 +82,7 @@ def test_a_failure_to_read_is_no_lost_contribution(spools, monkeypatch, number):
     def fails(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("radobase.files.reading._open_regular", fails)
+    monkeypatch.setattr("radobase.reading._open_regular", fails)
     for read in (spool.verify, spool.values, lambda: spools.open(QUERY, 1)):
         with pytest.raises(SpoolUnreadableError) as caught:
             read()
@@ -96,7 +96,7 @@ def test_a_file_that_is_not_there_is_a_lost_contribution(spools, monkeypatch, nu
     def fails(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("radobase.files.reading._open_regular", fails)
+    monkeypatch.setattr("radobase.reading._open_regular", fails)
     with pytest.raises(SpoolLostError):
         spool.verify()
 

@@ -12,9 +12,9 @@ from parties.answering.contribution import encrypted_chunks, masked_chunks
 from parties.answering.coordinator_calls import StoppedError
 from rado.v1 import cohort_pb2
 from tests.federation.party import ready, refused_with, reserved, spent
-from wire.cohort import Cohort
-from wire.envelopes import Kind
+from wire.envelopes import MessageType
 from wire.errors import Code, ConnectionLostError, WireError
+from wire.statements import Cohort
 from wire.status import PartyState, Phase
 
 S = AttemptState
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("small_comb")
 @pytest.fixture
 def several_chunks(monkeypatch):
     """Two ciphertexts of a 2048-bit key a chunk."""
-    monkeypatch.setattr("wire.upload.CHUNK_BYTES", 1024)
+    monkeypatch.setattr("wire.statements.CHUNK_BYTES", 1024)
 
 
 def test_nothing_leaves_before_the_charge_is_on_disk(ada):
@@ -225,7 +225,7 @@ def test_after_the_charge_the_bare_contribution_is_gone(ada):
 def test_a_peer_s_key_of_low_order_ends_the_attempt_uncharged(ada):
     envelope, cohort = ready(ada)
     forged = cohort_pb2.Acceptance(query_id=envelope.payload_hash, attempt=1, party="bo", rows=50, mask_key=bytes(32))
-    signed = ada.world.party_keys["bo"].sign(Kind.ACCEPTANCE, forged.SerializeToString())
+    signed = ada.world.party_keys["bo"].sign(MessageType.ACCEPTANCE, forged.SerializeToString())
     others = (signed, cohort.acceptances[2])
     ada.upload(envelope, Cohort(envelope.payload_hash, 1, (cohort.acceptances[0], *others)))
     assert ada.state(envelope) is S.ENDED

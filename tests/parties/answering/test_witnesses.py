@@ -11,7 +11,6 @@ from unittest.mock import Mock
 import pytest
 
 from dpcore.randomness.sources import SystemRandom
-from parties.acknowledging import _claims
 from parties.answering.attempts import AttemptState
 from parties.answering.coordinator_calls import StoppedError
 from parties.answering.witnesses import (
@@ -26,26 +25,31 @@ from parties.answering.witnesses import (
     LedgerGuard,
 )
 from parties.database import LedgerBusyError, LedgerOwner
-from parties.ledger.acknowledgement import acknowledge, plan
+from parties.ledger.acknowledgement import _claims, charge_plan, plan
 from parties.ledger.head import SumsKey
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, MOST_QUESTIONS_A_DAY, Witnessed
-from parties.rosters import Rosters
+from parties.members import Rosters
 from radobase.logs import Log
 from tests.federation.party import FEDERATION, Ada, World, limits, ready, reserved, spent
-from wire.cohort import Acceptance, Cohort, LedgerHead, Receipt, open_statement, sign
 from wire.envelopes import Envelope, SigningKey, key_id
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
-from wire.witness import (
+from wire.statements import (
     CHALLENGE_BYTES,
     MOST_IN_COHORTS,
+    Acceptance,
     Challenge,
+    Cohort,
+    LedgerHead,
+    Receipt,
     Witness,
     name_of,
     nonce_about,
     open_challenge,
+    open_statement,
     open_witness,
+    sign,
 )
 
 LIMITS = limits("1000", "1e-3")
@@ -1064,7 +1068,7 @@ def test_what_it_lost_is_charged_and_its_name_known_once_it_is_acknowledged(ada,
     assert {(claim.source, claim.entries) for claim in claims} == {("bo", 2), ("bo", 1)}
     decided = plan(ada.ledger, claims, witnessed=True)
     before = reserved(ada)
-    acknowledge(ada.ledger, decided, party.wall.now)
+    charge_plan(ada.ledger, decided, party.wall.now)
     # Two are in the ledger, and one of the same cost is not.
     assert spent(ada) == before * Fraction(3, 2) > 0
     ada.ledger.database.close()

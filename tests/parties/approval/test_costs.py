@@ -7,9 +7,9 @@ import pytest
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from parties.approval.gate import AttemptCosts
 from parties.history.reading import costs
+from parties.ledger.budgets import state_of
 from parties.ledger.charges import RECORD, Charge
 from parties.ledger.limits import BudgetExceededError, Event, LedgerLimits, check_admits
-from parties.ledger.state import state_of
 
 PURE = Charge(((RECORD, Loss.of_epsilon(Fraction(1, 2), Fraction(0))),), "lea")
 GAUSSIAN = Charge(((RECORD, Loss.of_epsilon(Fraction(1, 2), Fraction(1, 10**7))),), "lea")

@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.moments import MomentsPart
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret, sum_on_threads
@@ -22,7 +22,7 @@ from parties.answering.coordinator_calls import StoppedError
 from parties.config import PartyCluster, PartyConfig
 from parties.data.dataset import ClusterRowSums, sum_of_run
 from parties.node import PartyNode
-from radobase.cluster.jobs import ClusterJob
+from radobase.cluster_jobs import ClusterJob
 from radobase.logs import Log
 from tests.federation.party import SCHEMA, make_records
 from tests.ray_nodes import JobHere, needs_ray, one_more, slowly, with_one_blas_thread, wrong_shape
@@ -41,7 +41,7 @@ def records():
 def one_block_an_item(monkeypatch):
     monkeypatch.setattr("parties.data.dataset.ITEM_BYTES", 1)
     # Another process next to each test.
-    monkeypatch.setattr("radobase.cluster.jobs.check_cluster", lambda _: None)
+    monkeypatch.setattr("radobase.cluster_jobs.check_cluster", lambda _: None)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from dpcore.records.held_back import RowKey
 from dpcore.records.schema import Schema
 from parties.data.dataset import check, load
 from parties.data.schema_draft import infer
+from radobase.tables.database_source import DatabaseSource
 from radobase.tables.database_table import DatabaseTable
-from radobase.tables.databases.source import DatabaseSource
 from radobase.tables.tables import open_table
 
 TOML = """

@@ -16,7 +16,7 @@ from dpcore.records.features import DateFeature, Label
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
-from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.database_source import DatabaseSource
 from radobase.tables.tables import as_source
 
 FEATURE = DateFeature(

@@ -12,7 +12,7 @@ import pytest
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
 from radobase.tables.arrow_table import ArrowTable
-from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.database_source import DatabaseSource
 from radobase.tables.tables import read_rows
 
 SCHEMA = Schema.from_toml("""

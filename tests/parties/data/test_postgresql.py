@@ -4,7 +4,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from parties.data.dataset import check, load
-from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.database_source import DatabaseSource
 from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import CLINIC, KEY, REFUSING, ROWS, as_parquet
 from tests.postgresql import PASSWORD, needs_postgresql

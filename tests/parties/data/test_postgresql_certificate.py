@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 
 from dpcore.errors import DataError
 from parties.data.dataset import check
-from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.database_source import DatabaseSource
 from tests.parties.data.test_databases import CLINIC
 from tests.postgresql import needs_postgresql
 

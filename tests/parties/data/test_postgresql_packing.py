@@ -8,9 +8,9 @@ import pytest
 
 from dpcore.errors import DataError
 from parties.data.dataset import load
-from radobase.tables.databases.postgresql import Packed, packed
-from radobase.tables.databases.sessions import Column
-from radobase.tables.databases.source import DatabaseSource
+from radobase.tables.database_source import DatabaseSource
+from radobase.tables.databases import Column
+from radobase.tables.postgresql import Packed, packed
 from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import REFUSING
 from tests.postgresql import needs_postgresql

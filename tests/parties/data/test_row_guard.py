@@ -9,7 +9,7 @@ from dpcore.errors import ConfigurationError
 from parties.data.row_guard import FILE, Known, RowCounts, RowGuard, accept, faults, load_known, save_known
 from parties.policy import DataLimits
 from radobase.logs import Log
-from radobase.watching.readiness import Reason
+from radobase.metrics import Reason
 
 LIMITS = DataLimits(most_unusable_rows="0.5", largest_drop_in_rows="0.25")
 BEFORE = Known(RowCounts(5000, 4000))

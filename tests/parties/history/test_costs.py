@@ -5,9 +5,9 @@ from fractions import Fraction
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from parties.history.reading import ScopeCost, costs, scope_costs
+from parties.ledger.budgets import state_of
 from parties.ledger.charges import RECORD, Charge, joint, marginal
 from parties.ledger.limits import Event, LedgerLimits
-from parties.ledger.state import state_of
 
 LIMIT = PrivacyLimit(Fraction(4), Fraction(1, 10**5))
 LOSS = Loss.of_epsilon(Fraction(1, 2), Fraction(1, 10**7))

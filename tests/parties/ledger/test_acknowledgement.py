@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.filters import BASIC_SHARE, FAILURE_SHARE, Loss
 from parties.database import LedgerSetBackError
-from parties.ledger.acknowledgement import UNWITNESSED_STEP, Claim, acknowledge, plan
+from parties.ledger.acknowledgement import UNWITNESSED_STEP, Claim, charge_plan, plan
 from parties.ledger.charges import RECORD, Charge, Scope, joint, marginal
 from parties.ledger.head import Account, LocalHead, Sums, SumsKey, head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.federation.party import OWNER, SMOKER, limits
-from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey
+from wire.statements import MAX_SEALED_BYTES, LedgerHead
 
 LIMIT = limits("1000", "1e-3", unbounded=10**6)
 KEY = SumsKey("ada", SigningKey.generate("clinics"))
@@ -94,7 +94,7 @@ def test_no_charge_of_either_copy_is_lost(tmp_path_factory, common, here, there)
     ledger = opened(root / "ledger.sqlite", anchored=False)
     decided = plan(ledger, [shown], witnessed=True)
     assert not decided.whole
-    acknowledge(ledger, decided, 9.0)
+    charge_plan(ledger, decided, 9.0)
     needed, now = charged(everything), charged(ledger)
     for scope in SCOPES:
         assert all(a <= b for a, b in zip(parts(needed[scope]), parts(now[scope]), strict=True)), scope
@@ -112,7 +112,7 @@ def test_an_older_copy_is_charged_exactly_what_it_lacks(tmp_path):
     copy = opened(path, anchored=False)
     decided = plan(copy, [claim(ledger)], witnessed=True)
     assert not decided.whole
-    acknowledge(copy, decided, 9.0)
+    charge_plan(copy, decided, 9.0)
     for scope, loss in charged(ledger).items():
         for missing, found in zip(parts(loss), parts(copy.spent(scope)), strict=True):
             # In whole doubles, rounded up.
@@ -126,7 +126,7 @@ def test_an_older_copy_is_charged_exactly_what_it_lacks(tmp_path):
     before = charged(copy)
     copy.database.close()
     copy = opened(path, anchored=False)
-    acknowledge(copy, again, 10.0)
+    charge_plan(copy, again, 10.0)
     assert charged(copy)[RECORD].epsilon < 2 * before[RECORD].epsilon
 
 
@@ -148,7 +148,7 @@ def test_afterwards_the_party_starts_and_older_heads_do_not_count(tmp_path):
     assert all(ledger.contradicts(head) for head in heads)
     decided = plan(ledger, [newest], witnessed=True)
     assert decided.number == newest.entries + 1
-    acknowledge(ledger, decided, 9.0)
+    charge_plan(ledger, decided, 9.0)
     ledger.database.close()
     ledger = opened(path)
     assert not any(ledger.contradicts(head) for head in heads)
@@ -171,13 +171,13 @@ def test_a_kill_between_the_charge_and_its_head_only_repeats_the_acknowledgement
     head = head_path(path).read_bytes()
     shutil.copy(older, path)
     ledger = opened(path, anchored=False)
-    acknowledge(ledger, plan(ledger, [newest], witnessed=True), 9.0)
+    charge_plan(ledger, plan(ledger, [newest], witnessed=True), 9.0)
     ledger.database.close()
     head_path(path).write_bytes(head)
     with pytest.raises(LedgerSetBackError):
         opened(path)
     ledger = opened(path, anchored=False)
-    acknowledge(ledger, plan(ledger, [newest], witnessed=True), 9.0)
+    charge_plan(ledger, plan(ledger, [newest], witnessed=True), 9.0)
     assert ledger.spent(RECORD).epsilon >= Fraction(2, 3)
 
 
@@ -213,7 +213,7 @@ def test_without_sums_the_whole_remaining_limit_of_every_scope_is_charged(tmp_pa
     claims = [Claim("bo", 50, None), Claim("cy", 40, Account(Sums((), 0), ()))] if witnessed else []
     decided = plan(ledger, claims, witnessed=witnessed)
     assert decided.whole
-    acknowledge(ledger, decided, 9.0)
+    charge_plan(ledger, decided, 9.0)
     # A reservation became one more entry.
     assert decided.number == (51 if witnessed else entries + 1 + UNWITNESSED_STEP)
     for number, scope in enumerate((*SCOPES, joint("years"), joint("unheard"), marginal("of", "unheard")), 10):
@@ -257,7 +257,7 @@ def test_attempts_that_were_not_charged_never_continue(ada):
     reserved = ada.ledger.reserved(SMOKER)
     ada.ledger.database.close()
     ledger = Ledger.open(ada.directory / "ledger.sqlite", OWNER, ada.limits, anchored=False)
-    acknowledge(ledger, plan(ledger, [], witnessed=False), 9.0)
+    charge_plan(ledger, plan(ledger, [], witnessed=False), 9.0)
     ledger.database.close()
     ada.restart()
     held = ada.attempts.find(envelope.payload_hash, 1)

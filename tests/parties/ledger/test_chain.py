@@ -19,7 +19,7 @@ from parties.ledger.head import LocalHead, head_path
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.federation.party import OWNER, SMOKER, limits
-from wire.cohort import LedgerHead
+from wire.statements import LedgerHead
 
 LIMIT = limits("10", "2e-5", unbounded=4)
 TENTH = Charge(((SMOKER, Loss.of_epsilon(Fraction(1, 10), Fraction(0))),), "lea")

@@ -17,7 +17,7 @@ from parties.database import LedgerBusyError, LedgerFileError
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import Ledger
 from tests.federation.party import OWNER, SMOKER, Ada, limits, ready
-from wire.cohort import Acceptance
+from wire.statements import Acceptance
 
 LIMIT = limits("10", "2e-5")
 CHARGES = 6

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.filters import PrivacyLimit
 from parties.database import LedgerOwner
+from parties.ledger.budgets import budgets, state_of
 from parties.ledger.charges import Charge, bounds_text
 from parties.ledger.ledger import Ledger, Steps
 from parties.ledger.limits import DAY_S, LedgerLimits, check_admits, room
-from parties.ledger.state import state_of
-from parties.report.budgets import budgets
 from tests.parties.ledger.test_room import NOW, charges, record
 from wire.errors import WireError
 

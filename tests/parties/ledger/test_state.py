@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
+from parties.ledger.budgets import state_of
 from parties.ledger.charges import RECORD, Charge, joint, marginal
 from parties.ledger.limits import DAY_S, Event, LedgerLimits
-from parties.ledger.state import state_of
 
 SMOKER = marginal("smoker", "smokes")
 LIFETIME, DAY, LEARNER = (PrivacyLimit(Fraction(epsilon), Fraction(1, 8)) for epsilon in (16, 4, 8))

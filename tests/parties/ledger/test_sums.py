@@ -18,8 +18,8 @@ from dpcore.accounting.filters import NO_LOSS, Loss
 from parties.ledger.charges import RECORD, Charge, joint, marginal
 from parties.ledger.head import Account, Sums, SumsKey
 from parties.ledger.limits import Event
-from wire.cohort import MAX_SEALED_BYTES, LedgerHead
 from wire.envelopes import SigningKey
+from wire.statements import MAX_SEALED_BYTES, LedgerHead
 
 SMOKER = marginal("smoker", "smokes")
 

@@ -13,10 +13,11 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.records import Records
 from parties.history import reading
 from parties.history.history import HistoryPage
+from parties.ledger import budgets
+from parties.ledger.budgets import Period
 from parties.ledger.charges import RECORD
 from parties.policy import Policy
-from parties.report import budgets, gathering
-from parties.report.budgets import Period
+from parties.report import gathering
 from parties.report.page import document, registry_entry
 from radofed.cli.output import json_ready
 from tests.parties.report.report_world import (
@@ -30,8 +31,8 @@ from tests.parties.report.report_world import (
     wards,
     without_noise,
 )
-from wire.cohort import Refusal, open_statement
 from wire.errors import Code
+from wire.statements import Refusal, open_statement
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 

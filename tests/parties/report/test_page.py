@@ -9,8 +9,7 @@ import pytest
 from dpcore.accounting.odds import chance_after
 from parties.policy import Policy
 from parties.report import gathering
-from parties.report.page import document
-from parties.report.sentences import assumptions, consequences, not_protected, policy_words
+from parties.report.page import assumptions, consequences, document, not_protected, policy_words
 from rado.v1 import cohort_pb2
 from radobase.presentation.words import seldom
 from radobase.printing import printable
@@ -143,7 +142,7 @@ def test_a_period_without_queries_says_so(ada):
 def test_a_period_that_lasts_says_up_to_when_it_counts(ada):
     from dataclasses import replace
 
-    from parties.report.budgets import Period
+    from parties.ledger.budgets import Period
 
     report = report_of(ada)
     assert "not over" not in Page(document(report).saved()).words

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parties.report.budgets import Period, ScopeBudget
+from parties.ledger.budgets import Period, ScopeBudget
 from parties.report.page import budget_plots
 
 PERIOD = Period(1_000_000.0, 11_000_000.0)

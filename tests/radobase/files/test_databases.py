@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from radobase.files.databases import copy_of, keep_before_update, kept_file, opened_copy
+from radobase.writing import copy_of, keep_before_update, kept_file, opened_copy
 
 SECRET = b"a secret that must not stay" * 3
 

@@ -15,32 +15,32 @@ import pytest
 from coordinator import status
 from coordinator.config import CoordinatorConfig
 from coordinator.membership import Membership
-from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from coordinator.store import Store
+from coordinator.uploads import SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from dpcore.errors import RadofedError
 from dpcore.randomness.sources import SystemRandom
 from learner.accepted_parties import AcceptedParties
 from learner.config import LearnerConfig
+from learner.decryption import load_key
 from learner.journal import SessionSource
-from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
 from learner.state import LearnerState
 from parties.answering.spool import Spools
+from parties.client import probe
 from parties.config import PartyConfig
+from parties.members import Rosters
 from parties.policy import Policy
-from parties.probe import probe
-from parties.rosters import Rosters
 from parties.state_directory import load_or_create
-from radobase.cluster import ray_cluster
-from radobase.files.schemas import load_schema
+from radobase import ray_cluster
 from radobase.logs import Log
+from radobase.schema_files import load_schema
 from radobase.tables.tables import open_table
 from radofed.certificates import Authority, make_request
-from wire.envelopes import Kind, SigningKey, load_public_key
+from wire.envelopes import MessageType, SigningKey, load_public_key
 from wire.identity import Certificate, TlsFiles
 from wire.roster import Role
-from wire.upload import Chunk
+from wire.statements import Chunk
 
 NOW = dt.datetime.now(dt.UTC)
 QUERY = b"q" * 32
@@ -238,7 +238,7 @@ class Readers:
         """A store with one query, whose round is the content."""
         path = self.root / "coordinator.sqlite"
         Store(path, "f").add_query(
-            SigningKey.generate("clinics").sign(Kind.QUERY, b"q"),
+            SigningKey.generate("clinics").sign(MessageType.QUERY, b"q"),
             "lea",
             submitted_at_unix_s=1,
             not_after_unix_s=2,

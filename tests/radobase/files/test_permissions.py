@@ -14,9 +14,8 @@ from coordinator.store import Store
 from parties.database import LedgerOwner
 from parties.history.database import HistoryDatabase
 from parties.ledger.ledger import Ledger
-from radobase.files import permissions
-from radobase.files.permissions import ExposedKeyError, WritableFileError, check_unwritable
-from radobase.files.reading import FileKind, read_bytes, with_remedy
+from radobase import reading
+from radobase.reading import ExposedKeyError, FileKind, WritableFileError, check_unwritable, read_bytes, with_remedy
 from tests.federation.party import limits
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,7 +26,7 @@ WRITABLE = [0o666, 0o664, 0o646, 0o662, 0o626, 0o777]
 #: Kinds of files that others may write to, and why that is safe.
 OTHERS = {
     "coordinator.membership._FILE": "signed; the member checks it",
-    "coordinator.spool._CHUNK": "its hash is in the coordinator's store",
+    "coordinator.uploads._CHUNK": "its hash is in the coordinator's store",
     "coordinator.status._ADDRESS": "a command prints it; a node that answers there needs the coordinator's key",
     "coordinator.store._STORE": "made by Store, which checks the file",
     "learner.model._MODEL": "a model that was given: not the node's, and shared as its owner likes",
@@ -42,17 +41,17 @@ OTHERS = {
     "parties.answering.spool._INTEGERS": "in a directory of mode 0700",
     "parties.history.history._DETAILS": "no file: the details of a row of the history, which is checked",
     "parties.ledger.head._HEAD": "beside the ledger, which is checked; a head that does not fit stops the party",
-    "parties.rosters._FORMER": "signed by the federation; people are shown who left, and nothing else follows from it",
+    "parties.members._FORMER": "signed by the federation; people are shown who left, and nothing else follows from it",
     "radofed.audit._HISTORY": "another member's export; compared, and trusted with nothing",
     "radofed.backup.archive._ARCHIVE": "a backup that was given; its manifest is checked",
     "radofed.backup.making._PLAIN": "copied into a backup, not obeyed",
     "radofed.backup.making._SMALL": "copied into a backup, not obeyed",
     "radofed.backup.archive._MANIFEST": "part of a backup",
-    "radobase.cluster.ray_cluster._NOTE": "must belong to this user or root; Ray's own directory is open to all",
+    "radobase.ray_cluster._NOTE": "must belong to this user or root; Ray's own directory is open to all",
     "radobase.local_status._STATUS": "no file: the answer of a node on its socket",
     "radobase.logs._LINE": "no file: a line of a log",
     "radobase.tables.tables._TABLE": "the rows: whoever loads the table writes it",
-    "radobase.watching.server._ANSWER": "no file: the answer of a node",
+    "radobase.watch_server._ANSWER": "no file: the answer of a node",
     "radofed.console.learner.trainings._FILE": "names a training of the learner's own directory",
     "radofed.joining.installing._FILE": "signed by the operator, whose digits the member compares",
     "radofed.joining.requests._FILE": "signed by the member, whose digits the operator compares",
@@ -144,7 +143,7 @@ def test_a_link_in_the_middle_of_others_is_judged_by_its_place(file, tmp_path):
 
 def test_who_is_not_the_owner_is_told_that_the_owner_mends_it(file, monkeypatch):
     file.parent.chmod(0o777)
-    monkeypatch.setattr(permissions.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(reading.os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(WritableFileError, match="as its owner, or set this mode where it is mounted"):
         read_bytes(file, PLAIN)
 
@@ -169,7 +168,7 @@ def test_a_directory_of_a_read_only_file_system_may_have_any_mode(file, monkeypa
         f_flag = os.ST_RDONLY
 
     real = os.statvfs
-    monkeypatch.setattr(permissions.os, "statvfs", lambda path: ReadOnly if path == file.parent else real(path))
+    monkeypatch.setattr(reading.os, "statvfs", lambda path: ReadOnly if path == file.parent else real(path))
     assert is_read(file)
 
 

@@ -7,12 +7,11 @@ import os
 import pytest
 
 from dpcore.randomness.sources import SystemRandom
-from learner.keys import load_key
+from learner.decryption import load_key
 from learner.state import LearnerState
 from parties.state_directory import load_or_create
-from radobase.files.permissions import ExposedKeyError, check_private
-from radobase.files.reading import FileKind, read_bytes, with_remedy
-from radobase.files.writing import create_durably
+from radobase.reading import ExposedKeyError, FileKind, check_private, read_bytes, with_remedy
+from radobase.writing import create_durably
 from radofed.provision import provision, renew_roster
 from wire.envelopes import KEY_BYTES, SigningKey
 from wire.identity import TlsFiles

@@ -13,7 +13,7 @@ from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.schema import Schema
 from parties.policy import Policy
 from radobase.configuration import ConfigPath, Configuration
-from radobase.files.reading import (
+from radobase.reading import (
     FileKind,
     open_file,
     parse_json,
@@ -106,7 +106,7 @@ def test_numbers_that_are_refused(path, text):
 
 
 def test_more_values_than_memory_is_meant_for(path, monkeypatch):
-    monkeypatch.setattr("radobase.files.reading._MOST_VALUES", 5)
+    monkeypatch.setattr("radobase.reading._MOST_VALUES", 5)
     assert parse_json('{"a": [1, 2, 3]}', path, KIND) == {"a": [1, 2, 3]}
     with pytest.raises(ConfigurationError, match="more than 5 values"):
         parse_json('{"a": [1, 2, 3, 4, 5]}', path, KIND)
@@ -231,11 +231,11 @@ def test_a_schema_with_an_integer_that_cannot_be_printed_is_refused(key):
 # source; a ledger's row; an option's value. The console and the presentation read files of their own packages.
 # parties/approval/decision_files.py: decisions of other users, whose files are read and owned in ways of their own.
 ALLOWED = {
-    "fsync": {"radobase/files/writing.py", "parties/approval/decision_files.py"},
+    "fsync": {"radobase/writing.py", "parties/approval/decision_files.py"},
     "load": set(),
     "loads": {
         "parties/approval/decision_files.py",
-        "radobase/files/reading.py",
+        "radobase/reading.py",
         "radobase/version.py",
         "dpcore/records/schema.py",
         "dpcore/records/texts.py",

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from radobase.files.writing import (
+from radobase.writing import (
     BY_UMASK,
     create_durably,
     created_file,

@@ -14,11 +14,10 @@ from parties.data.row_guard import RowCounts
 from parties.ledger.charges import RECORD, Charge
 from parties.ledger.witnessed import Evidence
 from parties.node import PartyNode
+from radobase.exposition import exposition
 from radobase.logs import Log
-from radobase.watching.exposition import exposition
-from radobase.watching.metrics import Room, ready_samples
-from radobase.watching.readiness import WatchSettings
-from radobase.watching.server import WatchServer
+from radobase.metrics import Room, WatchSettings, ready_samples
+from radobase.watch_server import WatchServer
 from tests.federation.coordinator import RunningNode
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation, free_port

@@ -8,14 +8,12 @@ import stat
 import pytest
 
 from dpcore.errors import ConfigurationError
-from radobase import local_status
+from radobase import local_status, watch_server
 from radobase.configuration import Configuration
 from radobase.local_status import MOST_CALLERS, NotRunningError, fetch
 from radobase.logs import Log
-from radobase.watching import server as watch_server
-from radobase.watching.metrics import BUILD, CERTIFICATE_EXPIRY, Counts, Sample
-from radobase.watching.readiness import Reason, WatchSettings
-from radobase.watching.server import WatchServer, ask_ready
+from radobase.metrics import BUILD, CERTIFICATE_EXPIRY, Counts, Reason, Sample, WatchSettings
+from radobase.watch_server import WatchServer, ask_ready
 from radofed.cli.entry_point import run
 from tests.federation.processes import free_port
 from tests.radobase.watching.scraping import LIMIT_BYTES, ready, scrape
@@ -235,7 +233,7 @@ class Odd(local_status.LocalServer):
     content = b""
 
     def answer(self, path, host):
-        return local_status.Answer(self.content)
+        return local_status.HttpAnswer(self.content)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from parties.database import LedgerOwner, LedgerSetBackError, PartyDatabase
-from radobase.files.databases import copy_of, kept_file
+from radobase.writing import copy_of, kept_file
 from radofed.backup import restoring
 from radofed.backup.archive import BackupError, Entry, Item, Manifest, path_fault, write_archive
 from radofed.backup.making import back_up, back_up_operator

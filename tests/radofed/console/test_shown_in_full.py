@@ -20,7 +20,7 @@ from tests.parties.report.report_world import ada_at, answer, report_of, statist
 from tests.radofed.console.serving import Caller, serving
 from tests.wire.every_query import SCHEMA, every_query
 from wire.envelopes import Envelope
-from wire.signed_fields import SignedField, signed_parts
+from wire.query_summary import SignedField, signed_parts
 
 DESIGNS = ("plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments", "statistic", "gradient")
 

@@ -19,7 +19,7 @@ from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.requests import JoinRequest, ReceivedRequest, make_join_request
 from radofed.provision import signed_roster
 from tests.federation.processes import rado
-from wire.envelopes import Envelope, Kind, SigningKey, load_public_key, public_key_of, spoken
+from wire.envelopes import Envelope, MessageType, SigningKey, load_public_key, public_key_of, spoken
 from wire.identity import Certificate
 from wire.roster import Role
 
@@ -258,7 +258,7 @@ def test_an_answer_signed_anew_shows_other_digits(home):
     file = join_pb2.AdmissionFile.FromString((home.operator / "admissions/north.admission").read_bytes())
     forger = SigningKey.generate("clinics")
     payload = Envelope.from_proto(file.admission).payload
-    signed = forger.sign(Kind.ADMISSION, payload).to_proto()
+    signed = forger.sign(MessageType.ADMISSION, payload).to_proto()
     path = home.root / "forged.admission"
     path.write_bytes(join_pb2.AdmissionFile(federation_key=forger.public_bytes, admission=signed).SerializeToString())
     with pytest.raises(ConfigurationError, match="no answer of an operator"):  # the roster has the old signature
@@ -310,7 +310,7 @@ def test_a_request_of_no_role_or_with_a_short_key(home):
     message = join_pb2.JoinRequest.FromString(Envelope.from_bytes(sent.content).payload)
     message.role = 0
     key = SigningKey.load(home.root / "east/signing.key", "clinics")
-    signed = key.sign(Kind.JOIN_REQUEST, message.SerializeToString(deterministic=True))
+    signed = key.sign(MessageType.JOIN_REQUEST, message.SerializeToString(deterministic=True))
     with pytest.raises(ConfigurationError, match="does not know"):
         JoinRequest.read(signed.to_bytes(), home.root / "x")
     with pytest.raises(ConfigurationError, match="wrong length"):
@@ -447,6 +447,6 @@ def test_a_request_is_what_was_signed_and_nothing_else(home):
     payload = Envelope.from_bytes(sent.content).payload
     # The same message with an empty field written out parses alike and is not what a member writes.
     longer = payload + b"\x3a\x00"
-    signed = SigningKey.load(home.root / "north/signing.key", "clinics").sign(Kind.JOIN_REQUEST, longer)
+    signed = SigningKey.load(home.root / "north/signing.key", "clinics").sign(MessageType.JOIN_REQUEST, longer)
     with pytest.raises(ConfigurationError, match="as this version writes"):
         JoinRequest.read(signed.to_bytes(), home.root / "x")

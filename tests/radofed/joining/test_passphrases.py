@@ -15,8 +15,7 @@ from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.coordinator import RunningNode
 from tests.federation.processes import free_port, rado
 from tests.waiting import wait_until
-from wire.envelopes import SigningKey, public_key_of
-from wire.private_keys import ENVIRONMENT
+from wire.envelopes import ENVIRONMENT, SigningKey, public_key_of
 from wire.roster import Role
 
 

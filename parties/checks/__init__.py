@@ -1,1 +1,0 @@
-"""Checks of a party before it takes part: its files, its state, its connection. `preflight` makes all of them."""

@@ -1,1 +1,0 @@
-"""An organisation's own Ray cluster: connects to it securely and runs one job at a time."""

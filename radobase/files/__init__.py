@@ -1,1 +1,0 @@
-"""Files: reading, durable writing, and schema files."""
