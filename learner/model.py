@@ -232,7 +232,7 @@ class Predictions:
     """(rows,) float64, theta . x, NaN without a prediction."""
     labels: NDArray[np.int8]
     """(rows,) int8: +1, -1, or 0 without a prediction."""
-    uncertainty: NDArray[np.float64] | None = None
+    probabilities: NDArray[np.float64] | None = None
     """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in the table, by column and policy, what lost most first."""
