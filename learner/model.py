@@ -132,7 +132,7 @@ class Model:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
 
-    def uncertainty(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """The probability of the positive class for each score: `learner.uncertainty`, which says where it is from.
 
         Raises ModelError if the model has scores only.
