@@ -13,7 +13,6 @@ import typer
 from dpcore.declared import Option, first_changed
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import upper
-from dpcore.records.schema import Schema
 from radobase.options import named_options
 from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
@@ -23,6 +22,7 @@ from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOption
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model, Predictions
 
@@ -310,7 +310,7 @@ def predict(
 COLUMNS = ("row", "score", "label", "label_text", "probability")
 
 
-def scores_csv(schema: Schema, found: "Predictions", file: Path, id_column: str | None) -> str:
+def scores_csv(schema: "Schema", found: "Predictions", file: Path, id_column: str | None) -> str:
     """A line for each row: its number from 1, score, label as a sign and as text, and the positive label's probability.
 
     Cells are empty if the row has no prediction, or the model no probabilities. id_column: copied from the file, after
