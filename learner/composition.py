@@ -177,18 +177,17 @@ class Point:
 
 @dataclass(frozen=True)
 class EpsilonCurve:
-    """Epsilon, at the statement's delta, against one thing that was asked.
-
-    axis: what the number counts. note: a sentence on what the curve takes as given. marked: the number of this release
-    or model; its figures are the statement's, which may count more than the curve does, such as lost attempts.
-    """
+    """Epsilon, at the statement's delta, against one thing that was asked."""
 
     id: str
     title: str
     axis: str
+    """What the number counts."""
     note: str
+    """A sentence on what the curve takes as given."""
     points: tuple[Point, ...]
     marked: Point
+    """This release or model. Its figures are the statement's, which may count more, such as lost attempts."""
 
     @property
     def has_alone(self) -> bool:

@@ -74,7 +74,7 @@ class ExportedModel(Protocol):
         ...
 
     @property
-    def learner(self) -> str:
+    def estimator(self) -> str:
         """The estimator's name."""
         ...
 
@@ -158,7 +158,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION if model.feature_map is None else TERMS_FORMAT_VERSION,
-        "learner": model.learner,
+        "learner": model.estimator,
         "schema": schema.name,
         "schema_digest": schema.digest.hex(),
         "release_digest": model.release_digest.hex(),

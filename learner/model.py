@@ -53,8 +53,8 @@ class Model:
     theta: NDArray[np.float64] = field(repr=False)
     """(d,) float64, finite, read-only."""
     schema: Schema
-    learner: str
-    """The estimator's name (learner.estimators)."""
+    estimator: str
+    """Its name in learner.estimators; the key "learner" in a model's file."""
     release_digest: bytes
     """32 bytes, of the release or releases it was trained on."""
     statement: PrivacyStatement
@@ -189,7 +189,7 @@ class Model:
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "learner": self.learner,
+            "learner": self.estimator,
             "schema": self.schema.canonical_bytes().decode(),
             # In order, with their names, for readers and other languages.
             "theta": [[name, value] for name, value in zip(self.names, self.theta.tolist(), strict=True)],
@@ -211,7 +211,7 @@ class Model:
         model = cls(
             theta=np.array([value for _, value in content["theta"]], dtype=np.float64),
             schema=schema,
-            learner=str(content["learner"]),
+            estimator=str(content["learner"]),
             release_digest=bytes.fromhex(content["release_digest"]),
             statement=PrivacyStatement.from_dict(content["statement"]),
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,

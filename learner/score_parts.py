@@ -54,17 +54,19 @@ _NODES = np.array([-1.0, 1.0]) / np.sqrt(3.0)
 class Spread:
     """Values of a feature's coordinates, (n, width), and their shares, (n,), which add up to 1.
 
-    Averages over them are exact for squares of functions that are linear between `knots`. knots: of a real feature, in
-    units of 2^-30, ascending, both bounds included; shares_between: of neighbouring ones, without point masses. points:
-    values of point masses in units of 2^-30, with their shares. is_stated: whether the feature map states the shares.
+    Averages over them are exact for squares of functions that are linear between `knots`.
     """
 
     coordinates: NDArray[np.float64]
     shares: NDArray[np.float64]
     knots: tuple[int, ...] = ()
+    """Of a real feature, in units of 2^-30, ascending, both bounds included."""
     shares_between: tuple[float, ...] = ()
+    """Of neighbouring knots, without point masses."""
     points: tuple[tuple[int, float], ...] = ()
+    """Values of point masses in units of 2^-30, with their shares."""
     is_stated: bool = False
+    """Whether the feature map states the shares."""
 
     def quantiles(self, levels: list[float]) -> list[int]:
         """Values of a real feature that are no point masses at these levels from 0 to 1, in units of 2^-30."""
@@ -162,16 +164,15 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class ScorePart:
-    """What one feature, or a pair of them, adds to the score. places: of its coordinates in theta.
-
-    width: of a row that the schema encodes. functions: the map whose last coordinates are the part's; None for a model
-    without a map.
-    """
+    """What one feature, or a pair of them, adds to the score."""
 
     sources: tuple[Source, ...]
     places: tuple[int, ...]
+    """Of its coordinates in theta."""
     width: int
+    """Of a row that the schema encodes."""
     functions: FeatureMap | None
+    """The map whose last coordinates are the part's; None for a model without a map."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -341,18 +342,21 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """intercept and contributions, the largest first, add up to the score. label: +1, -1, or 0 without a prediction.
+    """The intercept and the contributions, which add up to the score.
 
-    Without a prediction, because the schema makes the row a zero vector, the score is NaN, nothing is contributed, and
-    `reason` names the column and the policy. changes: what the schema's policies changed in the row.
+    There is no prediction if the schema makes the row a zero vector: the score is then NaN, and nothing is contributed.
     """
 
     score: float
     label: int
+    """+1, -1, or 0 without a prediction."""
     intercept: float
     contributions: tuple[Contribution, ...]
+    """The largest first."""
     reason: str = ""
+    """Why there is no prediction: the column and its policy."""
     changes: tuple[Change, ...] = ()
+    """What the schema's policies changed in the row."""
 
 
 def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:

@@ -40,33 +40,33 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class At:
-    """What a shape adds at one value. value: in the column's units, or its words.
-
-    band: half-width, None if it is not known or the value is not measurable; measurable: None if bands are not known.
-    share: of the values that are exactly this one, as the model states it; None if it states none.
-    """
+    """What a shape adds at one value."""
 
     value: float | str
+    """In the column's units, or its words."""
     adds: float
     band: float | None
+    """Half-width; None if it is not known, or the value is not measurable."""
     share: float | None = None
+    """Of the values that are exactly this one, as the model states it; None if it states none."""
     measurable: bool | None = None
+    """None if bands are not known."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a column, or a pair of columns, adds to the score.
-
-    features: names in the schema; columns: what they are read from. size: the standard deviation of what it adds,
-    under the spread of the values. noise: the root mean square of its band where it is measurable, None if it is
-    nowhere, or not known. measurable: the share of values that are, None if bands are not known.
-    """
+    """What a column, or a pair of columns, adds to the score."""
 
     features: tuple[str, ...]
+    """Names in the schema."""
     columns: tuple[str, ...]
+    """What they are read from."""
     size: float
+    """Standard deviation of what it adds, under the spread of the values."""
     noise: float | None
+    """Root mean square of its band where it is measurable; None if it is nowhere, or not known."""
     measurable: float | None
+    """The share of values that are; None if bands are not known."""
 
     @property
     def title(self) -> str:
@@ -98,17 +98,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class Curve(Shape):
-    """The shape of a number. line: at ascending values, beside a point mass if there is one; points: at point masses.
-
-    lower, upper: the schema's bounds. deciles: of the values that are no point masses, as the model's map states them;
-    empty if they are taken to be uniform.
-    """
+    """The shape of a number."""
 
     line: tuple[At, ...]
+    """At ascending values, beside a point mass if there is one."""
     points: tuple[At, ...]
+    """At point masses."""
     lower: float
+    """The schema's bound."""
     upper: float
+    """The schema's bound."""
     deciles: tuple[float, ...]
+    """Of the values that are no point masses, as the model's map states them; empty if they are taken to be uniform."""
     group: RealFeature
 
     def named(self, value: float | str) -> float | str:
@@ -165,20 +166,21 @@ class Surface(Shape):
 
 @dataclass(frozen=True)
 class Shapes:
-    """All shapes of a model, the largest first, and the intercept. label: what a score above 0 says.
-
-    intercept_band: its half-width, None if it is not known or the intercept is not measurable. has_bands: whether the
-    covariance of the model is known. is_stated: whether the feature map states how values spread. mapped: whether the
-    model has a feature map.
-    """
+    """All shapes of a model, and the intercept."""
 
     intercept: float
     intercept_band: float | None
+    """Half-width; None if it is not known, or the intercept is not measurable."""
     ranked: tuple[Shape, ...]
+    """The largest first."""
     label: str
+    """What a score above 0 says."""
     is_stated: bool
+    """Whether the feature map states how values spread."""
     mapped: bool
+    """Whether the model has a feature map."""
     has_bands: bool
+    """Whether the covariance of the model is known."""
 
     def chosen(self, columns: Sequence[str] = (), top: int | None = None) -> tuple[Shape, ...]:
         """The shapes of these columns, all if none is given, and their pairs; of them the `top` largest.

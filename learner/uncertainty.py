@@ -105,7 +105,7 @@ class Scored(Protocol):
     """What probabilities depend on (learner.model.Model)."""
 
     @property
-    def learner(self) -> str:
+    def estimator(self) -> str:
         """The estimator's name."""
         ...
 
@@ -124,13 +124,13 @@ def why_no_probability(model: Scored) -> str | None:
     """Why the model has scores and no probabilities, and what to do; None if it has some."""
     if model.calibration is not None:
         return None
-    if model.learner in LOG_ODDS and (model.schema.bias or model.learner != "moments-discriminant"):
+    if model.estimator in LOG_ODDS and (model.schema.bias or model.estimator != "moments-discriminant"):
         return None
-    why = OTHER_SCORES.get(model.learner, "nothing is known about its scores")
-    if model.learner in LOG_ODDS:
+    why = OTHER_SCORES.get(model.estimator, "nothing is known about its scores")
+    if model.estimator in LOG_ODDS:
         why = "its schema has no bias, so its scores are those of least squares"
     return (
-        f"a model of {model.learner} has scores and no probabilities: {why}. To calibrate it on the parties' rows, "
+        f"a model of {model.estimator} has scores and no probabilities: {why}. To calibrate it on the parties' rows, "
         "evaluate it: rado learner evaluate MODEL --calibrated FILE"
     )
 
@@ -154,8 +154,8 @@ def probability_in_words(model: Scored) -> str:
     if (why := why_no_probability(model)) is not None:
         return why
     return (
-        f"by the model's logistic link, 1 / (1 + exp(-margin)), not measured: {LOG_ODDS[model.learner]}, and how well "
-        "that fits is not known before an evaluation"
+        f"by the model's logistic link, 1 / (1 + exp(-margin)), not measured: {LOG_ODDS[model.estimator]}, and how "
+        "well that fits is not known before an evaluation"
     )
 
 

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.records.texts import parse_toml
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Which files a node trusts: no other user may read its secrets, or change what decides what it does.
 #
@@ -160,7 +161,6 @@ _SMALLEST_INTEGER, _LARGEST_INTEGER = -(1 << 63), (1 << 64) - 1
 _MOST_DIGITS = 20
 _MOST_VALUES = 1 << 21
 _LONGEST_CAUSE = 200
-_ARRAY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @dataclass(frozen=True)
@@ -299,11 +299,13 @@ def parse_json(text: str, path: Path, kind: FileKind) -> dict[str, Any]:
     return _parsed(path, kind, "JSON", parse)
 
 
-def read_array(path: Path, kind: FileKind, dtype: str) -> NDArray[Any]:
+def read_array(path: Path, kind: FileKind, dtype: str) -> "NDArray[Any]":
     """The array of a .npy file, of any shape. dtype: the required type, such as "<i8".
 
     Allocates nothing for a shape that does not match the file's length, and unpickles nothing. Raises the kind's error.
     """
+    import numpy as np  # noqa: PLC0415  (slow to import, and few files are arrays)
+
     assert kind.limit_bytes is not None, "files without a limit are streamed"
     with open_file(path, kind) as file:
         shape, fortran_order, found = _parsed(path, kind, "NumPy array", lambda: _array_header(file))
@@ -313,18 +315,21 @@ def read_array(path: Path, kind: FileKind, dtype: str) -> NDArray[Any]:
         if math.prod(shape) * found.itemsize != values:
             raise kind.error(path, f"is truncated or damaged: it has {values} bytes of values for the shape {shape}")
 
-        def read() -> NDArray[Any]:
+        def read() -> "NDArray[Any]":
             flat = np.fromfile(file, dtype=found, count=math.prod(shape))
             return flat.reshape(shape, order="F" if fortran_order else "C")
 
         return _parsed(path, kind, "NumPy array", read)
 
 
-def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    if version not in _ARRAY_HEADERS:
+def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    from numpy.lib import format as npy  # noqa: PLC0415  (as above)
+
+    version = npy.read_magic(file)
+    headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    if version not in headers:
         raise ValueError(f"its format is {version}")
-    return _ARRAY_HEADERS[version](file)
+    return headers[version](file)
 
 
 def _parsed(path: Path, kind: FileKind, form: str, parse: Callable[[], T]) -> T:

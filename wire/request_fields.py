@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from dpcore.declared import Declared, Option, names_of, values_of
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import nearest
 
 # The purpose of a query: what a learner says that its answer is for. Imports nothing: plans check one, too.
 
@@ -391,6 +390,8 @@ def check_options(
     they follow from others or are checked elsewhere. hints: text to append to the error about a missing option.
     """
     if design not in DESIGNS:
+        from dpcore.records.features import nearest  # noqa: PLC0415  (imports NumPy)
+
         raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
     words = JOINT if design == "dp-feat" and "joint" in given else design
     rules = _RULES[words]

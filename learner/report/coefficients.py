@@ -104,7 +104,7 @@ def coefficients(
     moments = releases[0].moments
     lost = hidden(moments, combinations, known_null(model.schema))
     made = intervals(
-        moments, lambda drawn: _fit(model.learner, options, drawn), combinations, random, confidence=CONFIDENCE
+        moments, lambda drawn: _fit(model.estimator, options, drawn), combinations, random, confidence=CONFIDENCE
     )
     rows = tuple(
         replace(row, measurable=False)
@@ -170,10 +170,10 @@ def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, 
     """Why no interval is stated for this model; empty if intervals are."""
     if not releases:
         return "What the model was trained on is not here: give --release or --config."
-    if model.learner not in KNOWN or len(releases) > 1 or not isinstance(releases[0].query.kind, MomentsQuery):
+    if model.estimator not in KNOWN or len(releases) > 1 or not isinstance(releases[0].query.kind, MomentsQuery):
         asked = releases[0].contents if len(releases) == 1 else f"{len(releases)} answers"
         return (
-            f"For {model.learner} on {asked} there is no interval whose coverage was measured. There is one for "
+            f"For {model.estimator} on {asked} there is no interval whose coverage was measured. There is one for "
             f"{' and '.join(KNOWN)} on one release of moments."
         )
     if model.schema.d > MOST_COORDINATES:
@@ -184,7 +184,7 @@ def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, 
 def _not_repeated(model: Model, release: Release, options: Mapping[str, Any]) -> str:
     """Whether the training gives the same model again: intervals are about what it does."""
     try:
-        again = _fit(model.learner, options, release.moments)
+        again = _fit(model.estimator, options, release.moments)
     except RadofedError as error:
         return f"The training cannot be repeated: {error}"
     if np.abs(again - model.theta).max() > _SAME * max(1.0, float(np.abs(model.theta).max())):

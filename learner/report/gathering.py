@@ -158,7 +158,7 @@ class Report:
             "subject": self.subject_file,
             "digest": self.digest,
             "made_at_unix_s": self.made_at_unix_s,
-            "estimator": None if self.model is None else self.model.learner,
+            "estimator": None if self.model is None else self.model.estimator,
             "privacy": self.statement.to_dict(),
             "answers": [
                 {

@@ -411,7 +411,7 @@ def _commands(report: Report) -> list[str]:
     if report.model is None or not report.answers:
         return []
     options = " ".join(f"--option {shlex.quote(f'{name}={value}')}" for name, value in report.options.items())
-    start = f"rado learner train{' RELEASE' if _is_from_release(report) else ''} --estimator {report.model.learner}"
+    start = f"rado learner train{' RELEASE' if _is_from_release(report) else ''} --estimator {report.model.estimator}"
     if _is_from_release(report):
         return [f"{start} {options} --output again.json".replace("  ", " ")]
     return [
@@ -421,4 +421,4 @@ def _commands(report: Report) -> list[str]:
 
 
 def _is_from_release(report: Report) -> bool:
-    return report.model is not None and report.model.learner in FROM_RELEASES
+    return report.model is not None and report.model.estimator in FROM_RELEASES

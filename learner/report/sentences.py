@@ -124,7 +124,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
             "name": report.subject_file,
             "data_curators": [member.name for member in report.parties],
             "data_product_type": "A linear model" if model is not None else "Statistics",
-            "description": (f"Trained with {model.learner}" if model is not None else "One release")
+            "description": (f"Trained with {model.estimator}" if model is not None else "One release")
             + (f" on {count} answers" if count > 1 else ""),
         },
         dp_flavor={

@@ -210,9 +210,6 @@ class Period:
 class ScopeBudget:
     """The budget of one scope, in epsilon at the limit's delta.
 
-    before, spent: at the first and at the last moment of the period. remaining_pure, remaining_gaussian: of one more
-    release with Laplace or with Gaussian noise that fits after all charges and reservations; remaining: the larger.
-    steps: (Unix seconds, spent since then). unbounded: events without a bound here.
     Epsilons are infinite if no limit at this delta would have allowed the total.
     """
 
@@ -220,12 +217,19 @@ class ScopeBudget:
     limit_epsilon: float
     limit_delta: float
     before: float
+    """At the first moment of the period."""
     spent: float
+    """At its last moment."""
     remaining: float
+    """The larger of the two below."""
     remaining_pure: float
+    """Of one more release with Laplace noise that fits after all charges and reservations."""
     remaining_gaussian: float
+    """Likewise, with Gaussian noise."""
     unbounded: int
+    """Events without a bound here."""
     steps: tuple[tuple[float, float], ...]
+    """(Unix seconds, spent since then)."""
 
 
 def scope_words(scope: ScopeState) -> str:

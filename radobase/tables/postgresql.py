@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from radobase.reading import ExposedKeyError, check_private
 from radobase.tables.database_source import DatabaseSource
-from radobase.tables.database_table import LOST, WRITES, AdbcSession, Column, Selection, first_line
+from radobase.tables.databases import LOST, WRITES, AdbcSession, Column, Selection, first_line
 
 # Numbers of PostgreSQL, all those of a row in one value.
 #

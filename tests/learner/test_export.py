@@ -325,7 +325,7 @@ def test_the_scorer_of_the_documentation(table, score, kind):
             fitted, calibration=Calibration(np.array([-4, 0, 1, 5]), np.array([0.1, 0.3, 0.3, 0.9]), "made up")
         )
     if kind == "none":
-        fitted = replace(fitted, learner="newton")
+        fitted = replace(fitted, estimator="newton")
     if kind == "map":
         terms = (Term(Hat(0, -ONE // 2, 0, ONE // 3)), Term(Column(3)), Term(Column(5)), Term(Product(0, 1)))
         fitted = replace(fitted, feature_map=FeatureMap(terms, bias=True), theta=np.array([2.0, -1.0, 0.7, 3.0, 0.1]))

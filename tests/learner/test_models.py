@@ -81,7 +81,7 @@ def test_training_on_a_release(release, table, name):
     model = train(release, name)
     assert model.release_digest == release.digest
     assert model.statement == release.statement
-    assert (model.learner, model.schema) == (name, SCHEMA)
+    assert (model.estimator, model.schema) == (name, SCHEMA)
     labels = predict(model, table).labels
     assert labels[0] == 1
     assert labels[3] == -1
@@ -112,7 +112,7 @@ def test_a_model_reads_back_to_the_last_bit(tmp_path_factory, theta):
     saved.save(path)
     loaded = Model.load(path)
     assert loaded.theta.tobytes() == saved.theta.tobytes()
-    assert (loaded.schema, loaded.learner, loaded.statement) == (SCHEMA, "radoboost", STATEMENT)
+    assert (loaded.schema, loaded.estimator, loaded.statement) == (SCHEMA, "radoboost", STATEMENT)
     assert loaded.release_digest == bytes(32)
 
 

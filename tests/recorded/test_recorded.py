@@ -146,7 +146,7 @@ def test_models_predict(recorded):
         model = Model.load(recorded / f"{name}.json")
         found = predict(model, recorded / "data.csv")
         assert 0 < np.mean(np.array(found.labels) > 0) < 1
-        assert model.learner == name
+        assert model.estimator == name
     assert len(query_ids_of(recorded / "newton.json.journal")) == 2
 
 

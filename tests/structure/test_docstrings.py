@@ -16,7 +16,6 @@ MOST_WORDS = 60
 EXCEPTED = (
     "dpcore.records",
     "learner.report",
-    "learner.shapes",
     "parties.data",
     "parties.report",
     "wire",

@@ -118,8 +118,8 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
         output.note(f"warning: {warning}")
     data = {
         "model": to,
-        "estimator": model.learner,
-        "learner": model.learner,
+        "estimator": model.estimator,
+        "learner": model.estimator,
         "d": model.schema.d,
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),

@@ -9,7 +9,7 @@ import pytest
 from dpcore.errors import DataError
 from parties.data.dataset import load
 from radobase.tables.database_source import DatabaseSource
-from radobase.tables.database_table import Column
+from radobase.tables.databases import Column
 from radobase.tables.postgresql import Packed, packed
 from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import REFUSING
