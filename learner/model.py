@@ -132,7 +132,7 @@ class Model:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
 
-    def uncertainty(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """The probability of the positive class for each score: `learner.uncertainty`, which says where it is from.
 
         Raises ModelError if the model has scores only.
@@ -232,7 +232,7 @@ class Predictions:
     """(rows,) float64, theta . x, NaN without a prediction."""
     labels: NDArray[np.int8]
     """(rows,) int8: +1, -1, or 0 without a prediction."""
-    uncertainty: NDArray[np.float64] | None = None
+    probabilities: NDArray[np.float64] | None = None
     """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in the table, by column and policy, what lost most first."""

@@ -60,7 +60,7 @@ class WatchServer(LocalServer):
         log: Log,
     ) -> None:
         """Raises ConfigurationError if the place cannot be used, ModuleNotFoundError without prometheus_client."""
-        from radobase import exposition
+        from radobase import exposition  # noqa: PLC0415  (it imports an extra)
 
         self._exposition, self._log = exposition, log
         self._read_reasons, self._read_samples = reasons, samples

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from parties.history.reading import QueryRead
+    from parties.ledger.acknowledgement import Shortfall
     from parties.ledger.budgets import LedgerState, ScopeState
     from parties.ledger.ledger import Ledger
     from parties.ledger.limits import Room

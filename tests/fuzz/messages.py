@@ -157,7 +157,8 @@ def opened_by(kind: MessageType, statement_type, open_it):
 
 
 PAYLOADS: dict[MessageType, tuple[type[Message], Callable[[bytes], None], tuple[str, ...]]] = {
-    MessageType.ROSTER: (roster_pb2.Roster, read_roster, ("wire.roster.Roster.from_bytes", "wire.roster.Member.from_proto")),
+    MessageType.ROSTER: (roster_pb2.Roster, read_roster,
+                         ("wire.roster.Roster.from_bytes", "wire.roster.Member.from_proto")),
     MessageType.QUERY: (query_pb2.Query, read_query,
                  ("wire.query.Query.from_bytes", "wire.query.Query.from_proto", "wire.envelopes.Envelope.from_proto")),
     MessageType.PAILLIER_KEY: (query_pb2.PaillierKey, read_key, ("wire.query.PaillierKey.from_bytes",)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from radobase import cluster_jobs as cluster_jobs
+from radobase import cluster_jobs
 from radobase.cluster_jobs import ClusterError, ClusterJob, ClusterSettings
 from tests.waiting import HANG_S, wait_until
 
