@@ -17,10 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from benchmarks.measuring import Measure, Table, Target, require
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.numbers.processors import processors
-from dpcore.paillier.masks import CohortAttempt
+from dpcore.paillier.masks import PRIME, CohortAttempt, check_tag, coefficient, pad, polynomial, tag_mask
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import PRIME, check_tag, coefficient, pad, polynomial, tag_mask
 from dpcore.randomness.sources import SystemRandom
 from parties.database import LedgerOwner
 from parties.ledger.charges import RECORD, Charge

@@ -33,7 +33,7 @@ from dpcore.estimators.oracle import GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
-from dpcore.queries.norms import edge_multiplier, usual_norm
+from dpcore.queries.moments import edge_multiplier, usual_norm
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.encoding import store

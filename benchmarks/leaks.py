@@ -31,7 +31,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 from dpcore.research.leaks import KnownAllButOneBit, most_accurate
-from dpcore.research.paper.theorems import UnrecoverableError, reconstruct_edges
+from dpcore.research.theorems import UnrecoverableError, reconstruct_edges
 
 FRACTION_BITS = 16
 UNIT = 1 << FRACTION_BITS

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, draw_seconds, ratio, require, take_turns
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.pac.parity import flips, learn_parity, parity_guarantee, solve
+from dpcore.research.parity import flips, learn_parity, parity_guarantee, solve
 
 D, ALPHA, BETA, EPSILON = 256, 0.1, 0.05, Fraction(1)
 # With --all: the rows for a tenth of both.

@@ -26,15 +26,14 @@ from benchmarks.measuring import Measure, Report, Table, require
 from dpcore.accounting.dp_feat import truncation
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smallest_scale
 from dpcore.accounting.protection import Setting
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.distributions import binomial_distribution
 from dpcore.numbers.fixed_point import ONE, plan_encoding
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.packing import from_total, to_residues
 from dpcore.predicates.frontend import x
-from dpcore.progress import Progress
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.kind import QueryKind, QueryLimits
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.norms import edge_multiplier
+from dpcore.queries.moments import MomentsQuery, edge_multiplier
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import (

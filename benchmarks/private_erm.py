@@ -56,8 +56,7 @@ from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.norms import edge_multiplier, usual_norm
+from dpcore.queries.moments import MomentsQuery, edge_multiplier, usual_norm
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.distribution import Moments
 from dpcore.randomness.sources import RandomSource, SeededRandom
@@ -65,7 +64,7 @@ from dpcore.records.clipping import Basis, Clip
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.margin_weights import WEIGHT_BITS, LossName
+from dpcore.records.losses import WEIGHT_BITS, LossName
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
 from dpcore.statistics.accuracy import Estimates

@@ -35,8 +35,7 @@ from benchmarks.private_peers import (
 )
 from dpcore.accounting.noise_shares import IntegerNoise, moments_squared, smallest_share
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.norms import edge_multiplier, norm_bound_of
+from dpcore.queries.moments import MomentsQuery, edge_multiplier, norm_bound_of
 from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip

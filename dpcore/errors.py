@@ -41,10 +41,9 @@ class ModelError(ConfigurationError):
 
 
 class DataError(RadofedError):
-    """A row of a party's file breaks its schema. Only the party sees this error; it is never sent.
+    """A row of a party's file breaks its schema. Only the party sees this error; it quotes no cell.
 
-    The error says where the row is and which rule it breaks. It quotes no cell, because errors appear in logs.
-    may_pass: the table could not be reached or read now, and reading it later may succeed without a correction.
+    may_pass: the table could not be read now, and reading it later may succeed without a correction.
     """
 
     exit_code = 4

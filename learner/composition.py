@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import rounded_up
-from dpcore.queries.several_releases import CountedRelease, composed_cost
-from dpcore.queries.statement import PrivacyStatement
+from dpcore.queries.statement import CountedRelease, PrivacyStatement, composed_cost
 from learner.release import Release
 from wire.query import Query, setting_of
 

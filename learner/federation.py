@@ -25,17 +25,15 @@ from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.several_releases import CountedRelease
-from dpcore.queries.statement import PrivacyStatement
+from dpcore.queries.statement import CountedRelease, PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
-from dpcore.records.margin_weights import WEIGHT_BITS, LossName
+from dpcore.records.losses import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
-from dpcore.statistics.accuracy import PLAIN, Batch, Estimates, HalfWidths, SharedNoise
-from dpcore.statistics.label_noise import Correction, corrected_batch
+from dpcore.statistics.accuracy import PLAIN, Batch, Correction, Estimates, HalfWidths, SharedNoise, corrected_batch
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.planning import Plan
@@ -394,7 +392,7 @@ class BudgetedOracle:
         """The cost of the composition of all queries, at the budget's delta; None before the first.
 
         Against the learner alone it counts the answers. Under collusion it counts every attempt of every query that may
-        have a total, also of queries that were refused or ended without one (`dpcore.queries.several_releases`).
+        have a total, also of queries that were refused or ended without one (`dpcore.queries.statement`).
 
         An estimator that stops before it uses its budget may do so because of what it saw. So the rest of the budget
         counts as spent: the figure must hold for every stopping time.

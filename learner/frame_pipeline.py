@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.records.changed_cells import changes, main_cause
+from dpcore.records.encoding import changes, main_cause
 from dpcore.records.schema import Schema
 from learner.probabilities import Calibration
 

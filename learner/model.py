@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.changed_cells import Change, changes, summed, why_unusable
+from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner import covariance as covariances

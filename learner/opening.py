@@ -1,7 +1,7 @@
 """Opening a total: verify every signature and count, decrypt, and verify the tag and the check slots.
 
 Guarantee: the values are the sum that the cohort's members sent for this query, attempt and cohort. Any other total
-opens with a probability below 2^-101 (dpcore.paillier.tag; promise P2).
+opens with a probability below 2^-101 (dpcore.paillier.masks; promise P2).
 
 A member that colludes with the coordinator can shift the values, as it could by sending others. The check slots name
 the ciphertext that was lost, duplicated or damaged.
@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, TotalError
+from dpcore.numbers.processors import Progress
 from dpcore.paillier import packing
-from dpcore.paillier.masks import CohortAttempt
+from dpcore.paillier.masks import CohortAttempt, check_tag, coefficient, pad
 from dpcore.paillier.public import InvalidCiphertextError
 from dpcore.paillier.secret import SecretKey, phe_is_installed
-from dpcore.paillier.tag import check_tag, coefficient, pad
-from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
 from learner.keys import note_that_phe_is_missing
 from radobase.printing import listed

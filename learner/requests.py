@@ -18,18 +18,16 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.norms import edge_multiplier, usual_norm
+from dpcore.queries.moments import MomentsQuery, edge_multiplier, usual_norm
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.rados.support import check_support
 from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
-from dpcore.records.margin_weights import LossName
+from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from learner.design_options import check_options, given_options
 from radobase.files.schemas import load_feature_map

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
+from dpcore.numbers.processors import Progress
 from dpcore.numbers.rationals import rounded_up
 from dpcore.paillier.public import PublicKey
-from dpcore.progress import Progress
 from dpcore.queries.statement import (
     PrivacyStatement,
     cost_of_attempts,

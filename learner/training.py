@@ -143,11 +143,13 @@ def digest_of_releases(digests: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training ends with. estimator: fitted. oracle: with the answers, and what they cost together."""
+    """What a training ends with."""
 
     model: Model
     estimator: Any
+    """Fitted."""
     oracle: BudgetedOracle
+    """With the answers, and what they cost together."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from dpcore.estimators.conjunction import rows_needed
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.predicates import notation
 from dpcore.predicates.notation import PredicateSyntaxError, parse, to_text
-from dpcore.research.pac.classes import finite_class_guarantee
-from dpcore.research.pac.parity import parity_guarantee
+from dpcore.research.pac_classes import finite_class_guarantee
+from dpcore.research.parity import parity_guarantee
 from dpcore.statistics.accuracy import Batch, LaplaceNoise, planned_noise, separate_rows
 from learner.estimators import BY_QUERIES, make_estimator
 from parties.ledger.charges import RECORD, charge_for

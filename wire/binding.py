@@ -1,7 +1,7 @@
 """The binding of a query: the learner's opening key, and the tag's seed, sealed for every party that is asked.
 
-What the tag proves: dpcore.paillier.tag. The coordinator reads neither the seed nor a pad. Every party gets the seed in
-bytes of its own, so the binding also commits to it: a party that reads another seed than the others refuses.
+What the tag proves: dpcore.paillier.masks. The coordinator reads neither the seed nor a pad. Every party gets the seed
+in bytes of its own, so the binding also commits to it: a party that reads another seed than the others refuses.
 
 A seed is sealed to a party's Ed25519 signing key of the roster, as a point of Curve25519 (RFC 7748, section 4.1), so
 that a federation needs no further keys:
@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from dpcore.paillier.masks import agreed
-from dpcore.paillier.tag import COMMITMENT_BYTES, SEED_BYTES, is_low_order, seed_commitment
+from dpcore.paillier.masks import COMMITMENT_BYTES, SEED_BYTES, agreed, is_low_order, seed_commitment
 from rado.v1 import query_pb2
 from wire.codec import Travels, Wire
 from wire.envelopes import KEY_BYTES, SigningKey

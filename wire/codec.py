@@ -16,7 +16,7 @@ dataclass. What it refuses of a value of dpcore, a part of a query, is QUERY_INV
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
@@ -98,12 +98,12 @@ class Codec:
     def __init__(self, cls: type, message: type[Message], inherited: Travels | None = None) -> None:
         """inherited: of the field that holds such values, for its refusals."""
         self.cls, self.message = cls, message
-        self._names: dict[str, Any] = {
-            "message": message,
-            "value": cls if issubclass(cls, Wire) else partial(_made, cls),
-        }
-        self._writes: list[str] = []
-        self._reads: list[str] = []
+        # Fields with a field of the message each, and of those the ones that do not travel as they are.
+        self._pairs: list[tuple[str, str]] = []
+        self._writes: list[tuple[str, _Convert]] = []
+        self._reads: list[tuple[str, _Convert]] = []
+        self._optional: list[tuple[str, str, _Convert | None]] = []
+        self._oneofs: list[tuple[str, _Cases]] = []
         left = {field.name for field in _descriptor(message).fields}
         hints = get_type_hints(cls, include_extras=True)
         for field in fields(cls):
@@ -114,18 +114,48 @@ class Codec:
             left -= used
         if left:
             raise TypeError(f"{cls.__name__} lacks {', '.join(sorted(left))} of {message.DESCRIPTOR.name}")
-        # As dataclasses makes its methods: a loop over the fields takes twice as long. Only names of fields are in it.
-        given = ", **by_hand" if len(self._reads) < len(fields(cls)) else ""
-        self.write = eval(f"lambda it: message({', '.join(self._writes)})", self._names)  # noqa: S307
-        self.read = eval(f"lambda it{given}: value({', '.join(self._reads)}{given})", self._names)  # noqa: S307
+        self.write, self.read = self._writer(), self._reader()
+
+    def _writer(self) -> Callable[[Any], Any]:
+        message, writes, oneofs = self.message, self._writes, self._oneofs
+        names, of_value = [name for _, name in self._pairs], _all_of([own for own, _ in self._pairs])
+
+        def write(value: Any) -> Any:
+            found = dict(zip(names, of_value(value)))  # noqa: B905  (as many; strict takes as long as a field)
+            for name, convert in writes:
+                found[name] = convert(found[name])
+            for own, cases in oneofs:
+                found.update(cases.write(getattr(value, own)))
+            return message(**found)
+
+        return write
+
+    def _reader(self) -> Callable[..., Any]:
+        value: Callable[..., Any] = self.cls if issubclass(self.cls, Wire) else partial(_made, self.cls)
+        reads, optional, oneofs = self._reads, self._optional, self._oneofs
+        own_names, of_message = [own for own, _ in self._pairs], _all_of([name for _, name in self._pairs])
+
+        def read(message: Any, **by_hand: Any) -> Any:
+            found = dict(zip(own_names, of_message(message)), **by_hand)  # noqa: B905
+            for own, convert in reads:
+                found[own] = convert(found[own])
+            for own, name, convert_it in optional:
+                if not message.HasField(name):
+                    found[own] = None
+                elif convert_it is not None:
+                    found[own] = convert_it(found[own])
+            for own, cases in oneofs:
+                found[own] = cases.read(message)
+            return value(**found)
+
+        return read
 
     def _add(self, own: str, hint: Any, travels: Travels) -> set[str]:
         """Add both directions of a field. Returns the message's fields that it takes."""
         name = travels.name or own
         if name in _descriptor(self.message).oneofs_by_name:
             cases = _Cases(hint, self.message, name, travels)
-            self._writes.append(f"**{self._named(cases.write)}(it.{own})")
-            self._reads.append(f"{own}={self._named(cases.read)}(it)")
+            self._oneofs.append((own, cases))
             return set(cases.names)
         described = _descriptor(self.message).fields_by_name.get(name)
         if described is None:
@@ -135,16 +165,14 @@ class Codec:
         if described.has_presence != optional and (optional or described.message_type is None):
             raise TypeError(f"{self.cls.__name__}.{own} may be None exactly if {name} may be absent")
         write, read = _converters(hint, described, travels)
-        written = f"it.{own}" if write is None else f"{self._named(write)}(it.{own})"
-        found = f"it.{name}" if read is None else f"{self._named(read)}(it.{name})"
-        self._writes.append(f"{name}=None if it.{own} is None else {written}" if optional else f"{name}={written}")
-        self._reads.append(f"{own}={found} if it.HasField({name!r}) else None" if optional else f"{own}={found}")
+        self._pairs.append((own, name))
+        if write is not None:
+            self._writes.append((name, _unless_none(write) if optional else write))
+        if optional:
+            self._optional.append((own, name, read))
+        elif read is not None:
+            self._reads.append((own, read))
         return {name}
-
-    def _named(self, convert: _Convert) -> str:
-        name = f"convert_{len(self._names)}"
-        self._names[name] = convert
-        return name
 
 
 def codec(cls: type[Wire[Any]]) -> Codec:
@@ -296,6 +324,18 @@ def _enum(hint: type[Enum], described: FieldDescriptor, travels: Travels) -> tup
         return found
 
     return numbers.__getitem__, read
+
+
+def _unless_none(convert: _Convert) -> _Convert:
+    """None is absent from a message that is made of it."""
+    return lambda value: None if value is None else convert(value)
+
+
+def _all_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What reads attributes of these names. One loop in C: by itself it gives no tuple of fewer than two."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda it: tuple(getattr(it, name) for name in names)
 
 
 def _snake(name: str) -> str:

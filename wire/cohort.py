@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeVar
 
-from dpcore.paillier.tag import is_low_order
+from dpcore.paillier.masks import is_low_order
 from rado.v1 import cohort_pb2
 from wire.codec import M, Travels, Wire
 from wire.envelopes import KEY_BYTES, Envelope, Kind, Signable, SigningKey, sha256

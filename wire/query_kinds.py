@@ -16,11 +16,13 @@ from dpcore.rados.designs import (
     GaussianDesign,
     JointDesign,
     PlainDesign,
+    dp_feat_design,
+    joint_design,
+    plain_design,
 )
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
-from dpcore.records.margin_weights import LossName
+from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.codec import Codec, Travels, rational_from_proto, rational_to_proto

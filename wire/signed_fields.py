@@ -23,7 +23,7 @@ from dpcore.predicates.notation import described
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.records.clipping import BASIS_BITS
 from dpcore.records.features import plain
-from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.records.losses import WEIGHT_BITS
 from dpcore.records.schema import Schema
 from rado.v1 import envelope_pb2, query_pb2
 from radobase.printing import duration, json_text, local_time

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from docs.generate.tables import table
-from dpcore.research.who_learns_what.coalitions import FAULTS, Findings, Setting, findings
-from dpcore.research.who_learns_what.learning import Change, Coalition
+from dpcore.research.who_learns_what.learning import FAULTS, Change, Coalition, Findings, Setting, findings
 
 # Parties, c, and how many of the parties collude. More honest parties take minutes and show nothing that three do not.
 _NO_MEMBERS = [(2, 0, 0), (3, 0, 0), (3, 1, 0), (4, 2, 0), (5, 3, 0)]

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.transforms import fast_length, self_convolved
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
+from dpcore.numbers.distributions import ROUND_OFF, CountDistribution, fast_length, self_convolved
 from dpcore.numbers.rationals import upper_digits
 
 # An epsilon beyond this bounds nothing (e^150 to one), and cut tails are weighed with its exponential.
@@ -91,10 +90,7 @@ class Slack:
 
 
 def _slack(distribution: CountDistribution, n: int, tilt: float) -> Slack:
-    """Each n-fold product distribution differs by at most n `trimmed`, and so delta by n trimmed (1 + e^epsilon).
-
-    tilt: it multiplies masses by exponentials of up to tilt times the largest loss.
-    """
+    """Each n-fold product distribution differs by at most n `trimmed`, and so delta by n trimmed (1 + e^epsilon)."""
     steepest = tilt * float(np.abs(distribution.losses).max(initial=0.0))
     relative = 4 * (distribution.relative_error + 4 * ROUND_OFF) + tilt_rounding(steepest)
     return Slack(
@@ -118,10 +114,7 @@ def infinite_mass(distribution: CountDistribution, n: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GridLosses:
-    """Privacy losses on a grid: mass i at the loss l = (first + i) step, and `infinite` at infinity.
-
-    The mass at l is masses[i] e^(log_scale - tilt l).
-    """
+    """Losses on a grid: mass masses[i] e^(log_scale - tilt l) at l = (first + i) step, and `infinite` at infinity."""
 
     step: float
     first: int
@@ -222,8 +215,7 @@ class Composed:
 
     finite: GridLosses
     cut: float
-    """Mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the proof, belong
-    to the lower end."""
+    """Mass that `finite` counts as infinite, or moved. `shift`, `hoeffding` (q of the proof): of the lower end."""
     shift: float
     hoeffding: float
     infinite: float
@@ -259,10 +251,7 @@ class Composed:
 
 
 def compose(distribution: CountDistribution, n: int, h: float, tilt: float, hoeffding: float) -> Composed:
-    """The composition of n releases with losses on a grid of step h.
-
-    tilt: t >= 0 of the module's docstring; it decides where the result is accurate. hoeffding: q of the lower end.
-    """
+    """The composition of n releases with losses on a grid of step h. tilt: t >= 0, where the result is accurate."""
     masses = distribution.masses[1:]
     below = np.floor(distribution.losses / h).astype(np.int64)
     # The share of the upper grid point that keeps both neighbours' masses; see the module's docstring.
@@ -295,10 +284,7 @@ def compose(distribution: CountDistribution, n: int, h: float, tilt: float, hoef
 
 
 def _self_convolved(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, NDArray[np.float64], float]:
-    """A window with all but `cut` of the n-fold convolution of `pieces`: its first index, its masses, their error.
-
-    The convolution is circular, by Fourier transforms, so the mass outside wraps around into the window.
-    """
+    """A window with all but `cut` of the n-fold convolution of `pieces`: first index, masses, their error."""
     low, high = _window(pieces, n, cut)
     length = fast_length(max(high - low + 1, len(pieces)))
     whole, error = self_convolved(pieces, n, length)
@@ -402,13 +388,9 @@ def is_narrow(bracket: Bracket) -> bool:
 def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Bracket:
     """The least epsilon at which n releases are (epsilon, delta)-private, bracketed within 1 % (or 1e-7).
 
-    State the upper end. The bracket is wider than 1 % only where delta is close to the smallest that can be counted or
-    to the probability of an infinite loss; both ends still hold.
-
-    Raises:
-        InfiniteEpsilonError: no finite epsilon holds.
-        VoidEpsilonError: epsilon is above LARGEST_EPSILON.
-        DeltaTooSmallError: rounding could hide delta.
+    State the upper end. The bracket is wider only where delta is close to the smallest that can be counted or to the
+    probability of an infinite loss. Raises InfiniteEpsilonError, VoidEpsilonError above LARGEST_EPSILON,
+    DeltaTooSmallError where rounding could hide delta.
     """
     infinite = infinite_mass(distribution, n)
     if delta <= infinite:
@@ -457,10 +439,9 @@ def _infinite_error(distribution: CountDistribution, n: int, delta: float) -> In
 
 
 def delta_bracket(distribution: CountDistribution, n: int, epsilon: float) -> Bracket:
-    """The least delta at which n releases are (epsilon, delta)-private, bracketed; state the upper end.
+    """The least delta at which n releases are (epsilon, delta)-private, within 1 % if rounding (1e-37 n) allows.
 
-    The bracket is within 1 % if rounding (about 1e-37 n) allows. Raises PlanError if epsilon is not in [0,
-    LARGEST_EPSILON].
+    Raises PlanError if epsilon is not in [0, LARGEST_EPSILON].
     """
     if not 0 <= epsilon <= LARGEST_EPSILON:
         raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")

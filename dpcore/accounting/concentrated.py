@@ -1,12 +1,11 @@
 """Approximate zero-concentrated differential privacy: bounds (rho, failure) of single releases, and their conversions.
 
-Definition (Bun and Steinke, TCC 2016, Definition 8.1). A release is `failure`-approximately rho-zCDP if for all
-neighbours, with output distributions P and Q, there are events E and F, each of probability at least 1 - failure, such
-that the Renyi divergences D_a(P|E to Q|F) and D_a(Q|F to P|E) are at most a rho for every order a > 1.
+`failure`-approximately rho-zCDP (Bun and Steinke, TCC 2016, Definition 8.1): for neighbours with outputs P and Q there
+are events E and F of probability at least 1 - failure with D_a(P|E to Q|F), D_a(Q|F to P|E) <= a rho for every order a
+> 1.
 
-The events may use extra coins, so both can be assumed to have probability 1 - failure exactly: keeping an event by a
-coin toss changes no distribution conditioned on it. Under composition rho and failure add up (Bun and Steinke, section
-8), also where each release is chosen after the answers to earlier ones (dpcore.accounting.filters).
+They may use extra coins. rho and failure add up under composition (section 8), also of adaptive releases
+(dpcore.accounting.filters).
 
 Every bound here is an upper bound: rho, failures and epsilons are rounded up, the largest affordable rho down.
 """
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import CountDistribution
+from dpcore.numbers.distributions import CountDistribution
 from dpcore.randomness.noise import rational
 
 # Logarithms of a - 1 where the search for an order begins; every order gives a valid bound.
@@ -41,10 +40,7 @@ _ABOVE_ONE = Fraction(1, 1 << 20)
 
 @dataclass(frozen=True)
 class Concentrated:
-    """A bound of one release: `failure`-approximately rho-zCDP. Both are exact and non-negative; failure is at most 1.
-
-    Raises PlanError if one is out of range.
-    """
+    """A release is `failure`-approximately rho-zCDP; exact, non-negative, failure at most 1. Raises PlanError."""
 
     rho: Fraction
     failure: Fraction = Fraction(0)
@@ -123,10 +119,9 @@ def rho_and_step(epsilon: Fraction | float, delta: Fraction | float) -> tuple[fl
 
 
 def conversion(s: Fraction, delta: Fraction | float) -> Fraction:
-    """What order 1 + s adds: D_(1+s) <= D gives (D + conversion, delta)-privacy. Rounded up, and may be negative.
+    """What order a = 1 + s adds: D_a <= D gives (D + conversion, delta)-privacy. Rounded up, and may be negative.
 
-    log(1 - 1/a) + (log(1/delta) - log a) / (a - 1), a = 1 + s, as in `concentrated_epsilon`. Raises PlanError if s <= 0
-    or delta is not in (0, 1).
+    log(1 - 1/a) + (log(1/delta) - log a) / (a - 1). Raises PlanError if s <= 0 or delta is not in (0, 1).
     """
     if s <= 0:
         raise PlanError(f"an order of 1 + {s}: give one above 1")
@@ -138,9 +133,8 @@ def conversion(s: Fraction, delta: Fraction | float) -> Fraction:
 def of_epsilon(epsilon: Fraction, delta: Fraction) -> Concentrated:
     """An (epsilon, delta)-private release is delta-approximately min(epsilon^2 / 2, epsilon)-zCDP.
 
-    P and Q are the same post-processing of an input that is revealed with probability delta, and otherwise goes through
-    randomized response with epsilon (Kairouz, Oh and Viswanath, ICML 2015). In the second case D_a <= a epsilon^2 / 2
-    (Bun and Steinke, Proposition 1.4), and D_a <= epsilon <= a epsilon, because no loss is above epsilon.
+    With probability delta the input is revealed, else randomized response (Kairouz, Oh and Viswanath, ICML 2015), of
+    which D_a <= a epsilon^2 / 2 (Bun and Steinke, Proposition 1.4) and D_a <= epsilon <= a epsilon.
     """
     return Concentrated(min(epsilon * epsilon / 2, epsilon), delta)
 
@@ -180,7 +174,7 @@ def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated
 
 
 def of_count(distribution: CountDistribution, n: int, failure: Fraction) -> Concentrated:
-    """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions).
+    """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.distributions).
 
     distribution: from `binomial_distribution`, whose window conditions the true distribution. The count is conditioned
     on low + c + 1 to high - c, c the largest with n (1 - P) <= failure. If the infinite losses alone are more likely
@@ -289,16 +283,11 @@ def _log_delta(delta: Fraction | float) -> float:
     return logs[0] - logs[1] - 2 * math.ulp(logs[1])
 
 
-# Renyi divergences of single releases at fixed orders: of Laplace noise, and of whatever is only known to be pure.
+# Renyi divergences of single releases at fixed orders: of Laplace noise, and of what is only known to be pure.
 #
-# A curve is a tuple: for each order 1 + s, s in STEPS, a bound on D_(1+s) between the outputs of neighbours, both
-# ways.
-#
-# Curves of releases add up, also where each is chosen after the answers to earlier ones (dpcore.accounting.filters).
-# The empty curve is that of no release. s D_(1+s) is convex in s, so a chord between two orders lies above it.
-#
-# Every bound is an upper bound. It is computed with 300 bits, of which cancellation takes fewer than 150 for what
-# queries may have, raised by a margin far above the rest of the error, and rounded up to a double.
+# A curve is a tuple: for each order 1 + s, s in STEPS, an upper bound on D_(1+s) between the outputs of neighbours.
+# Curves of releases add up; the empty one is that of no release. s D_(1+s) is convex in s, so a chord between two
+# orders lies above it. 300 bits, of which cancellation takes fewer than 150, then a margin and rounding up.
 
 
 Curve = tuple[Fraction, ...]
@@ -315,11 +304,9 @@ _FIRST = Fraction(1, 1 << 10)
 
 @lru_cache(maxsize=1024)
 def pure_curve(epsilon: Fraction) -> Curve:
-    """The curve of every (epsilon, 0)-private release: that of randomized response (dpcore.accounting.mixed).
+    """The curve of every (epsilon, 0)-private release: that of randomized response. Raises PlanError below 0.
 
-    Its loss is epsilon with probability 1 / (1 + e^-epsilon) and otherwise -epsilon, so E[e^(s l)] is e^(s epsilon) (1
-    + e^(-(2s+1) epsilon)) / (1 + e^-epsilon). No order costs more than epsilon. Raises PlanError if epsilon is
-    negative.
+    E[e^(s l)] = e^(s epsilon) (1 + e^(-(2s+1) epsilon)) / (1 + e^-epsilon); no order costs more than epsilon.
     """
     if epsilon < 0:
         raise PlanError(f"a pure epsilon of {epsilon}: give 0 or more")
@@ -373,10 +360,7 @@ def laplace_curve(scale: Fraction, l1: int, largest: int) -> tuple[Curve, Fracti
 
 
 def at_order(curve: Curve, s: Fraction) -> Fraction:
-    """A bound on D_(1+s) from a curve, at any s > 0: by the chord between the orders around it.
-
-    D grows with its order, so the first value bounds all orders below.
-    """
+    """A bound on D_(1+s) from a curve, at any s > 0: by the chord between the orders around it."""
     if not curve:
         return Fraction(0)
     place = bisect_left(STEPS, s)

@@ -1,15 +1,13 @@
-"""The exact privacy cost of DP-FEAT, in place of Theorem 6.
+"""The exact privacy cost of DP-FEAT, in place of Theorem 6 (Nock, Patrini, Friedman, ICML 2015: n epsilon, n delta).
 
 Unit of privacy: one record's value of the sensitive coordinate. Scope: the marginal of that coordinate within the
 release, and nothing beyond it.
 
 A flip moves the count k by one. The learner alone sees the k of the pool (split = local); under collusion one party's
-own distribution remains, and the worst party's figure is `epsilon_if_others_collude`. Without truncation k_j ~
-Binomial(m, 1/2) for any data, so the figure also holds for plain rados, each boolean coordinate separately and never
-two jointly.
+own distribution remains, and the worst party's figure is `epsilon_if_others_collude`. Without truncation the figure
+also holds for plain rados, each boolean coordinate separately.
 
-Theorem 6 (Nock, Patrini, Friedman, ICML 2015) states (n epsilon, n delta). It is printed for comparison; nothing is
-charged by it. Proof: docs/explanation/proofs.md, "DP-FEAT".
+Proof: docs/explanation/proofs.md, "DP-FEAT".
 """
 
 import math
@@ -29,7 +27,7 @@ from dpcore.accounting.composition import (
     epsilon_bracket,
 )
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import (
+from dpcore.numbers.distributions import (
     MOST_ROWS,
     ROUND_OFF,
     TRIMMED,
@@ -40,16 +38,13 @@ from dpcore.numbers.count_distributions import (
     pooled_distribution,
 )
 
-# What DP-FEAT's sensitive coordinate reveals to colluding parties, where split = exact.
+# DP-FEAT's sensitive coordinate against colluding parties, where split = exact.
 #
-# Signatures are uniform over Algorithm 2's set for the pool of M rows. The coordinator divides the pool's k among the
-# parties and so knows every k_q: the figures hold only if it does so honestly and tells no one.
+# The coordinator divides the pool's k and knows every k_q: the figures hold only if it does so honestly and tells no
+# one. The learner and all parties but p see no more than (s, k_p + c), s the sum of the others' counts and c of p's
+# data:
 #
-# The learner and all parties but p see no more than (s, k_p + c), s the sum of the others' counts and c of p's data,
-# with
-#
-#     P(s, j) proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low, B(m, k) the mass of Binomial(m,
-# 1/2).
+#     P(s, j) proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low, B the binomial mass.
 #
 # The smallest party has the largest epsilon. Proof: docs/explanation/proofs.md, "DP-FEAT with an exact split".
 
@@ -114,10 +109,8 @@ def sliding_sums(values: NDArray[np.float64], length: int, starts: NDArray[np.in
     return np.asarray(onwards[block, place] + before[block + 1, place])
 
 
-# The counts k that DP-FEAT admits (Nock, Patrini, Friedman, ICML 2015, Algorithm 2), as exact integers.
-#
-# k = #(selected, e = +1) + #(not selected, e = -1) on the sensitive coordinate. Algorithm 2 admits beta (m + 1) <= k
-# <= m - beta (m + 1), beta = 1 / (1 + e^(epsilon/2)).
+# The counts k = #(selected, e = +1) + #(not selected, e = -1) that Algorithm 2 admits (ICML 2015), exactly: beta (m +
+# 1) <= k <= m - beta (m + 1), beta = 1 / (1 + e^(epsilon/2)).
 
 
 class EmptyTruncationError(PlanError):
@@ -133,15 +126,10 @@ class EmptyTruncationError(PlanError):
 
 
 def admissible_range(rows: int, epsilon_per_rado: Fraction) -> tuple[int, int]:
-    """Algorithm 2's [low, high] for m = rows, exactly; empty where low > high.
+    """Algorithm 2's [low, high] for m = rows, exactly; empty where low > high. Raises PlanError.
 
-    low = ceil(beta (m+1)) and, as m is an integer, high = floor(m - beta (m+1)) = m - low.
-
-    Directed rounding encloses beta (m+1). For a rational epsilon != 0, e^(epsilon/2) is transcendental (Lindemann), so
-    beta (m+1) is never an integer, and at some precision both ends have the same ceiling, which is then exact. Every
-    party, on every machine, gets the same integers.
-
-    Raises PlanError if rows < 1 or epsilon_per_rado <= 0.
+    low = ceil(beta (m+1)), high = m - low. Directed rounding encloses beta (m+1), which is never an integer: for a
+    rational epsilon != 0, e^(epsilon/2) is transcendental (Lindemann).
     """
     if rows < 1 or epsilon_per_rado <= 0:
         raise PlanError(f"{rows} rows at {epsilon_per_rado} per rado: give at least one row and a positive epsilon")
@@ -169,10 +157,7 @@ def _beta_times(factor: int, epsilon: Fraction, precision: int, upward: bool) ->
 
 
 def smallest_epsilon_per_rado(rows: int) -> float:
-    """The smallest epsilon per rado that admits some k of m = rows, rounded up by a part in 10^9; inf for one row.
-
-    low <= high means low <= floor(m/2), so e^(epsilon/2) >= (m + 1 - floor(m/2)) / floor(m/2).
-    """
+    """The smallest epsilon per rado that admits some k of m = rows, rounded up by a part in 10^9; inf for one row."""
     half = rows // 2
     if half == 0:
         return math.inf
@@ -180,10 +165,7 @@ def smallest_epsilon_per_rado(rows: int) -> float:
 
 
 def truncation(rows: int, epsilon_per_rado: Fraction | None) -> tuple[int, int]:
-    """The [low, high] that a party of m = rows admits for its k; [0, m] without truncation.
-
-    Raises EmptyTruncationError if Algorithm 2 admits nothing, PlanError if an argument is out of range.
-    """
+    """The [low, high] that m = rows admits; [0, m] without truncation. Raises EmptyTruncationError, PlanError."""
     if epsilon_per_rado is None:
         if rows < 1:
             raise PlanError(f"{rows} rows: give at least one")
@@ -201,10 +183,7 @@ MOST_RADOS = 10_000_000
 
 @dataclass(frozen=True)
 class DpFeatAccount:
-    """The cost of a DP-FEAT release at `delta`, which is for the whole release.
-
-    The exact epsilon against the learner alone is in [epsilon_lower, epsilon]; state `epsilon`.
-    """
+    """The cost of a DP-FEAT release at `delta`; against the learner alone it is in [epsilon_lower, epsilon]."""
 
     epsilon: float
     epsilon_lower: float
@@ -223,12 +202,9 @@ def account(
 ) -> DpFeatAccount:
     """The exact cost of `rados` rados over parties with `party_rows` rows, each truncated separately.
 
-    epsilon_per_rado: Algorithm 2's, exact; None draws uniform signatures. delta: in (0, 1), for the whole release.
-
-    Raises:
-        PlanError: an argument is out of range.
-        EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError: there is no figure, or none
-            under collusion, which is the one that a party charges.
+    epsilon_per_rado: Algorithm 2's; None draws uniform signatures. delta: in (0, 1), for the whole release. Raises
+    PlanError, and EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError or DeltaTooSmallError if there is no
+    figure, or none under collusion.
     """
     budget = _delta(delta)
     parties = _parties(party_rows, epsilon_per_rado)
@@ -252,9 +228,8 @@ def account_of_exact_split(
 ) -> DpFeatAccount:
     """The exact cost if one truncation of the pool is divided among the parties (split = exact, simulation only).
 
-    epsilon: from the pool's truncated distribution. epsilon_if_others_collude: the smallest party's against the learner
-    and all other parties, but not the coordinator, which knows every count (dpcore.accounting.dp_feat).
-    Raises PlanError as `account`.
+    epsilon_if_others_collude: the smallest party's against learner and all other parties, but not the coordinator,
+    which knows every count. Raises as `account`.
     """
     if epsilon_per_rado is None or len(party_rows) == 1:
         return account(party_rows, rados, epsilon_per_rado, delta)
@@ -276,10 +251,7 @@ def account_of_exact_split(
 
 
 def own_epsilon(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float) -> float:
-    """What one party's ledger charges: the upper end for its own distribution, against any collusion of others.
-
-    Raises PlanError as `account` does.
-    """
+    """What one party's ledger charges: its own distribution's, against any collusion. Raises as `account`."""
     (party,) = _parties([rows], epsilon_per_rado)
     return epsilon_bracket(binomial_distribution(*party), _rados(rados), _delta(delta)).upper
 
@@ -304,10 +276,9 @@ def theorem_epsilon(rados: int, epsilon_per_rado: Fraction) -> float:
 
 
 def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
-    """Probability, in one rado of one party, of a k that only one of two neighbours can produce.
+    """Probability, in one rado of one party, of a k that only one of two neighbours can produce. Raises as `account`.
 
     p(low) of the truncated distribution, relative error below 1e-9 (0 if it underflows); 2^-m without truncation.
-    Raises PlanError as `account` does.
     """
     ((_, low),) = _parties([rows], epsilon_per_rado)
     if epsilon_per_rado is None:
@@ -328,10 +299,8 @@ def largest_rados(
 ) -> int:
     """The largest n up to `most` whose stated epsilon against the learner alone is at most `epsilon`; 0 if none.
 
-    Epsilon grows with n, nearly as mu^2/2 + mu sqrt(2 log 1/delta) with mu^2 in proportion to n. That rule gives the
-    next guess, so a few compositions are enough. The answer does not depend on it: n fits, and n + 1 does not.
-
-    Raises PlanError if an argument is out of range or the truncation is empty.
+    Guesses by mu^2/2 + mu sqrt(2 log 1/delta), mu^2 in proportion to n, save compositions. Raises PlanError,
+    EmptyTruncationError.
     """
     if not epsilon > 0:
         raise PlanError(f"epsilon is {epsilon}: make it positive")
@@ -371,11 +340,7 @@ def last_that_fits(below: int, above: int, fits: Callable[[int], bool]) -> int:
 
 @dataclass(frozen=True)
 class DpFeatRange:
-    """The `dp-feat` queries without truncation that a party can answer within a query's limits and an epsilon.
-
-    A single rado without truncation has a finite epsilon at the smallest delta: what is impossible here is impossible
-    with any truncation.
-    """
+    """The `dp-feat` queries without truncation that are possible; truncation makes no more so."""
 
     rows: int
     delta: Fraction
@@ -384,8 +349,7 @@ class DpFeatRange:
     largest: int
     """The most rados whose epsilon is at most `epsilon`, 0 if none."""
     delta_needed: float
-    """Delta must exceed it for a finite bound at this size. rows_needed: the rows that give a finite bound at this
-    delta."""
+    """Delta must exceed it for a finite bound at this size. rows_needed: for a finite bound at this delta."""
 
     @property
     def rows_needed(self) -> int:
@@ -394,10 +358,7 @@ class DpFeatRange:
 
 
 def dp_feat_range(rows: int, *, delta: Fraction, epsilon: Fraction, most_rados: int) -> DpFeatRange:
-    """The queries that a party of `rows` rows can answer at delta, with at most `most_rados` rados and epsilon.
-
-    Raises PlanError if delta or the rows are out of range.
-    """
+    """The queries that a party of `rows` rows can answer at delta, within limits. Raises PlanError."""
     needed = delta_per_rado(rows, None)
     try:
         one = own_epsilon(rows, 1, None, delta)
@@ -426,9 +387,8 @@ def _parties(party_rows: Sequence[int], epsilon_per_rado: Fraction | None) -> li
 def _worst(parties: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The parties that can have the worst own distribution: without truncation only the one with the fewest rows.
 
-    Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated distributions have no
-    such order, and each is counted, except those whose truncation is beyond the window: these are binomials within
-    2^-TAIL_BITS, for which `trimmed` has room.
+    Binomial(m + 1) is Binomial(m) plus an independent coin. Truncated ones are all counted, unless the truncation is
+    beyond the window, for which `trimmed` has room.
     """
     distinct = sorted(set(parties))
     free = [party for party in distinct if party[1] == 0]

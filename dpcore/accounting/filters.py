@@ -87,10 +87,9 @@ class Loss:
 
     @classmethod
     def of_concentrated(cls, bound: Concentrated, delta: Fraction, epsilon: float | None = None) -> Self:
-        """The loss of a release with this bound.
+        """The loss of a release with this bound; epsilon: an upper end at `delta`, if a better one is known.
 
-        epsilon: an upper end at `delta`, if a better one than the bound's is known. Raises PlanError if none is given
-        and the failure is not below delta.
+        Raises PlanError if none is given and the failure is not below delta.
         """
         if epsilon is None:
             if bound.failure >= delta:
@@ -189,10 +188,7 @@ NO_LOSS = Loss(Fraction(0), Fraction(0), Fraction(0), Fraction(0))
 
 @dataclass(frozen=True)
 class PrivacyLimit:
-    """The limit on the total privacy loss of all releases: (epsilon, delta), enforced by the module's filters.
-
-    Raises PlanError if epsilon is negative or delta is not in [0, 1).
-    """
+    """The limit on all releases' loss: (epsilon, delta), enforced by the module's filters. Raises PlanError."""
 
     epsilon: Fraction
     delta: Fraction
@@ -237,11 +233,7 @@ class PrivacyLimit:
         return any(total.divergence(s) + constant <= self.epsilon for s, constant in self.orders_for(total))
 
     def spent(self, total: Loss) -> float:
-        """The epsilon at this limit's delta that `total` is shown to have: at most `epsilon` if it is admitted.
-
-        inf if no epsilon is. An upper bound, by this limit's orders: at another limit the same total has another one.
-        For what earlier versions began: the least epsilon of a limit that admits it.
-        """
+        """The epsilon at this limit's delta that `total` is shown to have; inf if none."""
         exact = total.epsilon if total.delta <= BASIC_SHARE * self.delta else None
         if total.is_earlier:
             return _least_limit(self.delta, total, math.inf if exact is None else float(exact))
@@ -320,10 +312,7 @@ def _remaining_pure(limit: PrivacyLimit, total: Loss) -> float:
 
 @lru_cache(maxsize=4096)
 def _least_limit(delta: Fraction, total: Loss, high: float) -> float:
-    """The least epsilon of a limit that admits `total`, at most `high`, which does if it is finite.
-
-    A larger epsilon has a lower first order, at which less is spent, and allows more there.
-    """
+    """The least epsilon of a limit that admits `total`, at most `high`: a larger epsilon allows more."""
     if not delta or total.failure > EARLIER_FAILURE_SHARE * delta:
         return high
     low, high = 0.0, min(high, _epsilon(total.rho, CONVERSION_SHARE * delta))

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.composition import LARGEST_EPSILON, Bracket, DeltaTooSmallError
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, TAIL_BITS
-from dpcore.numbers.normal import erfcx, tails
+from dpcore.numbers.distributions import ROUND_OFF, TAIL_BITS, erfcx, tails
 
 Vector = NDArray[np.float64]
 
@@ -54,10 +53,7 @@ class WeakNoiseError(PlanError):
 
 @dataclass(frozen=True, eq=False)
 class ShiftDistribution:
-    """The distribution of the squared shift S between neighbours, in units of the noise's variance, and its cost.
-
-    The lower end of each bracket is that of the Gaussians themselves, without slack.
-    """
+    """The distribution of the squared shift S between neighbours, in units of the noise's variance, and its cost."""
 
     lower: Vector
     """(atoms,) lower end of the interval that holds an atom's S."""
@@ -70,15 +66,13 @@ class ShiftDistribution:
     relative_error: float = 0.0
     """One on that of each mass."""
     slack: float = 0.0
-    """Lambda of `dpcore.accounting.noise_shares`: true outputs are within a factor e^lambda of Gaussians' outputs. 0
-    for continuous noise."""
+    """Lambda of `dpcore.accounting.noise_shares`, of integer noise; 0 for continuous noise."""
 
     def delta(self, epsilon: float) -> Bracket:
-        """The least delta at which the releases are (epsilon, delta)-private.
+        """The least delta at which the releases are (epsilon, delta)-private. Raises PlanError.
 
-        Where M is within e^(+-lambda) of an (epsilon', delta')-private M', M is (epsilon' + 2 lambda, delta' e^lambda)-
-        private. Below epsilon' = 0, delta' grows by no more than 1 - e^epsilon'. Raises PlanError if epsilon is not in
-        [0, LARGEST_EPSILON].
+        With slack lambda, (epsilon' + 2 lambda, delta' e^lambda); below epsilon' = 0, delta' grows by no more than 1 -
+        e^epsilon'.
         """
         if not 0 <= epsilon <= LARGEST_EPSILON:
             raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")
@@ -105,11 +99,7 @@ class ShiftDistribution:
         return replace(self, lower=self.lower * mu * mu, upper=self.upper * mu * mu)
 
     def binned(self, most: int) -> "ShiftDistribution":
-        """The distribution in at most `most` atoms.
-
-        The atoms within each of equal steps of S become one, whose interval is their hull. Light tails are cut first:
-        they would take most of the steps.
-        """
+        """The distribution in at most `most` atoms, hulls within equal steps of S; light tails are cut."""
         if len(self.masses) <= most:
             return self
         order = np.argsort(self.upper, kind="stable")
@@ -173,8 +163,7 @@ def _epsilon_of_one_shift(
 def shift_distribution(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0) -> ShiftDistribution:
     """The distribution of n releases, each of which shifts by `mu` with probability `p`, and otherwise not at all.
 
-    mu: Delta / sigma, rounded up by the caller. p: in (0, 1]. slack: of all n releases in total. Raises PlanError if an
-    argument is out of range.
+    mu: Delta / sigma, rounded up by the caller. slack: of all n releases in total. Raises PlanError.
     """
     if not (math.isfinite(mu) and mu > 0):
         raise PlanError(f"mu is {mu}: a record moves a release by a positive and finite number of standard deviations")
@@ -235,18 +224,12 @@ def gaussian_mu(epsilon: Fraction | float, delta: Fraction | float) -> float:
 
 
 def subsampled_delta(mu: float, n: int, p: Fraction | float, epsilon: float) -> Bracket:
-    """The least delta of n rados that a record enters by a coin.
-
-    Raises what `shift_distribution` and `ShiftDistribution.delta` raise.
-    """
+    """The least delta of n rados that a record enters by a coin. Raises as `ShiftDistribution.delta`."""
     return shift_distribution(mu, n, p).delta(epsilon)
 
 
 def subsampled_epsilon(mu: float, n: int, p: Fraction | float, delta: Fraction | float) -> Bracket:
-    """The least epsilon of n rados that a record enters by a coin.
-
-    Raises what `shift_distribution` and `ShiftDistribution.epsilon` raise.
-    """
+    """The least epsilon of n rados that a record enters by a coin. Raises as `ShiftDistribution.epsilon`."""
     return shift_distribution(mu, n, p).epsilon(delta)
 
 
@@ -272,11 +255,7 @@ def subsampled_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta:
 
 
 def subsampled_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> int:
-    """The most rados, up to MOST_RELEASES, that stay within (epsilon, delta); 0 if none do.
-
-    mu, p: for each rado, as in `shift_distribution`. More rados never cost less. Raises PlanError as `subsampled_mu`
-    does.
-    """
+    """The most rados, up to MOST_RELEASES, that stay within (epsilon, delta); 0 if none. Raises as `subsampled_mu`."""
     wanted, budget = check_epsilon(epsilon), check_delta(delta)
 
     def within(n: int) -> bool:
@@ -322,11 +301,9 @@ def _down(number: Fraction | float) -> float:
 def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
     """delta_G(epsilon; sqrt(S)) for each S, and a bound on its error; epsilon >= 0.
 
-    With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, a^2/2 = b^2/2 - epsilon, so the second term is exp(-a^2/2)
-    erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi.
-
-    Rounding: a and b are off by at most 6 round-offs of |b| >= |a|, and neither term moves by more than exp(-a^2/2)/2
-    times |a| as much. Phi and erfcx are right to 2^-47 (dpcore.numbers.normal).
+    With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, terms are exp(-a^2/2) erfcx(-b / sqrt 2) / 2, and for a <= 0
+    the same with a. a and b are off by at most 6 round-offs of |b| >= |a|, and neither term moves by more than
+    exp(-a^2/2)/2 times |a| as much.
     """
     mu = np.sqrt(squares)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
@@ -343,11 +320,7 @@ def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
 
 
 def _binomial(n: int, p: Fraction | float) -> tuple[Vector, Vector]:
-    """Counts and masses of Binomial(n, p) except a tail of at most 2^-TAIL_BITS (Hoeffding).
-
-    They are computed from the mode outwards by the ratio of neighbouring masses: products of positive numbers, at most
-    5 round-offs a step.
-    """
+    """Counts and masses of Binomial(n, p) except a tail of at most 2^-TAIL_BITS (Hoeffding); 5 round-offs a step."""
     exact = Fraction(p)
     odds = float(exact / (1 - exact))
     mode = min(n, int((n + 1) * exact))

@@ -1,14 +1,8 @@
-"""Composition of releases of different kinds: DP-FEAT's counts and Gaussian noise.
+"""Composition of releases of different kinds: DP-FEAT's counts and Gaussian noise, over the scope that all bound.
 
-The scope is what all of them bound; a marginal's count covers only that marginal. Parameters must not depend on earlier
-answers, which holds for a plan whose whole cost is reserved.
-
-Both pairs of neighbours are symmetric, so one order is composed (dpcore.accounting.composition). Counts are moved to a
-grid as there, by connecting the dots. The Gaussian part is one component for any number of releases
-(dpcore.accounting.gaussian). Each of its losses, with distribution N(S/2, S) given S, moves up to the next point of a
-coarser grid of step H.
-
-That can only raise epsilon, by at most H. The lower end of each bracket subtracts that shift.
+Parameters must not depend on earlier answers, which holds for a plan whose whole cost is reserved. Counts are moved to
+a grid as in dpcore.accounting.composition; the Gaussian part is one component, whose losses N(S/2, S) move up to a
+coarser grid of step H. That raises epsilon by at most H, which the lower end of each bracket subtracts.
 """
 
 import math
@@ -45,10 +39,8 @@ from dpcore.accounting.composition import (
 )
 from dpcore.accounting.concentrated import Concentrated, of_epsilon
 from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, check_delta, composed_shift
-from dpcore.accounting.transforms import convolved
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
-from dpcore.numbers.normal import tails
+from dpcore.numbers.distributions import ROUND_OFF, CountDistribution, convolved, tails
 from dpcore.randomness.noise import rational
 
 # The share of delta that the Gaussian part's tails may have.
@@ -62,7 +54,7 @@ _MOST_STEPS = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class CountRelease:
-    """n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions)."""
+    """n independent releases of a count that neighbours shift by one (dpcore.numbers.distributions)."""
 
     distribution: CountDistribution
     n: int
@@ -73,9 +65,8 @@ def mixed_epsilon(
 ) -> Bracket:
     """The least epsilon at which the composition of all releases is (epsilon, delta)-private, bracketed.
 
-    State the upper end. The bracket is within 1 % where rounding allows, as in
-    `dpcore.accounting.composition.epsilon_bracket`. Raises InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError,
-    or PlanError if there is no release.
+    Within 1 % where rounding allows. Raises InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError, or PlanError if
+    there is no release.
     """
     budget, distributions = check_delta(delta), tuple(gaussians)
     if not counts:
@@ -175,17 +166,11 @@ def _gaussian_piece(
 ) -> tuple[GridLosses, float, float]:
     """The Gaussian part's losses, moved up to a grid of step H, a multiple of `step`; H; and the mass beyond the grid.
 
-    A loss above the grid counts as infinite, one below moves up. Their mass is at most `cut` unless losses are so large
-    that epsilon bounds nothing.
+    Masses are differences of tails, P(loss <= l) up to 0 and P(loss > l) above.
 
-    Masses are differences of tails, P(loss <= l) up to 0 and P(loss > l) above. Where each tail has a relative error of
-    at most e, delta has one of at most 3 e, however small the differences are.
-
-    Proof: delta is sum w_l mass_l with weights w_l in [0, 1] that do not fall as l rises. By summation by parts, the
-    masses above 0 contribute an error of at most e delta.
-
-    Those up to 0 contribute at most 2 e w_0 P(S > 0, loss <= 0) <= 2 e w_0 P(loss > 0) <= 2 e delta, as the mean S/2 is
-    not negative. S = 0 has exact tails.
+    With tails right to e, delta is right to 3 e: delta is sum w_l mass_l with rising weights in [0, 1]. By summation by
+    parts masses above 0 contribute e delta, those up to 0 at most 2 e w_0 P(S > 0, loss <= 0) <= 2 e delta, as the mean
+    S/2 is not negative.
     """
     reach = _reach(family, cut)
     multiple = max(1, math.ceil(reach / _MOST_STEPS / step))
@@ -206,11 +191,7 @@ def _gaussian_piece(
 
 
 def _both(a: GridLosses, b: GridLosses) -> GridLosses:
-    """The sum of the losses of two independent parts of the same step and tilt.
-
-    Their errors: computed a * computed b less a * b is (error of a) * b + (computed a) * (error of b), and the
-    transforms' rounding.
-    """
+    """The sum of the losses of two independent parts of the same step and tilt, and its error."""
     found, rounding = convolved(a.masses, b.masses)
     size_a, size_b = (
         float(np.abs(part.masses).sum()) + part.pointwise * len(part.masses) + part.stray for part in (a, b)
@@ -244,25 +225,17 @@ def _tails(
 def _tails_error(family: ShiftDistribution) -> float:
     """A bound on the relative error of `_tails`, where a tail does not underflow; all that underflows is below 2^-1000.
 
-    There |z| < 39, and (ln Phi)' is at most |z| + 1. A grid point has four roundings and |l| <= |z| sqrt S + S/2, so z
-    is off by at most 10 |z| + 3 sqrt S round-offs. Adding up the atoms takes one more each. Phi is right to 2^-47
-    (dpcore.numbers.normal).
+    There |z| < 39 and (ln Phi)' <= |z| + 1; z is off by at most 10 |z| + 3 sqrt S round-offs, atoms add one each.
     """
     widest = math.sqrt(float(max(family.lower.max(), family.upper.max())))
     return 2.0**-46 + (40 * (390 + 3 * widest) + len(family.masses) + 1) * ROUND_OFF
 
 
-# The worst case of pure differential privacy, in the form of the Gaussian distributions.
+# The worst case of pure differential privacy: randomized response, one bit kept with p = e^epsilon / (1 + e^epsilon).
 #
-# Every (epsilon, 0)-private release is, for each pair of neighbours, a post-processing of randomized response: one bit
-# that is kept with probability p = e^epsilon / (1 + e^epsilon), else flipped (Kairouz, Oh and Viswanath, ICML 2015).
-#
-# Proof: if P and Q are the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1)
-# are distributions too, because neither P nor Q is above e^epsilon times the other.
-#
-# P = p A + (1-p) B, and Q = (1-p) A + p B.
-#
-# So the bounds of randomized response hold for every such release, and are tight for it.
+# Every (epsilon, 0)-private release is, for each pair of neighbours, its post-processing (Kairouz, Oh and Viswanath,
+# ICML 2015): with P and Q the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1)
+# are distributions, P = p A + (1-p) B and Q = (1-p) A + p B.
 
 
 # Far above the rounding error of a few operations in double precision.
@@ -271,11 +244,7 @@ _PURE_MARGIN = 1e-14
 
 @dataclass(frozen=True)
 class PureLoss:
-    """A release of which only (bound, 0)-differential privacy is known, bound > 0.
-
-    A bracket is around the worst case of the least epsilon or delta: the lower end is that of randomized response, so
-    no smaller value holds for all such releases. Raises PlanError if the bound is not positive.
-    """
+    """A release of which only (bound, 0)-differential privacy is known, bound > 0, at worst: randomized response."""
 
     bound: Fraction
 
@@ -312,14 +281,10 @@ class PureLoss:
 
     @property
     def concentrated(self) -> Concentrated:
-        """A rho of epsilon tanh(epsilon / 2), rounded up: at most epsilon^2 / 2 and at most epsilon.
+        """A rho of epsilon tanh(epsilon / 2), rounded up: at most epsilon^2 / 2 and epsilon; the least.
 
-        For randomized response, D_a = (f(u) - f(1/2)) / (u - 1/2), with u = a - 1/2 and f(u) = log cosh(epsilon u). log
-        cosh(epsilon sqrt(v)) is concave in v: its derivative is epsilon tanh(epsilon sqrt(v)) / (2 sqrt(v)), and
-        tanh(x)/x falls.
-
-        So f(u) - f(1/2) is at most (u^2 - 1/4) times the derivative at v = 1/4, which is epsilon tanh(epsilon / 2), and
-        D_a <= (u + 1/2) epsilon tanh(epsilon / 2) = a rho. As D_1 = rho, no smaller rho holds.
+        D_a = (f(u) - f(1/2)) / (u - 1/2), u = a - 1/2, f(u) = log cosh(epsilon u). As log cosh(epsilon sqrt(v)) is
+        concave in v, f(u) - f(1/2) is at most (u^2 - 1/4) epsilon tanh(epsilon / 2), so D_a <= a rho.
         """
         with gmpy2.context(precision=80, round=gmpy2.RoundUp):
             epsilon = gmpy2.mpfr(gmpy2.mpq(self.bound))

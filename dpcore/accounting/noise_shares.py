@@ -1,14 +1,8 @@
 """The noise shares that parties add to every value of a total; their sum has a known distribution.
 
-- Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.noise_shares.
-- Laplace: shares whose sum over h parties is discrete Laplace noise of scale t, P(x) proportional to exp(-|x|/t)
-  (dpcore.randomness.noise).
-
-Independent discrete Laplace noise on every integer coordinate makes a release of L1 sensitivity Delta (Delta/t,
-0)-differentially private: the masses at x and at x' differ by a factor of at most exp(|x - x'|_1 / t). More than h
-shares add more independent noise, which is post-processing.
-
-Every bound here is an upper bound.
+- Gaussian: shares N_Z(0, s^2).
+- Laplace: shares whose sum over h parties is discrete Laplace of scale t, P(x) proportional to exp(-|x|/t), on every
+  integer: (Delta/t, 0)-private for an L1 sensitivity Delta. More than h shares are post-processing.
 """
 
 import math
@@ -21,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, shift_distribution, subsampled_mu
 from dpcore.errors import PlanError
-from dpcore.numbers.normal import quantile
+from dpcore.numbers.distributions import quantile
 from dpcore.randomness.noise import (
     LARGEST_SCALE,
     LARGEST_SIGMA,
@@ -35,12 +29,10 @@ from dpcore.randomness.noise import (
 )
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
-from dpcore.records.margin_weights import clip_squared
+from dpcore.records.losses import clip_squared
 
-# L2 sensitivities of sums under replacing one record, in the integer units that are sent.
-#
-# Every bound is for clipped integer vectors (dpcore.records.clipping), so it holds for the integers sent and not only
-# for the real numbers that they encode. Squared sensitivities are exact rationals; a root is rounded up.
+# L2 sensitivities of sums under replacing one record, in the integer units that are sent, for clipped integer vectors.
+# Squared ones are exact rationals; a root is rounded up.
 
 
 SQUARE_WEIGHT, PRODUCT_WEIGHT = 5, 7
@@ -53,10 +45,9 @@ def edge_squared(clip: Clip, fraction_bits: int) -> int:
 
 
 def joint_squared(squared_range: int, fraction_bits: int) -> int:
-    """Max |e - e'|^2 where only the coordinates of one source column differ, codings at most squared_range apart.
+    """Max |e - e'|^2 where only one source column's coordinates differ, codings at most squared_range apart.
 
-    The label is the same, so |y x - y x'| = |x - x'|; the codings 0, 1 and -1 are exact at any fraction_bits, and
-    truncation toward zero keeps a real feature within [-2^f, 2^f].
+    |y x - y x'| = |x - x'|; 0, 1 and -1 are exact, and truncation keeps a real feature within [-2^f, 2^f].
     """
     return squared_range << 2 * fraction_bits
 
@@ -82,12 +73,7 @@ def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fra
 
 
 def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
-    """Max |v - v'|^2 = 4 S over integer gradients with |v|^2, |v'|^2 <= S, by the triangle inequality.
-
-    A `gradient` contribution v = -w e has an integer weight w with which w^2 |e|^2 <= S = floor(C^2 4^(f + 12)),
-    verified in exact arithmetic on the integers that are sent (dpcore.queries.gradient). Theta is the same for both
-    records, so only v differs.
-    """
+    """Max |v - v'|^2 = 4 S over integer gradients v = -w e with w^2 |e|^2 <= S = floor(C^2 4^(f + 12))."""
     return 4 * clip_squared(clip, fraction_bits)
 
 
@@ -100,19 +86,15 @@ def root_up(value: Fraction | int) -> float:
     return math.nextafter(math.ldexp(float(root), -shift // 2), math.inf)
 
 
-# Integer noise counted as Gaussian noise, with a proved bound on the difference.
+# Integer noise counted as Gaussian noise: the sum of N independent shares N_Z(0, s^2), s >= 3 an integer.
 #
-# The noise on each coordinate is the sum of N shares, each an independent discrete Gaussian N_Z(0, s^2) of integer
-# standard deviation s >= 3. With tau_r = 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2), r_j^2 = s^2 j / (j + 1), rho = 2 and
+# With tau_r = 2 sum_{j >= 1} exp(-2 pi^2 r^2 j^2), r_j^2 = s^2 j / (j + 1), rho = 2 and
 #
 #     lambda = -sum_{j < N} log(1 - tau_{r_j}) - log(1 - tau_rho) + N log(1 + tau_s),
 #
-# the mass on each coordinate is within a factor e^(+-lambda) of that of post-processed noise N(0, sigma^2 - rho^2),
-# sigma = s sqrt(N). So if that mechanism is (epsilon, delta)-private, the integer one over D coordinates is (epsilon +
-# 2 D lambda, delta e^(D lambda))-private. D lambda is below 1e-20 for every query that fits a message.
-#
-# Kairouz, Liu and Steinke (ICML 2021, arXiv 2102.06387) bound the same ratio. Proof: docs/explanation/proofs.md,
-# "Integer noise".
+# if noise N(0, s^2 N - rho^2) is (epsilon, delta)-private, the integer one over D coordinates is (epsilon + 2 D lambda,
+# delta e^(D lambda))-private (after Kairouz, Liu and Steinke, ICML 2021). Proof: docs/explanation/proofs.md, "Integer
+# noise".
 
 
 ROUNDING_VARIANCE = 4
@@ -121,10 +103,7 @@ ROUNDING_VARIANCE = 4
 
 @dataclass(frozen=True)
 class IntegerNoise:
-    """The noise on each coordinate of a total: the sum of `shares` independent N_Z(0, share_sigma^2).
-
-    Raises PlanError if a field is out of range.
-    """
+    """The noise on each coordinate of a total: `shares` independent N_Z(0, share_sigma^2). Raises PlanError."""
 
     share_sigma: int
     """s, integer units."""
@@ -176,10 +155,7 @@ class IntegerNoise:
 
 
 def log_ratio(share_sigma: float, shares: int, rounding_variance: float) -> float:
-    """The lambda of the module's docstring, for one coordinate, rounded up; inf if there is no proved bound.
-
-    Only the sum over j is long, and tau_r falls with j: j > 64 is counted at j = 64.
-    """
+    """The lambda of one coordinate, rounded up; inf without a proved bound. j > 64 counts as j = 64."""
     square = share_sigma * share_sigma
     direct = min(shares - 1, 64)
     terms = [_tau(square * j / (j + 1)) for j in range(1, direct + 1)]
@@ -202,10 +178,9 @@ def smallest_share(
     n: int = 1,
     p: Fraction | float = 1,
 ) -> int:
-    """The least share s at which the noise of `shares` parties keeps n rados within (epsilon, delta); an integer.
+    """The least integer share at which `shares` parties' noise keeps n rados within (epsilon, delta), up to 1e-12.
 
-    It is the least up to the error of epsilon, about a relative 1e-12 or 1e-14. Arguments as for
-    `IntegerNoise.distribution`. Raises PlanError if an argument is out of range or s would be beyond 2^48.
+    Raises PlanError, also if it would be beyond 2^48.
     """
     mu = subsampled_mu(n, p, epsilon, delta)
     variance = Fraction(squared_sensitivity) / Fraction(mu) ** 2 + ROUNDING_VARIANCE
@@ -248,10 +223,7 @@ _STEP = Fraction(1, 1 << 20)
 
 @dataclass(frozen=True)
 class GaussianShares:
-    """Each party's share is N_Z(0, share_sigma^2); share_sigma in integer units.
-
-    Raises PlanError if it is not an integer from 3 to 2^48.
-    """
+    """Each party's share is N_Z(0, share_sigma^2); share_sigma in integer units. Raises PlanError."""
 
     share_sigma: int
 
@@ -293,8 +265,7 @@ class GaussianShares:
 class LaplaceShares:
     """Each party's share is a difference of two NB(1/shares, exp(-1/scale)); `shares` of them are discrete Laplace.
 
-    Raises PlanError unless scale is a Fraction from 1/64 to 2^40 of 63-bit integers and shares an integer from 1 to
-    2^16.
+    Raises PlanError unless scale is a Fraction from 1/64 to 2^40 of 63-bit integers and shares from 1 to 2^16.
     """
 
     scale: Fraction
@@ -341,12 +312,10 @@ class LaplaceShares:
     def _beyond(self, parties: int, log_odds: float) -> int:
         """An integer b with P(|total| > b) <= 2 exp(-log_odds), for the total of `parties` shares.
 
-        Exact if parties is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Otherwise Chernoff's bound:
+        Exact if parties is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Otherwise by Chernoff, b + 1 = (log E[exp(s X)] +
+        log_odds) / s:
 
-            E[exp(s X)] = ((1-q)^2 / ((1 - q e^s)(1 - q e^-s)))^(N/h) for |s| < 1/t,
-
-        and P(|X| >= a) <= 2 E[exp(s X)] exp(-s a) for every s > 0, as X is symmetric. So a = b + 1 = (log E[exp(s X)] +
-        log_odds) / s, rounded up.
+            E[exp(s X)] = ((1-q)^2 / ((1 - q e^s)(1 - q e^-s)))^(N/h) for |s| < 1/t.
         """
         inverse = float(1 / self.scale)
         if parties == self.shares:
@@ -409,10 +378,9 @@ NoiseShares = GaussianShares | LaplaceShares
 
 
 def smallest_scale(l1: Fraction | int, epsilon: Fraction) -> Fraction:
-    """The least scale at which a release of L1 sensitivity l1 is epsilon-private, for `LaplaceShares`.
+    """The least scale at which a release of L1 sensitivity l1 is epsilon-private: l1 / epsilon, at least 1/64.
 
-    l1 / epsilon, at least 1/64, rounded up by less than 2^-20 if it takes more than 63 bits. Raises PlanError if an
-    argument is not positive or the scale would be beyond 2^40.
+    Rounded up by less than 2^-20 if it takes more than 63 bits. Raises PlanError, also beyond 2^40.
     """
     if l1 <= 0 or epsilon <= 0:
         raise PlanError(f"L1 sensitivity {l1} at epsilon {epsilon}: give positive numbers")

@@ -57,10 +57,7 @@ def exceptions(delta: float) -> float:
 
 
 def chance_after(before: float, epsilon: float, delta: float) -> Chance:
-    """The largest chance of a guess after a release, except with probability `exceptions(delta)` (2 above).
-
-    before: its chance before, in (0, 1). Raises PlanError if an argument is out of range.
-    """
+    """The largest chance of a guess after a release (2 above), from `before` in (0, 1). Raises PlanError."""
     if not 0 < before < 1:
         raise PlanError(f"a chance before of {before}: give a number between 0 and 1")
     if not epsilon >= 0:
@@ -73,10 +70,7 @@ def chance_after(before: float, epsilon: float, delta: float) -> Chance:
 
 
 def right_guesses(epsilon: float, delta: float) -> Chance:
-    """The largest probability to guess right which of two equally likely values a record has (3 above).
-
-    Raises PlanError if an argument is out of range.
-    """
+    """The largest probability to guess right which of two equally likely values a record has (3 above)."""
     if not epsilon >= 0:
         raise PlanError(f"epsilon is {epsilon}: give 0 or more")
     exceptions(delta)

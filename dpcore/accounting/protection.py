@@ -21,7 +21,7 @@ from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, PureLoss
 from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares, smallest_share
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
+from dpcore.numbers.distributions import binomial_distribution, pooled_distribution
 
 Scope = Literal["none", "marginal", "joint", "record"]
 
@@ -52,9 +52,7 @@ class ReleaseCost:
     epsilon: float
     """The figure to state: the least epsilon against the learner alone is not above it."""
     epsilon_lower: float | None
-    """A lower bound on that least epsilon, None if none is known. Counts have one, as their distribution is the
-    released one. For noise it is the lower end for the assumed mechanism, whose adversary sees a record's coins and a
-    shift of the whole sensitivity."""
+    """A lower bound on that least epsilon, None if none is known: for noise that of the assumed mechanism."""
     delta: float
     epsilon_if_others_collude: float
     """Against learner, coordinator and colluding parties."""
@@ -90,19 +88,15 @@ class Protection(ABC):
 
     @abstractmethod
     def loss(self, rows: int, delta: Fraction) -> Loss | None:
-        """What a ledger charges a party of `rows` rows, within the scope; None if nothing is bounded.
-
-        Of shared noise only the honest parties' shares count. Raises PlanError as `cost` does.
-        """
+        """What a ledger charges a party of `rows` rows; None if unbounded. Only honest shares count. PlanError."""
 
     @abstractmethod
     def distribution_for(
         self, party_rows: Sequence[int], rows: int, delta: Fraction | float, *, colluding: bool
     ) -> NoiseDistribution | CountRelease:
-        """The input to composition with other releases: the effect of replacing a record of a party with `rows` rows.
+        """The effect of replacing a record of a party with `rows` rows, for composition with other releases.
 
-        colluding: against learner, coordinator and colluding parties, otherwise against the learner alone. Raises
-        PlanError if nothing is bounded, and as `cost` does.
+        colluding: against learner, coordinator and parties, else the learner alone. Raises PlanError, and as `cost`.
         """
 
 
@@ -131,10 +125,7 @@ class Unprotected(Protection):
 
 @dataclass(frozen=True)
 class CountProtection(Protection):
-    """Coordinates coded -1/+1, each separately: a rado shows a count whose distribution depends on the design alone.
-
-    Proof: dpcore.accounting.dp_feat.
-    """
+    """Coordinates coded -1/+1, each separately: a count of known distribution (dpcore.accounting.dp_feat)."""
 
     rados: int
     """n."""
@@ -230,10 +221,7 @@ class NoiseProtection(Protection):
 
     @abstractmethod
     def distribution(self, rows: int, *, shares: int) -> NoiseDistribution:
-        """The effect of replacing a record of a party with `rows` rows, if `shares` noise shares count.
-
-        Raises PlanError if there are too few shares, SupportError if the party is too small for its set.
-        """
+        """The effect of replacing a record of a party with `rows` rows, if `shares` shares count. PlanError."""
 
     def most_exposed(self, party_rows: Sequence[int]) -> int:
         """The rows of a party whose record costs most. Raises SupportError if one is too small for its set."""
@@ -291,10 +279,7 @@ _smallest_share = lru_cache(maxsize=256)(smallest_share)
 
 
 def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
-    """The charge for a release with this noise. delta: that of epsilon; pure noise uses none of it.
-
-    Raises PlanError if there is no finite epsilon.
-    """
+    """The charge for a release with this noise. delta: that of epsilon; pure noise uses none. Raises PlanError."""
     if isinstance(distribution, PureLoss):
         # Rounded up to doubles they are short fractions, which a ledger adds fast.
         rho = up(distribution.concentrated.rho)
@@ -326,11 +311,7 @@ class GaussianProtection(NoiseProtection):
         return self.inclusion
 
     def most_exposed(self, party_rows: Sequence[int]) -> int:
-        """The rows of the party with the largest inclusion p, and the fewest rows among several with the same p.
-
-        A party's size matters only through p. A larger p makes more coins fall "in" (K ~ Binomial(n, p) grows
-        stochastically), and each of them raises delta (dpcore.accounting.gaussian).
-        """
+        """The rows of the party with the largest inclusion p, the fewest among equals: a larger p raises delta."""
         return max(sorted(set(party_rows)), key=self.inclusion_of)
 
     def shares(self, parties: int) -> int:
@@ -349,11 +330,9 @@ class GaussianProtection(NoiseProtection):
         delta: Fraction | float,
         part: Fraction = Fraction(1),
     ) -> int:
-        """The least share at which the release stays within (epsilon, delta) under collusion; its own share is ignored.
+        """The least share at which the release stays within (epsilon, delta) under collusion; its own is ignored.
 
-        party_rows: those that are known. part: the part of (epsilon, delta) to use, as a fraction of its squared mu:
-        mu^2 = Delta^2 / sigma^2 times 1 / part is the squared mu of the whole. Raises PlanError if the share is beyond
-        2^48.
+        part: of (epsilon, delta), as a fraction of its squared mu. Raises PlanError if it is beyond 2^48.
         """
         inclusion = max(map(self.inclusion_of, party_rows), default=self.inclusion)
         squared, shares = Fraction(self.squared) / part, self.shares(self.honest_parties)

@@ -1,20 +1,13 @@
 """Private additive models: a curve for each column, and products of pairs, within one budget.
 
     histograms of the real features (private_histograms)   -> knots, point masses, centres
-    signs of pairs of them, if not all fit (chosen_pairs)  -> which pairs have products
+    signs of pairs of them, if not all fit (additive_pairs) -> which pairs have products
     moments of the mapped records (additive_terms)         -> a basis in which they are white
-    gradients of the mapped records (additive_rounds)      -> weights, shrunk group by group (empirical_bayes)
+    gradients of the mapped records (additive_rounds)      -> weights, shrunk group by group
 
-The rounds are those of dpcore.estimators.private_newton, which says why they converge. A curve is straight where noise
-rules, because its bends share one variance that is estimated from the answers. All parts of the budget, histograms
-included, add up to one.
-
-Noise on the weights grows with the number of directions that a gradient is about. So after each answer the directions
-that do not pay for their noise are left out of the next queries (dpcore.estimators.additive_rounds).
-
-If the budget and the rows are too small, which is known before anything is asked, the model has no pairs, or is
-straight from the start: then `PrivateNewton` asks, with the whole budget. The score can be held to rise or fall with
-columns (dpcore.estimators.additive_terms).
+The rounds are those of dpcore.estimators.private_newton; directions that do not pay for their noise are left out of
+later ones. All parts of the budget add up to one. If budget and rows are too small, which is known before anything is
+asked, the model has no pairs, or is straight: then `PrivateNewton` asks, with the whole budget.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,13 +53,11 @@ CELLS = 32
 """Cells of a histogram: enough for five quantiles, and few enough for the noise on their sums."""
 
 NORM_SHARE = 0.8
-"""R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest: on the measured
-tables, clipping longer records costs less than the noise of a larger R."""
+"""R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest (measured tables)."""
 
 EDGE_WEIGHT = Fraction(1, 3)
 """The weight of edges in the moments over R. They only give the first weights, so noise is kept off the products: with
-1/sqrt(2), the usual weight, models of curves err 0.11 points more on average than with 0.35 or 0.25, on six sets at
-epsilon 0.5 and 1."""
+1/sqrt(2) models err 0.11 points more on average, on six sets at epsilon 0.5 and 1."""
 
 STRAIGHT = "the model is straight"
 """How `warning_` begins if it is."""
@@ -150,10 +141,8 @@ class PrivateAdditive(LinearClassifier):
     def fit_queries(self, oracle: Oracle) -> Self:
         """Fit by querying; returns self. If a query after the moments is refused, the result so far is kept.
 
-        Raises:
-            ConfigurationError: a parameter is out of range, or not the whole budget is left.
-            PlanError: the model would be straight and `stop_if_straight` is set.
-            OracleRefusedError: the oracle does not answer the histograms, the choice of pairs or the moments.
+        Raises ConfigurationError, PlanError if the model would be straight and `stop_if_straight` is set,
+        OracleRefusedError.
         """
         self._check()
         check_left(oracle)
@@ -216,10 +205,7 @@ class PrivateAdditive(LinearClassifier):
         return self
 
     def decision_function(self, X: ArrayLike) -> Vector:
-        """Margins, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_), as the schema encodes rows.
-
-        Raises as `LinearClassifier.decision_function`.
-        """
+        """Margins, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_), as the schema encodes rows."""
         if not hasattr(self, "theta_"):
             raise NotFittedError("this PrivateAdditive has no theta_: fit it to answers first")
         rows = validate_data(self, X, dtype=np.float64, reset=False)

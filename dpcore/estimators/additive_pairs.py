@@ -1,8 +1,6 @@
-"""Which pairs an additive model has products of, as far as that is decided before anything is asked.
+"""Which pairs an additive model has products of.
 
-Only public sizes decide: the schema, the rows that parties state, and the budget. So the parts of the budget, and the
-number of queries, do not depend on answers. Whether pairs are then chosen from answers, and which, is in
-dpcore.estimators.additive_pairs.
+Whether any are asked about follows from public sizes alone: the schema, the rows that parties state, and the budget.
 """
 
 import math
@@ -33,20 +31,11 @@ from dpcore.statistics.accuracy import Estimates
 # With s_i = 1 where feature i is above a point near its median, else -1, and y = 1 or -1, the score of a pair is
 #
 #     E[(y - E y)(s_i - E s_i)(s_j - E s_j)]
-#         = E[y s_i s_j] - E[y] E[s_i s_j] - E[s_i] E[y s_j] - E[s_j] E[y s_i] + 2 E[y] E[s_i] E[s_j].
+#         = E[y s_i s_j] - E[y] E[s_i s_j] - E[s_i] E[y s_j] - E[s_j] E[y s_i] + 2 E[y] E[s_i] E[s_j],
 #
-# It is 0 if the label depends on at most one of the two and they are independent, however unbalanced, and up to 1 in
-# magnitude if it depends on whether both are above or below.
-#
-# A label that bends with what correlated columns share looks like an interaction. Then pairs are chosen that the model
-# does not need, and shrinks.
-#
-# Each expectation is 1 minus twice that of an exclusive-or, or the negative of that: F features need M = F^2 + F + 1
-# predicates. A record can change each by 1, and none exclude another, so the squared sensitivity is M
-# (dpcore.predicates.disjoint).
-#
-# A pair is chosen if its score is more than the expected largest of as many scores of zero, sqrt(2 log(2 pairs))
-# standard deviations of noise and sampling. So about a tenth of a pair is chosen for nothing, on average.
+# 0 if the label depends on at most one of two independent features, up to 1 in magnitude for an exclusive-or. F
+# features need M = F^2 + F + 1 predicates; none exclude another, so the squared sensitivity is M. A pair is chosen
+# above sqrt(2 log(2 pairs)) standard deviations of noise and sampling: about a tenth of a pair for nothing, on average.
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -89,10 +78,9 @@ def least_score(features: int, deviation: float, rows: int) -> float:
 def choose(
     oracle: StatisticOracle, names: Mapping[int, str], found: Mapping[int, Histogram], *, part: Fraction, most: int
 ) -> Choice:
-    """At most `most` pairs, by one query that takes `part` of the budget. Raises what the oracle raises.
+    """At most `most` pairs of `names` (two or more coordinates), by one query that takes `part` of the budget.
 
-    names: of the coordinates to compare, at least two. found: their histograms. Beyond MOST_COLUMNS, those are compared
-    that their histograms divide most evenly into values above and below; if equal, the first.
+    Beyond MOST_COLUMNS, those are compared that their histograms, `found`, divide most evenly; if equal, the first.
     """
     cuts = {coordinate: _cut(found[coordinate]) for coordinate in names}
     compared = sorted(sorted(names, key=lambda each: (abs(cuts[each][1] - 0.5), each))[:MOST_COLUMNS])
@@ -110,10 +98,7 @@ def _level(pairs: int) -> float:
 
 
 def _cut(found: Histogram) -> tuple[int, float]:
-    """The stored value from which on a feature counts as above, and the share that is below: as near to half as can be.
-
-    A point mass is on one side, whole.
-    """
+    """The stored value from which on a feature counts as above, and the share below: as near to half as can be."""
     values, weights = found.values()
     order = np.argsort(values, kind="stable")
     values, below = values[order], np.cumsum(weights[order])
@@ -181,18 +166,15 @@ MOST_TERMS = 256
 
 LEAST_INFORMATION = 15.0
 """mu times rows, over the geometric mean of coordinates and terms, from which on curves are worth what the first
-answers about them cost, on the measured tables. (The noise on a score is that mean over mu times rows, up to a factor:
-the more of it a straight model has, the more it errs with a part of the budget.)"""
+answers about them cost, on the measured tables."""
 
 PAIRS_INFORMATION = 2.4
 """How many times as much products of pairs need. On the measured tables those of all pairs gain where there is 2.9
-times as much (0.3 to 1.3 points). Where there is 2 times as much, or less, they lose (0.2 to 0.7 points), but for one
-(0.1)."""
+times as much (0.3 to 1.3 points), and lose where there is 2 times or less (0.2 to 0.7 points)."""
 
 LARGEST_NOISE = 0.25
-"""Pairs are not chosen if noise hides smaller scores than this, which few pairs of real tables reach. For another
-`information` than `LEAST_INFORMATION` it is as much larger as that is smaller. It is counted for the noise that the
-budget asks of honest parties; all parties add theirs, so the answer may hide more."""
+"""Pairs are not chosen if honest parties' noise hides smaller scores than this, which few pairs of real tables reach.
+For another `information` than `LEAST_INFORMATION` it is as much larger as that is smaller."""
 
 FEWEST_PAIRS = 5
 """Nor are they if fewer than these fit or are afforded. If there are fewer pairs, none needs to be chosen."""
@@ -204,8 +186,7 @@ _FAR = 10**12
 """More rows than these are not named as what would be enough."""
 
 USUAL_KNOTS, FOR_A_KNOT, MOST_FURTHER_KNOTS = 4, 8, 4
-"""On the measured tables of numbers, 6 knots cost eeg_eye_state up to 0.9 points, and others change little, to both
-sides. Where six numbers are beside 99 coordinates of categories (adult), 6 gain 0.05 points (ten draws), 8 no more."""
+"""On the measured tables of numbers, 6 knots cost up to 0.9 points; beside 99 coordinates of categories 6 gain 0.05."""
 
 
 @dataclass(frozen=True)
@@ -340,20 +321,14 @@ def count(schema: Schema, knots: int, pairs: Pairs) -> int:
 
 
 def usual_knots(schema: Schema) -> int:
-    """`USUAL_KNOTS`, and a further one for each `FOR_A_KNOT` other coordinates for each real feature.
-
-    A knot more in every real feature raises the noise on all terms, by a share that is small if there are many others.
-    """
+    """`USUAL_KNOTS`, and one more for each `FOR_A_KNOT` other coordinates for each real feature."""
     real = len(schema.numbers)
     others = schema.d - real - int(schema.bias)
     return USUAL_KNOTS + min(others // (FOR_A_KNOT * real), MOST_FURTHER_KNOTS) if real else USUAL_KNOTS
 
 
 def named_pairs(schema: Schema, named: str | Sequence[Sequence[str]], directions: Collection[int]) -> Pairs:
-    """The pairs that are named, in the order of their names: a text such as "age*dose, age*smoker", or pairs of names.
-
-    Raises ConfigurationError if they are not of different features, each pair once.
-    """
+    """The pairs that are named, in that order. Raises ConfigurationError unless each is of different features, once."""
     found: dict[frozenset[int], tuple[int, int]] = {}
     known: Mapping[str, int] = {each.name: schema.coordinate(each.name) for each in ordered_features(schema)}
     given = [pair.split("*") for pair in parts_of(named)] if isinstance(named, str) else named

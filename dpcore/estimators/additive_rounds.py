@@ -28,21 +28,14 @@ from dpcore.records.clipping import Basis
 
 # Gradients in fewer directions: those of a model that do not pay for their noise are left out of later queries.
 #
-# A gradient's clipping length C, and so its noise in each direction, grows with the root of the number k of
-# directions. A direction whose weight is small costs all others more noise than it gains.
-#
-# After each answer the prior (dpcore.estimators.additive_rounds) has variances lambda_1 >= lambda_2 >= ... along its
-# own axes. If the first j are kept, besides the directions that always are, the noise on each has a variance v(j) in
-# the end, and the squared error is about
+# A gradient's clipping length, and so its noise, grows with the root of the number of directions. After each answer the
+# prior has variances lambda_1 >= lambda_2 >= ... along its own axes. If j are kept, each with a noise variance v(j),
+# the squared error is about
 #
 #     sum over kept of lambda v / (lambda + v)  +  DROPPED * sum over dropped of lambda,
 #
-# of which the least over j is taken. DROPPED is below 1 because the lambdas are estimated from noisy answers: where
-# there is nothing, they are too large on average.
-#
-# In whitened coordinates (dpcore.estimators.private_newton) a direction is left out by a projection: the query's basis
-# is U U^T P, with the kept axes in the columns of U. Records are clipped after it, so sensitivity follows from C as
-# ever, and what is left out costs nothing. The choice depends on releases only.
+# of which the least over j is taken. The query's basis is U U^T P in whitened coordinates, U the kept axes. The choice
+# depends on releases only.
 
 
 DROPPED = 0.55
@@ -99,10 +92,7 @@ class Outlook:
 
 
 def worth_keeping(prior: Matrix, always: Matrix, outlook: Outlook) -> Matrix:
-    """The directions to keep: (k, kept), orthonormal columns.
-
-    prior: (k, k), the covariance of phi. always: (k, any), vectors whose span is kept.
-    """
+    """The directions to keep, orthonormal: (k, kept). prior: (k, k), of phi. always: (k, any), whose span is kept."""
     fixed, _ = np.linalg.qr(always)
     others = np.eye(len(prior)) - fixed @ fixed.T
     variances, axes = np.linalg.eigh(others @ prior @ others)
@@ -119,21 +109,15 @@ def _risk(variances: Vector, kept: int, fixed: int, outlook: Outlook) -> float:
     return float(fixed * noise + shrunk.sum() + DROPPED * variances[kept:].sum())
 
 
-# Shrinks noisy weights towards zero, group by group, as far as their own sizes ask for (empirical Bayes).
+# Empirical Bayes: noisy weights shrink towards zero, group by group, as far as their own sizes ask for.
 #
-# Model: in whitened coordinates phi_hat = phi + noise of variance v in every direction, phi = P^-T theta, and theta
-# has independent groups of weights with mean zero and covariance t_g C_g. A_g A_g^T is the group's covariance in
-# whitened coordinates for t_g = 1, and S = v I + sum_g t_g A_g A_g^T is that of phi_hat.
+# In whitened coordinates phi_hat = phi + noise of variance v, and group g has covariance t_g A_g A_g^T, so that S = v I
+# + sum_g t_g A_g A_g^T is that of phi_hat. The likeliest t_g by the fixed point t_g <- t_g sqrt(q_g / s_g), with q_g =
+# |A_g^T S^-1 phi_hat|^2 and s_g = trace(A_g^T S^-1 A_g) (the evidence of MacKay, Neural Computation 4, 1992). The
+# result is the posterior mean of phi.
 #
-# The t_g make phi_hat likeliest, by the fixed point t_g <- t_g sqrt(q_g / s_g), with q_g = |A_g^T S^-1 phi_hat|^2 and
-# s_g = trace(A_g^T S^-1 A_g): at a stationary point q_g = s_g, or t_g = 0. (MacKay, Neural Computation 4, 1992,
-# maximises the same evidence.) The result is the posterior mean of phi. Everything is post-processing.
-#
-# A group of four weights says little about its variance. So groups of one kind, such as the bends of all columns,
-# share: first they have one variance, the likeliest; then each has its own, whose prior is inverse gamma around that
-# one, with the weight of `_SHARED` weights.
-#
-# The stationary point of likelihood times prior is t^2 q + a t_kind = t^2 s + a t, a = `_SHARED`.
+# Groups of one kind share: first one likeliest variance, then one each under an inverse gamma prior around it of weight
+# `_SHARED`, with the stationary point t^2 q + a t_kind = t^2 s + a t, a = `_SHARED`.
 
 
 _ROUNDS = 60
@@ -198,10 +182,7 @@ class Prior:
         )
 
     def shrunk(self, phi: Vector, variance: float) -> Shrunk:
-        """The likeliest variances, and what they make of phi, (d,).
-
-        variance: of the noise on each coordinate of phi.
-        """
+        """The likeliest variances, and what they make of phi, (d,); variance: of the noise on each coordinate."""
         # The matrices are so small that the threads of BLAS, which spin, take far longer than one.
         with one_blas_thread():
             return self._shrunk(phi, variance * np.eye(len(phi)))
@@ -276,8 +257,7 @@ class Prior:
 class GradientRounds:
     """The gradients of one fit. phi: (d,), the weights so far in whitened coordinates.
 
-    asked: how many directions each gradient was about. groups: the variance of each group of terms. _answers: all of
-    them, also in directions that were left out later; _seen: in those that are kept.
+    asked: directions of each gradient. _answers: all of them; _seen: those in the directions that are kept.
     """
 
     def __init__(
@@ -340,10 +320,7 @@ class GradientRounds:
 
 
 def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:
-    """Weights from the moments alone, in whitened coordinates: shrunk, as P makes their noise large where P is.
-
-    They minimise the logistic loss's second-order expansion at zero, where z has covariance I.
-    """
+    """Weights from the moments alone, shrunk: they minimise the loss's second-order expansion at zero."""
     basis = whitening.basis.matrix
     phi = 2.0 * (basis @ moments.edge_sum) / moments.rows
     noise = (2.0 * moments.edge_noise / moments.rows) ** 2 * (basis @ basis.T) + 4.0 / moments.rows * np.eye(moments.d)

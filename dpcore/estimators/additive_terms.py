@@ -1,13 +1,8 @@
 """The terms of an additive model: which functions of which columns, chosen from noisy histograms.
 
-Every column has its coordinate, so that a straight line is always within reach. A real feature also has hat functions
-at inner quantiles, which bend the line, and its point masses.
-
-A pair has the product of two ramps, each straight between the 5 % and the 95 % quantile and flat outside; a pair with a
-flag has the product with the flag.
-
-Terms are centred at their means, so that they are about uncorrelated with the bias, and shorter records lose less to
-clipping.
+Each column has its coordinate; a real feature also hat functions at inner quantiles and its point masses. A pair has
+the product of two ramps, each straight between the 5 % and the 95 % quantile and flat outside, or of a ramp and a flag.
+Terms are centred at their means, so that records are shorter.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -127,9 +122,8 @@ def additive_terms(
 ) -> AdditiveTerms:
     """The terms for a schema. found: the histogram of each real feature, by its coordinate.
 
-    knots: inner knots of a feature; fewer if quantiles coincide. pairs: of coordinates of real features and flags that
-    have a product. directions: coordinates whose terms dpcore.estimators.additive_terms can order: they are in no pair,
-    and have no point mass inside the range.
+    knots: inner knots of a feature; fewer if quantiles coincide. pairs: of coordinates. directions: coordinates in no
+    pair and without a point mass inside the range.
     """
     building = _Building(schema, found)
     others, numbers = [], {group.name for group in schema.numbers}
@@ -195,10 +189,7 @@ def _apart(knots: Sequence[int]) -> list[int]:
 
 
 def _smooth(count: int) -> Matrix:
-    """The covariance of weights whose second differences are independent, with zero beyond both ends; mean variance 1.
-
-    So a straight line has no cost, and a smooth bend less than a rough one.
-    """
+    """The covariance of weights whose second differences are independent, zero beyond both ends; mean variance 1."""
     if not count:
         return np.zeros((0, 0))
     second = 2.0 * np.eye(count) - np.eye(count, k=1) - np.eye(count, k=-1)
@@ -208,17 +199,10 @@ def _smooth(count: int) -> Matrix:
 
 # Scores that rise or fall with a column, whatever the other columns are: linear conditions on a model's weights.
 #
-# A curve of an additive model is straight between neighbouring knots, so it rises if its slopes there are at least 0:
-# a condition for each interval, linear in the weights.
-#
-# Of a point mass, only one at an end of the column's range can keep the order. Such a column is in no product, whose
-# slope would depend on another column.
-#
-# The model becomes the nearest one that meets the conditions, in the coordinates of the answers
-# (dpcore.estimators.private_newton), where noise and curvature are of about one size in every direction.
-#
-# The conditions are a convex cone, so no model that meets them gets further away: if the population's best model meets
-# them, its distance falls. The conditions use no rows: they cost no privacy.
+# A curve is straight between knots, so it rises if its slopes there are at least 0. Of a point mass, only one at an end
+# of the range can keep the order, and no product can. The model becomes the nearest one in the conditions' convex cone,
+# in the coordinates of the answers, so it gets no further from a best model in the cone. The conditions use no rows:
+# they cost no privacy.
 
 
 RISING, FALLING = 1, -1
@@ -230,10 +214,9 @@ Directions = Mapping[int, int]
 
 
 def directions_of(schema: Schema, increasing: str | Sequence[str], decreasing: str | Sequence[str]) -> Directions:
-    """RISING or FALLING for each coordinate whose direction is given.
+    """RISING or FALLING for each coordinate whose direction is given, by names: a text with commas, or a sequence.
 
-    increasing, decreasing: names of real and boolean features: a text, separated by commas, or a sequence. Raises
-    ConfigurationError for another name, and for one that is given twice.
+    Raises ConfigurationError for another name than a real or boolean feature's, or one given twice.
     """
     ordered = [feature.name for feature in ordered_features(schema)]
     found: dict[int, int] = {}
@@ -271,10 +254,7 @@ def ordered_features(schema: Schema) -> list[Group]:
 
 
 def conditions(directions: Directions, feature_map: FeatureMap | None, width: int) -> Matrix:
-    """Rows a such that the score has its directions if a . theta >= 0 for each: (conditions, width).
-
-    feature_map: of theta; None if theta is over the schema's coordinates. width: the length of theta.
-    """
+    """Rows a, (conditions, width), such that the score has its directions if a . theta >= 0 for each."""
     rows: list[Vector] = []
     for coordinate, direction in directions.items():
         if feature_map is None:
@@ -302,10 +282,12 @@ def nearest(point: Vector, rows: Matrix) -> Vector:
     if not len(rows) or (rows @ point >= 0).all():
         return point
     # The import takes a quarter of a second, and most models have no conditions.
-    from scipy.optimize import nnls  # noqa: PLC0415  (lazy for the reason above)
+    from scipy.optimize import lsq_linear  # noqa: PLC0415  (lazy for the reason above)
 
-    scaled = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
-    weights, _ = nnls(scaled.T, -point)
+    size = np.linalg.norm(rows, axis=1)
+    scaled = rows[size > 0] / size[size > 0, np.newaxis]
+    # scipy.optimize.nnls of versions 1.15 to 1.17 errs if conditions depend on each other (scipy's issue 25389).
+    weights = lsq_linear(scaled.T, -point, (0.0, np.inf), method="bvls", tol=1e-15).x
     return np.asarray(point + scaled.T @ weights)
 
 

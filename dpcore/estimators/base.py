@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.numbers.fixed_point import frozen
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 from dpcore.rados.distribution import PLAIN_DISTRIBUTION, RadoDistribution
 
 Vector = NDArray[np.float64]
@@ -64,14 +64,9 @@ class RadoRelease(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RadoSample:
-    """Rados with the facts that estimation needs; the simplest `RadoRelease`.
+    """Rados with the facts that estimation needs; the simplest `RadoRelease`. Read-only float64 rados are not copied.
 
-    Read-only float64 rados in row order, such as a release's, are not copied.
-
-    Raises:
-        ShapeError: for another shape.
-        DataError: a rado is not finite.
-        ConfigurationError: rows < 1.
+    Raises ShapeError, DataError if a rado is not finite, ConfigurationError if rows < 1.
     """
 
     rados: Matrix
@@ -96,9 +91,8 @@ class RadoSample:
 
 
 def draw_plain_rados(edges: Matrix, count: int, random_state: np.random.RandomState) -> Matrix:
-    """Rados of `count` signatures drawn uniformly from all 2^m: (count, d).
+    """Rados (count, d) of signatures drawn uniformly from all 2^m (ICML 2015, Definition 1); edges: (m, d).
 
-    edges: (m, d), row i is y_i x_i. Row i enters a rado with probability 1/2, independently (ICML 2015, Definition 1).
     This generator gives no privacy protection.
     """
     rados = np.zeros((count, edges.shape[1]))
@@ -116,10 +110,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     """
 
     def _edges(self, X: ArrayLike, y: ArrayLike, *, bias: bool = True) -> Matrix:
-        """Edge vectors y_i x_i of validated rows, (m, d), with the bias last if requested; sets `classes_`.
-
-        Raises ValueError unless the rows are finite and of two classes, as scikit-learn does.
-        """
+        """Edge vectors y_i x_i, (m, d), the bias last if requested; sets `classes_`. Raises as scikit-learn."""
         checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         rows, labels = checked
         if (largest := float(np.abs(rows).max())) > LARGEST_VALUE:
@@ -155,10 +146,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self._keep(theta, bias=False)
 
     def decision_function(self, X: ArrayLike) -> Vector:
-        """Margins theta . x, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_).
-
-        Raises NotFittedError before fitting, ValueError for rows of another width, as scikit-learn does.
-        """
+        """Margins theta . x, (rows,): positive means classes_[1]. X: (rows, n_features_in_). Raises as scikit-learn."""
         # scikit-learn's check_is_fitted refuses estimators without `fit`, which those that learn from answers lack.
         if not hasattr(self, "theta_"):
             raise NotFittedError(
@@ -183,9 +171,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
     """A linear classifier sign(theta . x) estimated from rados.
 
-    n_rados: how many plain rados `fit` draws from rows; None is min(1000, m // 2), at least 2. random_state:
-    scikit-learn's, for those signatures. Neither is used by `fit_release`. After fitting: as the module's docstring
-    says.
+    n_rados: how many plain rados `fit` draws from rows; None is min(1000, m // 2), at least 2. random_state: for those.
     """
 
     def __init__(self, *, n_rados: int | None = None, random_state: Any = None) -> None:
@@ -197,11 +183,7 @@ class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
         """Theta (d,), finite, from a valid release."""
 
     def fit_release(self, release: RadoRelease, *, progress: Progress | None = None) -> Self:
-        """Fit to a release; returns self.
-
-        Raises ShapeError, DataError or ConfigurationError if the release is malformed (see `RadoSample`),
-        ConfigurationError if a parameter of the estimator is out of range.
-        """
+        """Fit to a release; returns self. Raises as `RadoSample`, and ConfigurationError for a parameter."""
         sample = RadoSample(
             rados=release.rados, rows=release.rows, bias=release.bias, distribution=release.distribution
         )

@@ -36,11 +36,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 
-# Losses over rados and over examples (Nock, Patrini, Friedman, ICML 2015, equations 1 to 4).
-#
-# theta is (d,); rados are (n, d), one a row; edges are (m, d), one a row; all in real units.
+# Losses over rados (n, d) and over edges (m, d), at theta (d,), in real units (ICML 2015, equations 1 to 4).
 
 
 Vector = NDArray[np.float64]
@@ -72,10 +70,7 @@ def log_loss_of_margins(margins: Vector) -> float:
 
 
 def exponential_rado_loss(theta: Vector, rados: Matrix) -> float:
-    """The exponential rado loss (1/n) sum_j exp(-theta . pi_j); infinite if it overflows a double.
-
-    Equation 2. Raises ShapeError if the widths differ or there is no rado.
-    """
+    """The exponential rado loss (equation 2); infinite if it overflows a double. Raises as `log_rado_loss`."""
     log_loss = log_rado_loss(theta, rados)
     try:
         return math.exp(log_loss)
@@ -84,18 +79,14 @@ def exponential_rado_loss(theta: Vector, rados: Matrix) -> float:
 
 
 def logistic_loss(theta: Vector, edges: Matrix) -> float:
-    """The logistic loss over examples, (1/m) sum_i log(1 + exp(-theta . e_i)), e_i = y_i x_i, in nats.
-
-    Equation 1. Raises ShapeError if the widths differ or there is no edge.
-    """
+    """The logistic loss (1/m) sum_i log(1 + exp(-theta . e_i)), in nats (equation 1). Raises ShapeError."""
     return float(np.logaddexp(0.0, -_products(theta, edges)).mean())
 
 
 def logistic_rado_loss(theta: Vector, rados: Matrix, m: int) -> float:
-    """The logistic rado loss log 2 + (1/m) log((1/n) sum_j exp(-theta . pi_j)), in nats; m is the number of examples.
+    """The logistic rado loss log 2 + (1/m) log((1/n) sum_j exp(-theta . pi_j)), in nats (equation 4).
 
-    Equation 4; over all 2^m rados it equals `logistic_loss` (Lemma 2), over fewer it does not.
-    Raises ShapeError if the widths differ, there is no rado or m < 1.
+    Over all 2^m rados it equals `logistic_loss` (Lemma 2). Raises ShapeError, also if m < 1.
     """
     if m < 1:
         raise ShapeError(f"m is {m}: give the number of examples behind the rados, at least 1")
@@ -103,20 +94,16 @@ def logistic_rado_loss(theta: Vector, rados: Matrix, m: int) -> float:
 
 
 def mean_variance_loss(theta: Vector, rados: Matrix) -> float:
-    """-E[theta . pi] + Var[theta . pi] over the given rados (variance with divisor n).
+    """-E[theta . pi] + Var[theta . pi] over the given rados (variance with divisor n). Raises ShapeError.
 
-    Over all 2^m rados E[theta . pi] = (1/2) sum_i theta . e_i and Var[theta . pi] = (1/4) sum_i (theta . e_i)^2, so
-    4 times this loss plus m is the square loss sum_i (1 - theta . e_i)^2 over examples.
-    Raises ShapeError if the widths differ or there is no rado.
+    Over all 2^m rados, 4 times this plus m is the square loss sum_i (1 - theta . e_i)^2 over examples.
     """
     products = _products(theta, rados)
     return float(products.var() - products.mean())
 
 
-# Weak feature index oracles (WFI): which feature a round of boosting takes (ICML 2015, Algorithm 1, step 2.1).
-#
-# An oracle sees only the normalised edges (equation 9). An edge of zero marks a feature that cannot be boosted; at
-# least one edge is not zero.
+# Weak feature index oracles (WFI): which feature a round takes (ICML 2015, Algorithm 1, step 2.1), from the normalised
+# edges (equation 9). An edge of zero marks a feature that cannot be boosted; at least one is not zero.
 
 
 Oracle = Callable[[Vector], int | None]
@@ -127,10 +114,7 @@ ORACLES = ("strong", "prudential", "median")
 
 
 def make_oracle(name: str, lambda_p: float) -> Oracle:
-    """The oracle of this name; lambda_p, in (0, 1], is the prudential one's and unused by the others.
-
-    Raises ConfigurationError if the name is unknown or lambda_p is out of range.
-    """
+    """The oracle of this name; lambda_p in (0, 1] is the prudential one's. Raises ConfigurationError."""
     if name not in ORACLES:
         raise ConfigurationError(f"oracle is {name!r}: choose one of {', '.join(ORACLES)}")
     if not 0 < lambda_p <= 1:
@@ -148,8 +132,7 @@ def strong_oracle(edges: Vector) -> int:
 def prudential_oracle(edges: Vector, lambda_p: float) -> int | None:
     """The feature of largest |r| among those with |r| <= lambda_p, the first among equals; None if there is none.
 
-    Section 5.2: an oracle is lambda_p-prudential if it always picks |r| <= lambda_p. Of these oracles, this one gives
-    the largest decrease in Lemma 4.
+    Of the lambda_p-prudential oracles (section 5.2) it gives the largest decrease in Lemma 4.
     """
     sizes = np.abs(edges)
     admitted = np.where(sizes <= lambda_p, sizes, 0.0)
@@ -158,11 +141,7 @@ def prudential_oracle(edges: Vector, lambda_p: float) -> int | None:
 
 
 def median_oracle(edges: Vector) -> int:
-    """The feature of median |r| among those whose edge is not zero; of two medians the larger, the first among equals.
-
-    The prudential oracle of section 6, which does not say which median an even number of features has. lambda_p is then
-    the median of the round, so it need not be chosen, and some feature is always admitted.
-    """
+    """The feature of median |r| among those with an edge; of two medians the larger; the first of equals."""
     usable = np.flatnonzero(edges)
     order = np.argsort(np.abs(edges[usable]), kind="stable")
     return int(usable[order[len(usable) // 2]])
@@ -262,16 +241,14 @@ class Boosted:
     stopped_because: str | None
     """A sentence, or None if all rounds ran."""
     warning: str | None
-    """A sentence if theta puts every row on its positive side, else None. The loss then has no minimum: more rounds
-    only scale theta."""
+    """A sentence if theta puts every row on its positive side: more rounds only scale it. Else None."""
 
 
 def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Progress | None = None) -> Boosted:
     """Boost on rows (n, d), finite, and keep one iterate.
 
-    selection: "lowest-loss" keeps the iterate of lowest exponential loss, the first among equals and the start
-    included; "last" the last; a callable the one that it scores lowest, the last among equals and the start included.
-    Raises ConfigurationError if the selection is unknown, or the oracle admits no feature at the start.
+    selection: "lowest-loss", the start included; "last"; or a callable whose lowest score counts, the last among
+    equals. Raises ConfigurationError if it is unknown, or the oracle admits no feature at the start.
     """
     if not callable(selection) and selection not in SELECTIONS:
         raise ConfigurationError(f"selection is {selection!r}: choose one of {', '.join(SELECTIONS)}, or a callable")
@@ -340,10 +317,9 @@ class _Kept:
 
 
 class Boosting:
-    """The state of Algorithm 1; a round costs one matrix-vector product and one weight update.
+    """The state of Algorithm 1; a round costs one matrix-vector product. Call `refusal`, then `step` if it is None.
 
-    weights: (n,), they sum to 1. theta: (d,). log_loss: that of theta, in nats. feature: the last boosted feature.
-    separated: its edge was 1 or -1, so boosting must end. Call `refusal`, then `step` if it returns None.
+    weights: (n,), they sum to 1. feature: the last boosted one. separated: its edge was 1 or -1, so boosting must end.
     """
 
     def __init__(self, rows: Matrix, rules: BoostingRules) -> None:
@@ -363,10 +339,7 @@ class Boosting:
         self.separated = False
 
     def refusal(self) -> str | None:
-        """Pick the next feature; returns a sentence if there is none.
-
-        Raises ConfigurationError if features have edges and the oracle admits none before the first round.
-        """
+        """Pick the next feature; a sentence if there is none, ConfigurationError if the oracle never admitted one."""
         self._edges = np.divide(
             self.weights @ self._rows, self._largest, out=np.zeros_like(self.theta), where=self._usable
         )

@@ -1,19 +1,15 @@
 """The errors of weights that noisy gradients found, and which of them are measurable at all.
 
-With theta* the minimiser of the loss with clipped weights over the population, H the mean curvature, e the sampling
-error and P the basis of the answers,
+With theta* the minimiser over the population, H the mean curvature, e the sampling error and P the answers' basis,
 
     answer_t = U_t U_t^T P (H (theta_t - theta*) + e) + noise of a known size,
 
-U_t the directions that the answer was about. With theta* ~ N(0, `PRIOR_DEVIATION`^2 I) the posterior of theta* is
-normal (Bishop, Pattern Recognition and Machine Learning, 2006, section 2.3.3). The result is its second moment around
-the weights that are stated.
+U_t the directions that the answer was about. With theta* ~ N(0, `PRIOR_DEVIATION`^2 I) its posterior is normal (Bishop,
+Pattern Recognition and Machine Learning, 2006, section 2.3.3); the result is its second moment around the stated
+weights.
 
-H and the sampling covariance V are not released. They are estimated from rows that are made with the released means and
-covariances, and what this leaves unknown is drawn `_DRAWS` times. Everything is post-processing. The random numbers are
-no noise of privacy, and have a fixed seed.
-
-More: docs/explanation/proofs.md, "Errors of weights".
+H and the sampling covariance are estimated from rows made with the released moments, and what this leaves unknown is
+drawn `_DRAWS` times, with a fixed seed. More: docs/explanation/proofs.md, "Errors of weights".
 """
 
 from collections.abc import Sequence
@@ -36,8 +32,7 @@ MEASURABLE = 0.5
 """A value is measurable if the answers left less than this share of its prior deviation."""
 
 _SEPARATED = 6.0
-"""Scores with this standard deviation decide nearly every label. Then the size of the weights is not determined: the
-best ones were five times the estimates on a measured table (benchmarks.interval_coverage, diamonds)."""
+"""Scores with this standard deviation decide nearly every label: the size of the weights is then not determined."""
 
 _DRAWS, _UNUSED = 16, 4
 _BASE_ROWS, _LEVEL_ROWS, _MOST_LEVEL_ROWS = 3000, 200, 12_000
@@ -223,10 +218,7 @@ class _Columns:
 
 
 def _cleaned(moments: Moments, categories: Sequence[NDArray[np.intp]]) -> tuple[Matrix, Vector]:
-    """The sums of products, shrunk towards independent columns, and relative errors of the counts of levels, (d,).
-
-    categories: places of the levels of each. Levels of one exclude one another, and a level's square is its count.
-    """
+    """The sums of products, shrunk towards independent columns, and relative errors of the counts of levels, (d,)."""
     m, sums, noise = moments.rows, moments.product_sum.copy(), np.maximum(moments.product_noise, _LEAST_SHARE)
     errors = np.zeros(moments.d)
     keep_all = np.zeros(sums.shape, dtype=np.bool_)
@@ -302,10 +294,7 @@ class _MadeRows:
 
 
 def _rows_of(columns: _Columns, level: int | None, count: int, random: np.random.Generator) -> Matrix:
-    """Rows as the schema encodes them, (count, width), in which this level (a coordinate) is set, if it is given.
-
-    Given it, other columns are independent categories and flags, and normal numbers within their bounds.
-    """
+    """Rows as the schema encodes them, (count, width), with independent columns, in which `level` is set, if given."""
     x = np.zeros((count, columns.schema.d))
     x[:, -1] = 1.0
     for category in columns.categories:

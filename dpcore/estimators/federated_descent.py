@@ -1,18 +1,12 @@
 """Gradient descent in a few rounds of noisy gradients: private empirical risk minimisation in a federation.
 
-The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm.noisy_descent) takes n^2 steps of one
-record each. Here every step is a separate release, so steps must be few and use all records.
+The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm) takes n^2 steps of one record each.
+Here every step is a release, the mean clipped gradient of all records, with a share 1 / rounds of the budget's squared
+mu. Theta stays in a ball.
 
-A round asks for the mean of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu. The
-rest is post-processing. Theta stays in a ball, projected as in the paper.
-
-A step is `learning_rate` times the gradient; None takes 16 / R^2, R the usual length of a record by the schema. The
-mean logistic loss has curvature at most a quarter of the largest eigenvalue of the records' second moments, whose trace
-is about R^2, so this suits an eigenvalue up to R^2 / 4.
-
-Between rounds: Nesterov's momentum. If a gradient points back along the last move, by more than twice its noise,
-momentum is dropped (O'Donoghue and Candes 2015). If it does so after a step without momentum, that step overshot, and
-the step size is halved. The same answers give the same theta.
+`learning_rate` None takes 16 / R^2, R the usual length of a record: it suits an eigenvalue of the records' second
+moments, of trace R^2, up to R^2 / 4. Nesterov's momentum is dropped if a gradient points back by more than twice its
+noise (O'Donoghue and Candes 2015); after a step without momentum the step size is halved.
 """
 
 from abc import abstractmethod
@@ -25,11 +19,12 @@ from numpy.typing import ArrayLike
 
 from dpcore.accounting.noise_shares import root_up
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.base import LinearClassifier, Vector
-from dpcore.estimators.erm import Ball
-from dpcore.estimators.oracle import GradientOracle, RowOracle, check_left
-from dpcore.queries.norms import usual_norm
-from dpcore.records.margin_weights import LossName
+from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
+from dpcore.estimators.oracle import GradientOracle, MomentsAndGradients, MomentsOracle, RowOracle, check_left
+from dpcore.queries.moments import usual_norm
+from dpcore.rados.distribution import Moments
+from dpcore.records.losses import Ball, LossName
 from dpcore.records.schema import Schema
 
 _STEP = 16.0
@@ -51,10 +46,8 @@ class GradientLearner(LinearClassifier):
     """A linear classifier from noisy gradients; a subclass defines the step from one to the next.
 
     After `fit_queries`: `theta_` (d,), the bias last; `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
-    1], and `predict` takes rows as the schema encodes them; `rounds_done_`, the number of gradients received;
-    `warning_`, why there were fewer than requested, else None.
-
-    After `fit`: `coef_` (1, features), `intercept_` the bias.
+    1]; `rounds_done_`; `warning_`, why there were fewer than requested. After `fit`: `coef_` (1, features),
+    `intercept_`.
     """
 
     clip: float | Fraction | None
@@ -96,9 +89,8 @@ class RecordLengths:
 class FederatedDescent(GradientLearner):
     """Projected gradient descent with momentum; the module's docstring describes it.
 
-    rounds: at least 1, each one release. clip: the clipping norm C, in units of encoded records; None clips nothing.
-    radius: of the ball that theta stays in. momentum: in [0, 1). learning_rate: positive, or None. output: "last"
-    iterate, or the "average" of the later half.
+    rounds: at least 1. clip: C, in units of encoded records, or None. radius: of theta's ball. momentum: in [0, 1).
+    learning_rate: positive, or None. output: "last" iterate, or the "average" of the later half.
     """
 
     def __init__(
@@ -126,19 +118,13 @@ class FederatedDescent(GradientLearner):
     def fit_queries(self, oracle: GradientOracle) -> Self:
         """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises:
-            SchemaError: the schema has no bias.
-            ConfigurationError: a parameter is out of range.
-            OracleRefusedError: the oracle does not answer at all.
+        Raises SchemaError without a bias, ConfigurationError, OracleRefusedError.
         """
         self._keep_encoded(self._descend(oracle, RecordLengths.of(oracle.schema)))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to exact gradients of rows, for comparison; returns self.
-
-        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_queries`.
-        """
+        """Fit to exact gradients of rows, for comparison; returns self. As `RadoClassifier.fit`."""
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._descend(rows, RecordLengths.of_rows(rows))))
         return self
@@ -198,3 +184,145 @@ class HingeDescent(FederatedDescent):
     """Descent on the hinge loss, max(0, 1 - theta . e), by subgradients."""
 
     loss: LossName = "hinge"
+
+
+# Linear and logistic regression in summation form, after Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006).
+#
+# With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i. Linear: theta = (S + alpha J)^-1 c, J the identity without the
+# bias; one release of moments. Logistic: S / 4 bounds the Hessian for all theta (Boehning and Lindsay 1988), so theta
+# <- theta - 4 S^-1 g never raises the loss; then one gradient release a round, from the linear discriminant of the same
+# moments.
+#
+# With noise, negative eigenvalues of S are raised as in dpcore.estimators.moments_discriminant. Where there is little
+# spread, the bound is raised to `damping` standard deviations of the gradient's noise, for each record.
+
+
+class SummationLinear(LinearClassifier):
+    """Least squares of the label, -1 or +1, on the record, by the normal equations; predicts by the sign.
+
+    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias. shrinkage, and what is set: as
+    in `MomentsDiscriminant`.
+    """
+
+    def __init__(self, *, alpha: float = 0.0, shrinkage: float = 0.8) -> None:
+        self.alpha = alpha
+        self.shrinkage = shrinkage
+
+    def fit_queries(self, oracle: MomentsOracle) -> Self:
+        """Query moments with the whole budget and fit to them; returns self. Raises ConfigurationError."""
+        self._check()
+        return self.fit_moments(oracle.moments())
+
+    def fit_moments(self, moments: Moments) -> Self:
+        """Fit to a release; returns self. Raises ConfigurationError if a parameter is out of range."""
+        self._keep_encoded(self._solve(moments))
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to the exact moments of rows scaled to [-1, 1], for comparison; returns self. As `RadoClassifier.fit`."""
+        rows = RowOracle(self._edges(X, y))
+        self._keep(rows.in_given_units(self._solve(rows.moments())))
+        return self
+
+    def _solve(self, moments: Moments) -> Vector:
+        self._check()
+        penalty = np.full(moments.d, float(self.alpha))
+        if moments.bias:
+            penalty[-1] = 0.0
+        values, vectors = np.linalg.eigh(moments.product_sum)
+        raised = raise_eigenvalues(values, moments.product_noise, self.shrinkage)
+        matrix = (vectors * raised) @ vectors.T + np.diag(penalty)
+        # Without noise, directions in which the rows do not vary are omitted.
+        return np.asarray(np.linalg.pinv(matrix, rcond=1e-12, hermitian=True) @ moments.edge_sum)
+
+    def _check(self) -> None:
+        for name in ("alpha", "shrinkage"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= 0):
+                raise ConfigurationError(f"{name} is {value}: it must be finite and at least 0")
+
+
+class SummationLogistic(GradientLearner):
+    """Logistic regression from one release of moments and `rounds` - 1 of gradients.
+
+    rounds: at least 2, as `rounds_done_` counts them. moments_part: of the budget's squared mu; gradients share the
+    rest. clip: C; None is the longest gradient that a record can have. damping: at least 0. shrinkage: as in
+    `MomentsDiscriminant`. radius: of theta's ball.
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: int = 10,
+        moments_part: float = 0.3,
+        clip: float | Fraction | None = None,
+        damping: float = 4.0,
+        shrinkage: float = 0.8,
+        radius: float = 50.0,
+    ) -> None:
+        self.rounds = rounds
+        self.moments_part = moments_part
+        self.clip = clip
+        self.damping = damping
+        self.shrinkage = shrinkage
+        self.radius = radius
+
+    def fit_queries(self, oracle: MomentsAndGradients) -> Self:
+        """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
+
+        Raises SchemaError without a bias, ConfigurationError, OracleRefusedError.
+        """
+        self._keep_encoded(self._learn(oracle, RecordLengths.of(oracle.schema)))
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to exact sums of rows, for comparison; returns self. As `FederatedDescent.fit`."""
+        rows = RowOracle(self._edges(X, y))
+        self._keep(rows.in_given_units(self._learn(rows, RecordLengths.of_rows(rows))))
+        return self
+
+    def _learn(self, oracle: MomentsAndGradients, lengths: RecordLengths) -> Vector:
+        self._check()
+        check_left(oracle)
+        clip, ball = self._clip(lengths.longest), Ball(float(self.radius))
+        first = Fraction(self.moments_part).limit_denominator(10**6)
+        moments = oracle.moments(part=first)
+        spread = CurvatureBound(moments, self.shrinkage)
+        theta = ball.project(MomentsDiscriminant(shrinkage=self.shrinkage).fit_moments(moments).theta_)
+        part, self.rounds_done_, self.warning_ = (1 - first) / (int(self.rounds) - 1), 1, None
+        while self.rounds_done_ < self.rounds:
+            try:
+                answer = oracle.gradient(theta, clip=clip, part=part)
+            except OracleRefusedError as error:
+                self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {error}"
+                break
+            theta = ball.project(theta - spread.step(answer.mean, self.damping * answer.deviation))
+            self.rounds_done_ += 1
+        return theta
+
+    def _check(self) -> None:
+        if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 2):
+            raise ConfigurationError(f"rounds is {self.rounds}: the first asks for moments, give at least 2")
+        if not 1e-3 <= self.moments_part <= 1 - 1e-3:
+            raise ConfigurationError(f"moments_part is {self.moments_part}: give a number from 0.001 to 0.999")
+        if not 0 < self.radius <= LARGEST_RADIUS:
+            raise ConfigurationError(f"radius is {self.radius}: give a positive number up to {LARGEST_RADIUS:g}")
+        for name in ("damping", "shrinkage"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= 0):
+                raise ConfigurationError(f"{name} is {value}: it must be finite and at least 0")
+
+
+class CurvatureBound:
+    """The curvature bound S / (4 m), with eigenvalues raised by the moments' noise."""
+
+    def __init__(self, moments: Moments, shrinkage: float) -> None:
+        values, self._vectors = np.linalg.eigh(moments.product_sum)
+        self._bounds: Vector = raise_eigenvalues(values, moments.product_noise, shrinkage) / (4.0 * moments.rows)
+        self._floor = float(self._bounds.max()) * moments.d * float(np.finfo(np.float64).eps)
+
+    def step(self, gradient: Vector, least: float) -> Vector:
+        """The bound's inverse, eigenvalues at least `least`, times a gradient (d,), where rows vary."""
+        inverses = np.where(self._bounds > self._floor, 1.0 / np.maximum(self._bounds, max(least, self._floor)), 0.0)
+        vectors: Matrix = self._vectors
+        return np.asarray(vectors @ (inverses * (vectors.T @ gradient)))

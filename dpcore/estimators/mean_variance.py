@@ -1,29 +1,17 @@
 """The mean-variance estimator: the best linear classifier given the rados' mean and covariance.
 
-Over all 2^m rados, E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T. So mu = sum_i y_i x_i and S = sum_i x_i
-x_i^T, on which the square loss m - 2 theta .
+Over all 2^m rados, mu = sum_i y_i x_i and S = sum_i x_i x_i^T are twice the mean and four times the covariance (the
+mean-variance rado loss of Nock, IJCAI 2016). `estimate_moments` corrects for other distributions and for noise.
 
-mu + theta . S theta depends, are twice the mean and four times the covariance of the rados (the mean-variance rado loss
-of Nock, IJCAI 2016, up to constants). `edge_moments` corrects for other distributions of drawing, and for noise.
+With a bias they give class sizes, class means and the covariance W within classes: two Gaussian classes, whose logistic
+loss is minimised.
 
-With a bias coordinate mu and S also determine class sizes, class means and the covariance W within classes. The
-estimator takes two Gaussian classes of these moments and minimises their logistic loss, with the default penalty of
-logistic regression. Its threshold and scale are better for unequal classes than the square loss's.
+n rados determine S only up to a relative error of sqrt(d / n), so W is shrunk, by cross-validation over rados. Known
+noise has a relative standard error of sqrt(2 / n) in n rados: up to four such errors are not subtracted. They act as a
+ridge on noisy coordinates, also in validation.
 
-n rados determine mu almost exactly, but S only up to an error of relative size sqrt(d / n), the same as n records.
-
-When training on n records, the errors of mu and S cancel if the fit is good; here they do not. Therefore W is shrunk,
-by an amount chosen by cross-validation: the square loss of theta from some rados on the others.
-
-Known noise can be subtracted from S without bias, but in n rados its sample variance has a relative standard error of
-sqrt(2 / n).
-
-Therefore up to four such errors are not subtracted, fewer if they are small compared with the signal. They act as a
-ridge on the coordinates with noise, also in validation, so that a coordinate lost in noise gets a small weight.
-
-Class means depend on S_jb = sum_i x_ij, which has noise too: each is shrunk by the share of signal in its mean square.
-Records have no such noise, so scale and threshold are refitted along the direction found, to the variance without the
-kept noise.
+Class means depend on the noisy S_jb: each is shrunk by the share of signal in its mean square. Records have no such
+noise, so scale and threshold are refitted along the direction found.
 """
 
 from collections.abc import Sequence
@@ -34,7 +22,7 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
-from dpcore.estimators.edge_moments import (
+from dpcore.estimators.moments_discriminant import (
     EdgeMoments,
     Spread,
     moments_of,
@@ -42,17 +30,14 @@ from dpcore.estimators.edge_moments import (
     products_of,
     restoration,
 )
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 from dpcore.rados.distribution import Moments, RadoDistribution
 
-# The logistic loss of Gaussian edges: the objective of logistic regression if only moments are known.
+# The expected logistic loss of Gaussian edges, by Gauss-Hermite quadrature over the margin N(theta . c, theta . C
+# theta).
 #
-# For an edge e ~ N(c, C) the margin theta . e is N(theta . c, theta . C theta), so the expected loss is an integral
-# over one dimension, computed by Gauss-Hermite quadrature.
-#
-# Its nodes come in pairs, and for a convex f the sum f(a + v z) + f(a - v z) is convex in (a, v) and does not fall in
-# v >= 0; v = sqrt(theta . C theta) is convex in theta. So the quadrature sum is itself convex, and Newton's method
-# minimises it.
+# Its nodes come in pairs, and f(a + v z) + f(a - v z) is convex in (a, v) and does not fall in v = sqrt(theta . C
+# theta), which is convex in theta. So the quadrature sum is itself convex, and Newton's method minimises it.
 
 
 _NODES, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
@@ -98,11 +83,7 @@ class EdgeGroup:
 
 
 def fit_gaussian_logistic(groups: Sequence[EdgeGroup], penalties: Vector) -> Vector:
-    """The theta (d,) that minimises sum over groups of `EdgeGroup.loss` plus (1/2) sum_j penalties_j theta_j^2.
-
-    penalties: (d,), at least 0; with 1 for each feature and 0 for the bias, the loss is the one that scikit-learn's
-    LogisticRegression minimises by default, with the rows replaced by Gaussian edges.
-    """
+    """The theta (d,) that minimises sum over groups of `EdgeGroup.loss` plus (1/2) sum_j penalties_j theta_j^2."""
     total = sum(group.weight for group in groups)
     # An unbounded direction (one class only and no penalty) must not make the step infinite.
     damping = 1e-9 * total * np.eye(len(penalties))
@@ -191,11 +172,9 @@ class MeanVariance(RadoClassifier):
         self.n_folds = n_folds
 
     def fit_moments(self, moments: Moments) -> Self:
-        """Fit to noisy moments instead of rados; returns self.
+        """Fit to noisy moments instead of rados; returns self. Raises ConfigurationError.
 
-        If ridge is None, it is the size of the noise in the products, the norm of a symmetric d x d matrix of
-        independent entries of their root mean square deviation: 2 sqrt(d) times that. Raises ConfigurationError if a
-        parameter of the estimator is out of range.
+        ridge None is 2 sqrt(d) times the products' root mean square deviation.
         """
         self._check()
         noise = float(np.sqrt(np.mean(moments.product_noise**2)))
@@ -343,10 +322,7 @@ class _Noise:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """S split into class means and the covariance within classes; arrays exclude the bias coordinate, if any.
-
-    Without a bias: one class of all edges.
-    """
+    """S split into class means and the covariance within classes, without the bias; without one: one class."""
 
     moments: EdgeMoments
     sizes: tuple[float, ...]

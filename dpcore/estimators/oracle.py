@@ -14,28 +14,23 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.estimators.base import Matrix, Vector
-from dpcore.estimators.erm import margin_loss
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.margin_weights import LossName
+from dpcore.records.losses import LossName, margin_loss
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, Label, RealFeature, Schema
-from dpcore.statistics.accuracy import Estimates
-from dpcore.statistics.label_noise import corrected_batch
+from dpcore.statistics.accuracy import Estimates, corrected_batch
 
 WHOLE = Fraction(1)
 
 
 @dataclass(frozen=True, eq=False)
 class GradientEstimate:
-    """The mean over m records of the clipped gradient of a loss, with noise; valid from construction.
-
-    Raises DataError if a value is not finite, ConfigurationError if a figure is out of range.
-    """
+    """The mean over m records of the clipped gradient of a loss, with noise. Raises DataError, ConfigurationError."""
 
     mean: NDArray[np.float64]
     """(d,) float64, read-only."""
@@ -58,17 +53,11 @@ class Asked(Protocol):
     """Base of the oracle protocols below. An estimator takes the narrowest of them that it needs.
 
     `part`, of every query: the fraction of the budget's squared mu (of its epsilon, if delta is 0) that one release
-    takes. The parts of all queries of an estimator add up to at most 1.
+    takes; an estimator's parts add up to at most 1. All answers together are (epsilon, delta)-private, even if queries
+    depend on earlier ones (Dong, Roth and Su 2022, Corollary 2).
 
-    The composition of all answers is then (epsilon, delta)-private, even if queries depend on earlier answers, because
-    the noise does not (Dong, Roth and Su 2022, Corollary 2).
-
-    Every query raises, before any party receives it:
-
-    Raises:
-        PlanError: it is infeasible; the error has a feasible alternative.
-        ConfigurationError: an argument is out of range, or the parts exceed 1.
-        OracleRefusedError: the federation does not answer.
+    A query raises, before any party receives it, PlanError if it is infeasible, ConfigurationError if an argument is
+    out of range or the parts exceed 1, OracleRefusedError.
     """
 
     @property
@@ -115,10 +104,7 @@ class StatisticOracle(Asked, Protocol):
 
 
 def check_all_rows(oracle: Asked) -> None:
-    """Raise ConfigurationError if the oracle answers about a part of the rows (dpcore.records.held_back).
-
-    For guarantees: they are counted for a known number of rows, and only the average of a part's is known.
-    """
+    """Raise ConfigurationError if the oracle answers about a part of the rows: guarantees count for a known number."""
     if getattr(oracle, "held_back", None) is not None:
         raise ConfigurationError(
             "a guarantee needs a known number of rows, and how many are left if some are held back is not known: hold "
@@ -127,10 +113,9 @@ def check_all_rows(oracle: Asked) -> None:
 
 
 def check_left(oracle: Asked, needed: Fraction = WHOLE, *, shrinks: bool = False) -> None:
-    """Raise ConfigurationError if less of the oracle's budget is left than the estimator will ask for in all.
+    """Raise ConfigurationError, before the first query, if less of the budget is left than the estimator will ask for.
 
-    To be called before its first query: what stops in the middle is charged, and makes no model. shrinks: whether the
-    estimator's `part` sets what it asks for. An oracle without a budget always has enough.
+    shrinks: whether the estimator's `part` sets what it asks for.
     """
     left: Fraction = getattr(oracle, "left", WHOLE)
     if needed <= left:
@@ -156,7 +141,7 @@ class MomentsOracle(Asked, Protocol):
         """Noisy sums of edges and of products, of records clipped to length `norm_bound`.
 
         norm_bound: the clipping norm R; None leaves the choice to the oracle. edge_weight: a, as for
-        `dpcore.queries.norms.edge_multiplier`: the smaller, the less noise on products. feature_map: what records are
+        `dpcore.queries.moments.edge_multiplier`: the smaller, the less noise on products. feature_map: what records are
         mapped by before they are clipped; sums are then of its coordinates.
         """
         ...
@@ -201,11 +186,10 @@ _SHORTEST = float(np.finfo(np.float64).tiny)
 
 
 class RowOracle:
-    """A `dpcore.estimators.oracle.Oracle` over rows: it adds no noise and refuses no query.
+    """An `Oracle` over rows: it adds no noise and refuses no query.
 
-    edges: (m, d), y x of finite rows with the bias last. Each feature is scaled to [-1, 1] by its least and greatest
-    value; one of two values is boolean, true at the larger. `in_given_units` undoes the scaling. The attribute `edges`
-    holds the scaled ones.
+    edges: (m, d), y x of finite rows with the bias last. Features are scaled to [-1, 1] by their least and greatest
+    value; one of two values is boolean. `in_given_units` undoes the scaling.
     """
 
     epsilon = Fraction(1 << 62)

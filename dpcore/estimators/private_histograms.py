@@ -1,11 +1,8 @@
 """Histograms of real features from one noisy release: where their values lie, for knots, centres and lengths.
 
-Each feature has equal cells between its bounds. Values that columns often repeat are apart: both bounds, to which cells
-are clipped, zero, and what stands for missing cells. The cells beside zero, or the bound that is nearest to it, are
-divided again, each part a third of the next, because bounds are often far wider than the values.
-
-A cell that is not crowded is the sum of its parts, and has the noise of all of them, so there are few parts. A record
-is in one of a feature's cells, so F features have a squared sensitivity of 2 F (dpcore.predicates.disjoint).
+Each feature has equal cells between its bounds; both bounds, zero, and what stands for missing cells are apart. Cells
+beside zero, or the bound nearest to it, are divided again, each part a third of the next. A record is in one of a
+feature's cells: F features have a squared sensitivity of 2 F.
 """
 
 import math
@@ -102,10 +99,7 @@ class Cells:
 
     @classmethod
     def refined(cls, feature: RealFeature, cells: int) -> "Cells":
-        """Equal cells, of which those beside zero, or the bound that is nearest to it, are divided.
-
-        A value that stands for missing cells is a point.
-        """
+        """Equal cells, divided beside zero, or the bound nearest to it; a value for missing cells is a point."""
         equal = cls.equal(feature, cells)
         at = equal.points[-1] if feature.lower < 0.0 < feature.upper else -ONE if feature.lower >= 0.0 else ONE
         place = equal.bounds.index(at)
@@ -119,8 +113,7 @@ class Cells:
     def between(cls, feature: RealFeature, limits: Sequence[Limit]) -> "Cells":
         """Cells between public edges in the column's units, and one on either side, up to the feature's bounds.
 
-        Raises ConfigurationError if the edges are not in ascending order, beyond the bounds, or too close together to
-        be told apart: two stored values must fit in between.
+        Raises ConfigurationError unless edges ascend within the bounds, two stored values apart.
         """
         name = feature.name
         if not limits:
@@ -186,10 +179,7 @@ class Cells:
         return Histogram(edges, cells / total, {at: share / total for at, share in points.items()})
 
     def _told_apart(self, counted: Vector, deviation: float) -> tuple[list[int], Vector]:
-        """Bounds of cells, and their shares, at least 0. The parts of a cell are told apart only if it is crowded.
-
-        Elsewhere they are added up, so that noise makes no more records than without parts.
-        """
+        """Bounds of cells, and their shares, at least 0. The parts of a cell that is not crowded are added up."""
         bounds, shares = [-ONE], []
         places = [bisect_right(self.bounds, at) - 1 for at in self.whole]
         for start, stop in pairwise(places):

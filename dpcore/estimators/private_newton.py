@@ -1,17 +1,13 @@
 """Private logistic regression in a few rounds: noisy moments once, then noisy gradients in whitened coordinates.
 
-One release of moments gives S_hat = sum_i x_i x_i^T + noise. With A the positive matrix in its place
-(dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is a public basis in which the records z = P e, e =
-y x, have about the same spread in every direction.
+With A in place of S_hat (dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is a public basis in which
+records z = P e have about one spread. Each further release is the mean of -w z at one phi, w = min(1 / (1 + exp(phi .
+z)), C / |z|).
 
-Each further release is the mean over records of -w z at one phi, w = min(1 / (1 + exp(phi . z)), C / |z|).
+Near its root phi* it is about kappa (I + D) (phi - phi*): ridge regression over all releases of phi_t - g_t / kappa = c
+- D phi_t + noise estimates c and D, and the next phi is the root.
 
-Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*). So each release observes phi_t - g_t / kappa =
-c - D phi_t + noise, c = (I + D) phi*. Ridge regression over all releases estimates c and D, and the next phi is the
-root.
-
-Moments are of records clipped to R, gradients are not, so R is larger here than the best one for a separate release
-(dpcore.queries.norms). Why whitening and clipped weights pay: docs/explanation/proofs.md, "Private Newton steps".
+Proof: docs/explanation/proofs.md, "Private Newton steps".
 """
 
 from collections.abc import Sequence
@@ -27,21 +23,18 @@ from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import MomentsAndGradients, RowOracle, check_left
-from dpcore.queries.norms import norm_bound_of
+from dpcore.queries.moments import norm_bound_of
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.schema import Schema
 
-# How much spread a symmetric matrix has along the eigenvectors of a noisy copy of it.
+# The spread of a symmetric S along the eigenvectors v_i of M = S + W, W of standard deviation s in each entry: for
+# large d
 #
-# If M = S + W, with noise of standard deviation s in each entry of W, noise alone spreads the eigenvalues of M over 4
-# s sqrt(d), and an eigenvector v_i of M is not one of S. For large d the spread v_i^T S v_i is
+#     v_i^T S v_i = lambda_i - 2 s^2 sum over j of 1 / (lambda_i - lambda_j)
 #
-#     lambda_i - 2 s^2 sum over j of 1 / (lambda_i - lambda_j)
-#
-# up to a vanishing error, whatever S is: Bun, Allez, Bouchaud and Potters, "Rotational invariant estimator for general
-# noisy matrices", IEEE Transactions on Information Theory 62 (2016). For a finite d each 1 / x is x / (x^2 + width^2)
-# here, and the estimates are made ascending.
+# (Bun, Allez, Bouchaud and Potters, IEEE Transactions on Information Theory 62, 2016). For a finite d each 1 / x is x /
+# (x^2 + width^2) here, and the estimates are made ascending.
 
 
 _WIDTH = 2.0
@@ -50,10 +43,7 @@ _WIDTH = 2.0
 
 
 def cleaned_eigenvalues(values: Vector, noise: float) -> Vector:
-    """Estimates of v_i^T S v_i, (d,), ascending; some may be negative. Without noise they are `values`.
-
-    values: (d,), ascending eigenvalues of M. noise: s >= 0, the standard deviation of an entry of M.
-    """
+    """Estimates of v_i^T S v_i, (d,), ascending, of the eigenvalues of M (d,); noise: s >= 0. Some may be negative."""
     if noise == 0.0:
         return values
     # In units of the noise: squares of very small or large differences would vanish or overflow.
@@ -128,9 +118,7 @@ class PrivateNewton(LinearClassifier):
     def fit_queries(self, oracle: MomentsAndGradients) -> Self:
         """Fit by querying; returns self. If a query after the first is refused, the result so far is kept.
 
-        Raises:
-            ConfigurationError: a parameter is out of range, or the schema has more than MOST_COORDINATES.
-            OracleRefusedError: the oracle does not answer at all.
+        Raises ConfigurationError, also for more than MOST_COORDINATES; OracleRefusedError.
         """
         self._check()
         check_left(oracle)
@@ -143,10 +131,7 @@ class PrivateNewton(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows without noise, for comparison; returns self.
-
-        X, y, errors: as for `RadoClassifier.fit`, and ConfigurationError as `fit_queries`.
-        """
+        """Fit to rows without noise, for comparison; returns self. As `RadoClassifier.fit`."""
         rows = RowOracle(self._edges(X, y))
         self._check()
         self._keep(rows.in_given_units(self._learn(rows, self.norm_bound)))
@@ -195,10 +180,7 @@ class PrivateNewton(LinearClassifier):
 
 
 def roomy_norm(schema: Schema) -> Fraction:
-    """R with R^2 = 2/3 (real features) + (other features) + (bias), rounded up to hundredths.
-
-    Twice what `dpcore.queries.norms.norm_bound_of` allows for real features.
-    """
+    """R with R^2 = 2/3 (real features) + (other features) + (bias), rounded up to hundredths."""
     return norm_bound_of(
         real_features=2 * sum(group.scaled_coordinates for group in schema.groups),
         unit_features=sum(group.unit_groups for group in schema.groups),
@@ -221,10 +203,7 @@ class Whitening:
 
     @classmethod
     def cleaned(cls, moments: Moments, shrinkage: float) -> "Whitening":
-        """From noisy moments by `cleaned_eigenvalues`, so that records have about one spread in all directions.
-
-        shrinkage: the least eigenvalue is sqrt(shrinkage d) times the noise of an entry.
-        """
+        """From noisy moments; the least eigenvalue is sqrt(shrinkage d) times the noise of an entry."""
         values, vectors = np.linalg.eigh(moments.product_sum)
         noise = float(np.linalg.norm(moments.product_noise)) / moments.d
         spreads = cleaned_eigenvalues(values, noise)
@@ -317,8 +296,5 @@ class _Affine:
 
 
 def root(seen: Sequence[Seen]) -> Vector:
-    """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one.
-
-    The model is target_t = c - D phi_t + noise, D symmetric; see docs/explanation/proofs.md, "Private Newton steps".
-    """
+    """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one."""
     return _Affine.of(seen).root

@@ -1,7 +1,4 @@
-"""RadoBoost: boosting on Rademacher observations (Nock, Patrini and Friedman, ICML 2015, Algorithm 1).
-
-`dpcore.estimators.boosting` describes a round and proves the bound on the loss; its rows are rados here.
-"""
+"""RadoBoost: boosting on Rademacher observations (Nock, Patrini and Friedman, ICML 2015, Algorithm 1)."""
 
 from typing import Any, Self
 
@@ -12,7 +9,7 @@ from sklearn.utils import check_random_state
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import LinearClassifier, Matrix, RadoClassifier, RadoSample, Vector
 from dpcore.estimators.boosting import BoostingRules, Score, Selection, boost, make_oracle
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 
 
 class RadoBoost(RadoClassifier):
@@ -88,10 +85,8 @@ class RadoBoost(RadoClassifier):
         return boosted.theta
 
 
-# AdaBoost with the weak learner of RadoBoost: one feature a round, on edge vectors instead of rados.
-#
-# The baseline of Nock, Patrini and Friedman (ICML 2015), section 4. It trains on rows, so it is a comparison for those
-# who may see them; it cannot train on a release. `dpcore.estimators.boosting` describes a round.
+# AdaBoost with the weak learner of RadoBoost, on edge vectors: the baseline of ICML 2015, section 4. It trains on rows,
+# so it is a comparison for those who may see them.
 
 
 LOWEST_ERROR = "lowest-error"
@@ -142,10 +137,7 @@ class AdaBoost(LinearClassifier):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows; returns self. X, y, errors: as for `RadoClassifier.fit`.
-
-        Raises ConfigurationError if a parameter is out of range.
-        """
+        """Fit to rows; returns self. As `RadoClassifier.fit`, and ConfigurationError if a parameter is out of range."""
         rules = BoostingRules(
             n_rounds=self.n_rounds,
             oracle=make_oracle(self.oracle, self.lambda_p),
@@ -176,10 +168,7 @@ class AdaBoost(LinearClassifier):
 
 
 def error_of(edges: Matrix) -> Score:
-    """The selection that keeps the iterate of lowest 0/1 error on edge vectors (m, d); a margin of zero is an error.
-
-    It needs the rows, as the paper's experiments did (section 4).
-    """
+    """The selection that keeps the iterate of lowest 0/1 error on edge vectors (m, d); a margin of zero is an error."""
 
     def error(theta: Vector) -> float:
         return float(np.mean(edges @ theta <= 0))

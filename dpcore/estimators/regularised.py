@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
 from dpcore.estimators.boosting import LARGEST_EDGE
-from dpcore.estimators.edge_moments import Spread, products_of
-from dpcore.progress import Progress
+from dpcore.estimators.moments_discriminant import Spread, products_of
+from dpcore.numbers.processors import Progress
 
 BISECTIONS = 60
 """Halvings of the interval that holds the new coordinate."""
@@ -56,10 +56,7 @@ class Regulariser(ABC):
 
     @abstractmethod
     def unit(self, rados: Matrix, shares: Vector) -> float:
-        """The unit of strengths that are chosen from these rados: positive unless all are zero.
-
-        shares: (n,), the weight of each rado in the mean; they sum to 1.
-        """
+        """The unit of strengths chosen from rados weighted by shares (n,): positive unless all are zero."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,7 @@ class Ridge(Regulariser):
 class SortedNorm(Regulariser):
     """Omega(theta) = sum_k weights_k |theta|_(k), |theta|_(1) the largest; weights (d,) not negative and not rising.
 
-    All ones: the lasso. (1, 0, ..., 0): the l-infinity norm. Otherwise SLOPE (Bogdan, van den Berg, Sabatti, Su and
-    Candes, Annals of Applied Statistics 2015).
+    All ones: lasso. (1, 0, ..., 0): l-infinity. Otherwise SLOPE (Bogdan et al., Annals of Applied Statistics 2015).
     """
 
     weights: Vector
@@ -146,11 +142,7 @@ def all_alike(count: int) -> Vector:
 def boost_regularised(
     rados: Matrix, shares: Vector, regulariser: Regulariser, strength: float, rounds: Rounds
 ) -> _Boosted:
-    """Boosting rounds from theta = 0 on F, with the mean over rados weighted by shares.
-
-    rados: (n, d), neither copied nor scaled. shares: (n,), not negative, they sum to 1; rados with share 0 are not
-    used.
-    """
+    """Boosting rounds from theta = 0 on F, with the mean over rados (n, d) weighted by shares (n,), which sum to 1."""
     kept = shares > 0
     largest = _largest_sizes(rados, kept)
     largest = np.where(largest > 0, largest, 1.0)
@@ -346,10 +338,7 @@ class RadoBoostLinf(RegularisedRadoBoost):
 
 
 class RadoBoostSlope(RegularisedRadoBoost):
-    """`RegularisedRadoBoost` with SLOPE: weight k is the standard normal's quantile at 1 - k q / (2 d), k = 1 to d.
-
-    slope_rate: q in (0, 1), the rate of false discoveries that these weights control in orthogonal designs.
-    """
+    """`RegularisedRadoBoost` with SLOPE: weight k is the standard normal's quantile at 1 - k slope_rate / (2 d)."""
 
     FRACTIONS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
 

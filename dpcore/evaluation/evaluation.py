@@ -1,24 +1,16 @@
 """Evaluation of a model on the parties' rows: errors, rates, calibration and ROC from releases of counts.
 
-A first release finds where the scores are, with a part of the budget (dpcore.evaluation.scores). The second is the
-histogram of scores of each label, in bins between these edges and 0: mutually exclusive predicates, of sensitivity 2 in
-L1 and L2^2.
+A first release finds where the scores are (dpcore.evaluation.scores). The second is the histogram of scores of each
+label, of sensitivity 2 in L1 and L2^2. Without a first one, edges are fixed, and the confusion matrix is asked beside
+the bins: a sensitivity of 4.
 
-Without a first release the edges are fixed, and the four cells of the confusion matrix are asked beside the bins: a
-sensitivity of 4.
+Every proportion is over usable rows, with an interval over the rows, and if the model did not see them a second one
+over the distribution. Bins and points of edges that were found have none on the distribution.
 
-Every proportion is over usable rows, and has an interval over the rows that were asked about. If the model did not see
-these rows, it has a second one, over the distribution from which they were drawn (dpcore.evaluation.intervals), also if
-only a bound on their number is known (dpcore.records.held_back).
-
-Edges that were found depend on the rows, so bins of the calibration and points of the ROC curve then have no interval
-on the distribution. Errors, rates and the area do not depend on where the edges are.
-
-Intervals hold with probability at least `confidence` for each of these families separately, and for rows and
-distribution separately:
+Intervals hold with probability at least `confidence` for each family, for rows and distribution separately:
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
-    all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.roc).
+    all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.scores).
 """
 
 from dataclasses import dataclass, replace
@@ -33,8 +25,7 @@ from dpcore.errors import ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, check_left
 from dpcore.evaluation.intervals import CellNoise, Count, Interval, Judge, Proportion, count_of
 from dpcore.evaluation.options import EvaluationOptions
-from dpcore.evaluation.roc import Curve, RocPoint
-from dpcore.evaluation.scores import CELLS, Edges, even_steps, find_edges, linear_scores, narrow_cells
+from dpcore.evaluation.scores import CELLS, Curve, Edges, RocPoint, even_steps, find_edges, linear_scores, narrow_cells
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
@@ -93,8 +84,7 @@ class Evaluation:
     """How many rows of the part can be used, an estimate, and within `usable_half_width`."""
     usable_half_width: float
     confusion: NDArray[np.float64]
-    """(2, 2), rows by label (-1, +1) and prediction (-1, +1), on the parties' rows with noise, each within
-    `cell_half_width`."""
+    """(2, 2), rows by label (-1, +1) and prediction, on the parties' rows with noise, each within `cell_half_width`."""
     cell_half_width: float
     error: Proportion
     true_positive_rate: Proportion
@@ -353,10 +343,7 @@ class PlannedBatch:
 def planned_batches(
     theta: ArrayLike, schema: Schema, options: EvaluationOptions = USUAL, *, feature_map: FeatureMap | None = None
 ) -> tuple[PlannedBatch, ...]:
-    """What `evaluate` with these arguments asks for. Where edges are to be found, those of even steps stand for them.
-
-    Raises as `evaluate` does.
-    """
+    """What `evaluate` asks for, with edges of even steps for those to be found. Raises as `evaluate` does."""
     bins, edges_part = options.count, options.edges_part
     steps = even_steps(bins)
     if edges_part:

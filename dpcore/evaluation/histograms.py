@@ -1,18 +1,13 @@
 """Histograms and quantiles of real columns, with intervals, from one noisy release of disjoint cells.
 
-Each column is divided as dpcore.estimators.private_histograms does: cells between the schema's bounds, and apart both
-bounds and zero. A record is in one part of each column, so F columns have a sensitivity of 2 F in L1 and L2^2. Every
-share is one of usable rows, with an interval on the parties' rows and one on the distribution
-(dpcore.evaluation.intervals).
+Columns are divided as in dpcore.estimators.private_histograms: F columns have a sensitivity of 2 F in L1 and L2^2. A
+share of usable rows has an interval on the rows and one on the distribution.
 
-Quantiles. The q-quantile is the least v with F(v) >= q. Let C_i be the share of the first i parts, with an interval
-[L_i, U_i].
+Quantiles: with [L_i, U_i] for the share of the first i parts, the q-quantile is not below the lower end of part i + 1
+if U_i < q, and not above the upper end of part i if L_i >= q: Woodruff's inversion (J. Am. Stat. Assoc. 47, 1952).
 
-If all hold, the q-quantile is not below the lower end of part i + 1 for any i with U_i < q, and not above the upper end
-of part i for any i with L_i >= q: Woodruff's inversion (J. Am. Stat. Assoc. 47, 1952), by Bonferroni's inequality.
-
-Intervals hold with probability at least `confidence` for the shares of all parts of all columns, and for the quantiles
-of all columns at all levels, for the rows and for the distribution, each separately.
+Intervals hold with probability at least `confidence` for all shares, and for all quantiles, for rows and distribution,
+each separately.
 """
 
 import math
@@ -149,10 +144,7 @@ class ColumnHistogram:
         return Quantile(level, estimate, on_rows, on_distribution)
 
     def advice(self) -> str | None:
-        """What to ask next if one cell has more than half of the rows, and so shows little; None otherwise.
-
-        A value that is counted apart is no cell.
-        """
+        """What to ask next if one cell has more than half of the rows, and so shows little; None otherwise."""
         total = float(self.counts.sum())
         for (low, high), is_point, count in zip(self.ends, self.are_points, self.counts.tolist(), strict=True):
             if not is_point and count > _CROWDED * total > 0.0:
@@ -247,11 +239,8 @@ def histogram_predicates(
 ) -> tuple[Predicate, ...]:
     """The batch that asks for histograms of real features, by name.
 
-    cells: of each column without edges, from 1 to MOST_CELLS. edges: public ones, in the column's units (dates: texts),
-    by column; they must not come from the data. The cells below and above them reach to the schema's bounds.
-
-    Raises ConfigurationError if a column is unknown, no real or date feature or given twice, or a number or an edge is
-    out of range.
+    cells: of each column without edges, from 1 to MOST_CELLS. edges: public ones by column, in its units (dates:
+    texts), never from the data; cells beyond reach to the bounds. Raises ConfigurationError.
     """
     if not columns:
         raise ConfigurationError("there is no column: give the name of at least one real feature")
@@ -282,11 +271,7 @@ def column_histograms(
     confidence: float = 0.95,
     part: Fraction = WHOLE,
 ) -> Histograms:
-    """Histograms of real features on the federation's rows; one release. `quantile` of each column costs no more.
-
-    columns, cells, edges: see `histogram_predicates`. part: of the oracle's budget. Raises what that and
-    `oracle.statistic` raise.
-    """
+    """Histograms on the federation's rows; one release. Arguments and errors as of `histogram_predicates`."""
     if isinstance(columns, str):
         raise ConfigurationError("columns are a list of names: write [name], even for a single one")
     predicates = histogram_predicates(oracle.schema, columns, cells=cells, edges=edges)
@@ -298,10 +283,7 @@ def column_histograms(
 def histograms_of(
     schema: Schema, predicates: Sequence[Predicate], estimates: Estimates, *, part: HeldBack | None = None
 ) -> Histograms:
-    """The histograms that a batch of `histogram_predicates`, or of the estimator `additive`, was answered with.
-
-    part: of the rows that the batch was about. Raises ConfigurationError if the batch is of other predicates.
-    """
+    """The histograms that such a batch was answered with. Raises ConfigurationError for another batch."""
     batches: dict[str, list[tuple[int, int, int]]] = {}
     for place, predicate in enumerate(predicates):
         name, low, high = _interval_of(predicate)
@@ -363,10 +345,7 @@ def _interval_of(predicate: Predicate) -> tuple[str, int, int]:
 
 
 def _ends(feature: RealFeature, parts: Sequence[tuple[int, int, int]]) -> tuple[tuple[Range, ...], tuple[bool, ...]]:
-    """The ends of ascending parts, as stored, in the column's units, and which are points.
-
-    Raises ConfigurationError unless the parts are all of a column.
-    """
+    """The ends of ascending parts in the column's units, and which are points. Raises ConfigurationError."""
     lows, highs = [low for low, *_ in parts], [high for _, high, _ in parts]
     if lows != [-ONE, *highs[:-1]] or highs[-1] != ONE + 1 or any(low > high for low, high, _ in parts):
         raise ConfigurationError(_OTHER)

@@ -73,10 +73,7 @@ class Count:
 
 @dataclass(frozen=True)
 class CellNoise:
-    """Noise on every cell: its standard deviation in rows, 0 if there is none; see the module's docstring.
-
-    Raises ConfigurationError if the deviation is negative or not finite, or copies below 1.
-    """
+    """Noise on every cell: its standard deviation in rows, 0 if there is none. Raises ConfigurationError."""
 
     deviation: float
     copies: float = 1.0
@@ -118,10 +115,7 @@ class CellNoise:
 
 
 def interval_on_rows(a: Count, b: Count, noise: CellNoise, failure: float) -> Interval:
-    """Contains A / (A + B) with probability >= 1 - failure; [0, 1] if the noise could make A + B 0.
-
-    Raises ConfigurationError if failure is not between 0 and 1.
-    """
+    """Contains A / (A + B) with probability >= 1 - failure; [0, 1] if noise could make A + B 0."""
     squared = noise.reach(min(a.cells, b.cells), failure) ** 2
     total = a.value + b.value
     leading = total**2 - squared * (a.cells + b.cells)
@@ -186,10 +180,7 @@ def deviations(copies: float, failure: Floats) -> Floats:
 
 
 def noise_tail(copies: float, x: Floats) -> Floats:
-    """Upper bound on the probability that noise exceeds x >= 0 standard deviations in magnitude: (n,).
-
-    copies: the noise is the sum of at least this many Laplace variables, an integer; infinite for normal noise.
-    """
+    """Upper bound on P(|noise| > x >= 0 standard deviations): (n,). copies: of Laplace variables; infinite: normal."""
     tail: Floats = 2.0 * special.ndtr(-x)
     if not math.isinf(copies):
         tail = np.maximum(tail, _laplace_tail(int(copies), x))
@@ -199,9 +190,7 @@ def noise_tail(copies: float, x: Floats) -> Floats:
 def _laplace_tail(copies: int, x: Floats) -> Floats:
     """The probability that a sum of k = `copies` Laplace variables exceeds x standard deviations in magnitude: (n,).
 
-    It is a difference of two sums of k exponential ones. Cancel terms of the two sums one by one: the first has j left
-    when the second is exhausted with probability C(2k - 1 - j, k - j) / 2^(2k - j), and the remainder is a sum of j
-    exponential variables.
+    Of two sums of k exponentials, cancelled one by one, the first has j left with C(2k - 1 - j, k - j) / 2^(2k - j).
     """
     scaled = x * math.sqrt(2.0 * copies)
     tail: Floats = np.zeros_like(x)

@@ -14,11 +14,7 @@ USUAL_BINS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(Declared):
-    """How a model is evaluated. Raises ConfigurationError if an option is out of range.
-
-    Calibration measures how far score / scale is from a log odds: scale is 1 for a logistic regression, and for other
-    scores about the size of a usual one.
-    """
+    """How a model is evaluated. Raises ConfigurationError. scale: of a score, 1 for a logistic regression."""
 
     confidence: Annotated[float, Option("Confidence of all intervals together.", above=0, below=1)] = 0.95
     bins: Annotated[

@@ -60,11 +60,9 @@ def intervals(
     confidence: float = 0.95,
     draws: int = DRAWS,
 ) -> Intervals:
-    """Intervals for combinations of theta = fit(moments); see the module's docstring.
+    """Intervals for combinations (k, d) of theta = fit(moments); draws: at least 2 / (1 - confidence) - 1.
 
-    combinations: (k, d), each row a combination. fit: without randomness. draws: at least 2 / (1 - confidence) - 1.
-    Raises ShapeError if the combinations do not fit, ConfigurationError if an argument is out of range, and what `fit`
-    raises.
+    Raises ShapeError if they do not fit, ConfigurationError if an argument is out of range, and what `fit` raises.
     """
     if combinations.ndim != 2 or combinations.shape[1] != moments.d:
         raise ShapeError(f"combinations have shape {combinations.shape}: give (k, {moments.d})")
@@ -114,9 +112,8 @@ def noisy(exact: Moments, released: Moments, random: np.random.Generator) -> Mom
 def hidden(moments: Moments, combinations: Matrix, known_null: Matrix) -> NDArray[np.bool_]:
     """Which combinations (k, d) depend on a direction of the rows that is not clear of the noise: (k,).
 
-    Their intervals would promise too much. known_null: (n, d), directions in which rows do not vary by the schema, on
-    which no combination may depend. The spectrum of the noise ends at 2 tau (Wigner's semicircle distribution), tau^2
-    the mean over rows of the row's sum of noise variances.
+    known_null: (n, d), directions without rows by the schema. The noise's spectrum ends at 2 tau (Wigner), tau^2 the
+    mean over rows of the row's sum of noise variances.
     """
     tau = float(np.sqrt(np.square(moments.product_noise).sum() / moments.d))
     basis = np.eye(moments.d)

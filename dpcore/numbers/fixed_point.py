@@ -1,13 +1,8 @@
-"""Fixed point: features in [-1, 1] as integers, and integer sums as residues in slots.
+"""Fixed point: features in [-1, 1] as integers in units of 2^-30, and integer sums as residues in slots.
 
-A party stores features in units of 2^-30, and a query shortens them to its own `fraction_bits`. A sum x travels as the
-residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`.
-
-K such residues are added in a slot of `slot_bits`, so no carry reaches the next slot. The decoder subtracts K *
-2^(w-1), reduces mod 2^w and centres the result (docs/protocol.md, section 6).
-
-Here is the choice of the widths; dpcore.records.encoding.store makes the integers, dpcore.paillier.packing the
-residues.
+A query shortens features to its `fraction_bits`. A sum x travels as u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`;
+K of them are added in a slot of `slot_bits` without a carry. The decoder subtracts K * 2^(w-1), reduces mod 2^w and
+centres the result (docs/protocol.md, section 6).
 """
 
 from dataclasses import dataclass
@@ -88,10 +83,9 @@ def plan_encoding(*, largest_sum: int, max_parties: int, fraction_bits: int) -> 
 
 
 def check_fits(encoding: Encoding, *, largest_sum: int, max_parties: int) -> None:
-    """Check that with this encoding `max_parties` sums within +-largest_sum cannot wrap.
+    """Check that with this encoding `max_parties` sums within +-largest_sum cannot wrap; for another node's encodings.
 
-    For encodings that another node chose. largest_sum and max_parties are as in `plan_encoding`. Raises
-    SlotOverflowError if they do not fit, PlanError if an argument is invalid.
+    Raises SlotOverflowError if they do not fit, PlanError if an argument is invalid.
     """
     _check_plan(largest_sum, max_parties)
     needed = _needed_bits(largest_sum)
@@ -151,11 +145,7 @@ def check_room(largest_sum: int) -> None:
 
 
 def frozen(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
-    """The values as a read-only array in row order; any shape.
-
-    An array of that type is not copied if it and the arrays that it is a view of are read-only; anything else is. To
-    avoid a copy of a large array, set `flags.writeable = False` before passing it.
-    """
+    """The values as a read-only array in row order; copied unless they and their bases are read-only."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_read_only(values):
         return values
     copy = np.array(values, dtype=dtype, order="C")

@@ -1,8 +1,7 @@
-"""The number of processors for parallel work, and a limit on the threads of BLAS.
+"""The number of processors for parallel work, a limit on the threads of BLAS, and progress of long computations.
 
-A BLAS library starts a thread for each processor, and its idle threads spin. If several of our threads or processes
-each call it, a sum that takes a tenth of a second takes seconds. Such code calls BLAS inside `one_blas_thread`. The
-sums are the same integers either way.
+A BLAS library's idle threads spin: if several of our threads or processes call it, sums take seconds, so they do inside
+`one_blas_thread`. The sums are the same integers either way.
 """
 
 import os
@@ -11,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 
 def processors() -> int:
@@ -25,12 +24,9 @@ def processors() -> int:
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to the calling thread, as a context or a decorator, and restore its number of threads afterwards.
 
-    Every thread that computes must enter it: some libraries limit the process, some the thread. Contexts are counted
-    for the process: the first one limits it and the last one to end restores it. A node holds a context from start to
-    stop; sums over rows hold one while they run.
-
-    Covers the libraries that are loaded on entry. A BLAS that threadpoolctl does not know, such as Apple's Accelerate,
-    keeps its own number of threads.
+    Every thread that computes must enter it. Contexts are counted for the process: the first one limits it, the last
+    one restores it. Libraries loaded later, and those that threadpoolctl does not know, such as Apple's Accelerate,
+    keep their threads.
     """
     found = _limit.enter()
     try:
@@ -101,3 +97,10 @@ def _belongs_to_thread(library: Any) -> bool:
 
 
 _limit = _Limit()
+
+
+# Progress callbacks of long computations.
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Progress callback `(done, total)`. It may raise to stop the work."""

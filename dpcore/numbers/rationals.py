@@ -16,8 +16,7 @@ _TINY = Fraction(1, 10**300)
 def exact_number(text: str) -> Fraction:
     """The exact value of a decimal or a fraction, such as "1e-6" or "1/2".
 
-    Raises ValueError or ZeroDivisionError if the text is not a number, OverflowError if its exponent has four digits or
-    more: written out, such a number may not fit in memory.
+    Raises ValueError or ZeroDivisionError, OverflowError if its exponent has four digits or more.
     """
     # Fraction reads the digits of every script, as \d does.
     if re.search(r"[eE][+-]?[\d_]{4,}", text):
@@ -29,10 +28,7 @@ def exact_number(text: str) -> Fraction:
 
 
 def within_doubles(value: Fraction) -> Fraction:
-    """The value itself. Raises OverflowError if it is nearer to 0 than 1e-300 or further than 1e300, and not 0.
-
-    Such a number is 0 or infinite where it meets a double.
-    """
+    """The value itself. Raises OverflowError if it is nearer to 0 than 1e-300 or further than 1e300, and not 0."""
     if value and not _TINY <= abs(value) <= 1 / _TINY:
         raise OverflowError("beyond the range of doubles")
     return value
@@ -48,11 +44,8 @@ def check_rational(name: str, value: Fraction) -> None:
         raise PlanError(f"{name} has a numerator or denominator of more than 63 bits: give fewer digits")
 
 
-# Decimals of bounds, for people, rounded outwards: an upper bound up, a lower bound down, whatever their size.
-#
-# A double stands for a bound that it was rounded outwards from. So a decimal between an upper bound and the double
-# before it, or a lower bound and the double after it, is the bound itself: 0.1 becomes 0.100, and 0.30000000000000004
-# becomes 0.300. Texts are made from integers, so they are right for numbers of any size.
+# Decimals of bounds, for people, rounded outwards, made from integers. A double stands for a bound that it was rounded
+# outwards from, so 0.1 becomes 0.100, and 0.30000000000000004 becomes 0.300.
 
 
 _FEWEST, _MOST = -5, 15

@@ -32,13 +32,10 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.paillier.public import Ciphertext, PublicKey, lock_released, times_one_plus
 from dpcore.randomness.sources import RandomSource, require_system, this_process
 
-# Fixed-base powers modulo n^2 from tables of products, without knowing a factor of n.
+# Fixed-base powers modulo n^2 from tables of products, without a factor of n.
 #
-# A number x prime to n is a (1 + n t) mod n^2 for a = x mod n and one t in [0, n), and (1 + n s)(1 + n t) = 1 + n (s +
-# t).
-#
-# A table's entry is the pair (a, t): a power multiplies the half-length a's, adds the t's, and combines the two once,
-# at the end. That costs little more than half of a multiplication modulo n^2.
+# x is a (1 + n t) mod n^2 with a = x mod n and one t in [0, n). An entry is (a, t): a power multiplies the half-length
+# a's, adds the t's and combines once, for little more than half of a multiplication modulo n^2.
 
 
 TABLES = 8
@@ -51,15 +48,12 @@ Table: TypeAlias = tuple[list[mpz], list[mpz]]
 class Comb:
     """Powers of one base modulo n^2 by the fixed-base comb of Lim and Lee (CRYPTO 1994).
 
-    The exponent is divided into `teeth` rows of `tables * depth` bits. Table j holds the products of all subsets of the
-    base's powers 2^(row * tables * depth + j * depth).
+    `teeth` rows of `tables * depth` bits: table j holds the products of all subsets of the base's powers 2^(row *
+    tables * depth + j * depth). A power takes depth - 1 squarings and tables * depth multiplications. Memory: tables *
+    2^teeth entries of 2 * bits(n) bits, 29 MB for 12 teeth, 8 tables and 3072 bits.
 
-    A power takes depth - 1 squarings and tables * depth multiplications. Memory: tables * 2^teeth entries of 2 *
-    bits(n) bits, 29 MB for 12 teeth, 8 tables and 3072 bits.
-
-    Raises:
-        PlanError: teeth is not in 1..16, or tables or exponent_bits is below 1.
-        ValueError: the base shares a factor with n.
+    Raises PlanError unless teeth is in 1..16 and tables, exponent_bits above 0; ValueError if the base shares a factor
+    with n.
     """
 
     def __init__(self, base: int, n: int, exponent_bits: int, *, teeth: int, tables: int = TABLES) -> None:
@@ -88,8 +82,7 @@ class Comb:
     def _table(self, factors: list[mpz]) -> Table:
         """The products of all subsets of `factors`, as pairs. Entry k includes factor i if bit i of k is set.
 
-        For two residues, a_1 a_2 = r + q n = r (1 + n q / r). So the product's t is the sum of both t's and q / r mod
-        n. 1 / r is the product of the two inverses, so only one inversion per factor is needed.
+        a_1 a_2 = r + q n = r (1 + n q / r), so t is the sum of both t's and q / r mod n; one inversion per factor.
         """
         n = self._n
         residues, summands, inverses = [mpz(1)], [mpz(0)], [mpz(1)]
@@ -113,10 +106,7 @@ class Comb:
         return self.power_digits(self.digits(octets[np.newaxis]))[0]
 
     def digits(self, exponents: NDArray[np.uint8]) -> Digits:
-        """Indices into the tables: (count, depth, tables), the most significant column first.
-
-        exponents: (count, ceil(exponent_bits / 8)) little-endian bytes. Bits from exponent_bits on are dropped.
-        """
+        """Indices into the tables, most significant column first: (count, depth, tables), of little-endian bytes."""
         count, width = len(exponents), self.teeth * self._table_count * self._depth
         bits = np.zeros((count, width), dtype=np.uint16)
         bits[:, : self.exponent_bits] = np.unpackbits(exponents, axis=1, count=self.exponent_bits, bitorder="little")
@@ -257,14 +247,13 @@ def _negated_square(n: mpz, random: RandomSource) -> mpz:
             return -x * x % n
 
 
-# Obfuscators computed ahead of time, so that encryption takes only microseconds a ciphertext.
+# Obfuscators computed ahead of time. Two ciphertexts under one reveal the difference of their plaintexts; none is used
+# twice:
 #
-# Two ciphertexts under one obfuscator reveal the difference of their plaintexts. None is used twice:
-#
-# - An entry leaves the pool under its lock before the caller sees it, and cannot return, also if an encryption fails.
-# - Entries belong to the process that made them. A forked child looks under its own identity (process id and number of
-#   forks), finds none, and makes its own. It uses its own lock: a thread that the child lacks may have held its
-# parent's. - A pool can be neither copied nor pickled, and is never written to a file.
+# - An entry leaves the pool under its lock before the caller sees it, and never returns.
+# - Entries belong to the process that made them: a forked child (by process id and number of forks) makes its own,
+#   under its own lock.
+# - A pool can be neither copied nor pickled, and is never written to a file.
 #
 # No program can detect a snapshot of a whole machine that is resumed twice: do not resume one.
 
@@ -336,11 +325,9 @@ class _Stock:
 class ObfuscatorPool:
     """Single-use obfuscators of one key, made on demand by a background thread. An ObfuscatorSource.
 
-    The thread is a daemon: it sleeps unless `prepare` or `keep` requests missing entries, ends with the pool, and keeps
-    no process alive. If the pool runs empty, `draw_many` computes the rest itself.
-
-    random: the operating system's source. Raises SeededRandomRefusedError for any other, PlanError if
-    short_exponent_bits is not in 512..bits(n).
+    The daemon thread sleeps unless entries are requested, and ends with the pool; an empty pool computes the rest
+    itself. Raises SeededRandomRefusedError unless random is the system's, PlanError if short_exponent_bits is not in
+    512..bits(n).
     """
 
     def __init__(self, public_key: PublicKey, random: RandomSource, *, short_exponent_bits: int | None = None) -> None:
@@ -370,10 +357,7 @@ class ObfuscatorPool:
             self._begin(stock)
 
     def keep(self, count: int) -> None:
-        """Announce that none will be drawn soon. The thread makes `count` entries for later, up to MOST_READY.
-
-        Raises ValueError if count is negative.
-        """
+        """Announce that none will be drawn soon: `count` entries are made, up to MOST_READY. Raises ValueError."""
         stock = self._stock()
         with stock.changed:
             stock.needed, stock.kept = 0, _checked(count)

@@ -1,14 +1,10 @@
-"""Packing: many values in the slots of one Paillier plaintext.
+"""Packing: many values in the slots of one Paillier plaintext, M = sum_s u_s * 2^(slot_bits * s).
 
-A plaintext is M = sum_s u_s * 2^(slot_bits * s). Slot 0 is the check slot: it carries the sender's row count in the
-same travel form as a value.
+Slot 0 is the check slot, with the sender's row count. With S slots a plaintext, value i is in plaintext i // (S - 1),
+slot 1 + i % (S - 1); unused slots carry 0.
 
-Slots 1 and up carry values in order; unused slots of the last plaintext carry the value 0. With S slots a plaintext,
-value i is in plaintext i // (S - 1), slot 1 + i % (S - 1).
-
-The check slot detects mistakes: a contribution that is missing, counted twice or corrupted. It does not detect
-cheating: anyone who knows n can add a known number to an encrypted plaintext. Masks (dpcore.paillier.masks) and the tag
-(dpcore.paillier.tag) protect against that.
+The check slot detects mistakes, not cheating: anyone who knows n can add a known number to an encrypted plaintext.
+Masks and the tag (dpcore.paillier.masks) protect against that.
 """
 
 from collections.abc import Sequence
@@ -47,10 +43,7 @@ class CheckSlotError(TotalError):
 
 
 def ciphertext_count(length: int, encoding: Encoding, modulus_bits: int) -> int:
-    """The number of ciphertexts that carry `length` values.
-
-    Raises PlanError if length < 1 or the modulus has no room for the check slot and one value.
-    """
+    """The number of ciphertexts that carry `length` values. Raises PlanError."""
     if length < 1:
         raise PlanError(f"a query of {length} values: ask for at least one")
     return -(-length // (_slots(encoding, modulus_bits) - 1))
@@ -61,8 +54,7 @@ def to_residues(
 ) -> NDArray[np.uint64]:
     """The travel form u = (x + 2^(w-1) + mask) mod 2^w of each value, reduced after masking; any shape.
 
-    mask: same shape, None for zero. A value beyond w bits wraps: sums are never clamped or refused, and the plan bounds
-    the probability that they wrap.
+    mask: None for zero. A value beyond w bits wraps: the plan bounds the probability.
     """
     # Unsigned arithmetic is mod 2^64, and 2^w divides 2^64.
     residues = np.asarray(values, dtype=np.int64).astype(np.uint64) + np.uint64(1 << (encoding.value_bits - 1))
@@ -92,10 +84,9 @@ def pack(
 def mask_addends(
     values: NDArray[np.int64], rows: int, encoding: Encoding, modulus_bits: int, mask: NDArray[np.uint64]
 ) -> list[mpz]:
-    """What to add to each plaintext of `pack` without a mask so that it is that with this one; may be negative.
+    """What to add to each plaintext of `pack` without a mask for this one, below 2^value_bits; may be negative.
 
-    values, rows, mask: as for `pack`, each entry of the mask below 2^value_bits. A slot takes its mask, less 2^w where
-    residue and mask together wrap, so the values are needed again. Raises what `pack` raises.
+    A slot takes its mask, less 2^w where residue and mask together wrap. Raises what `pack` raises.
     """
     bare = to_residues(_laid_out(values, rows, encoding, modulus_bits, mask), encoding)
     wrap = np.uint64(1 << encoding.value_bits)
@@ -132,11 +123,7 @@ def _plaintexts(slots: NDArray[np.uint64], encoding: Encoding) -> list[mpz]:
 
 
 def from_total(slot_totals: NDArray[np.uint64], parties: int, encoding: Encoding) -> NDArray[np.int64]:
-    """The sums in slots in which `parties` travel forms were added, in [-2^(w-1), 2^(w-1)); any shape.
-
-    Correct if the masks of the contributions sum to zero mod 2^w. Raises PlanError if `parties` is not in
-    1..encoding.max_parties.
-    """
+    """The sums in slots of `parties` travel forms whose masks cancel, in [-2^(w-1), 2^(w-1)); any shape. PlanError."""
     if not 1 <= parties <= encoding.max_parties:
         raise PlanError(f"{parties} contributions in one slot: use 1 to {encoding.max_parties} with this encoding")
     w = encoding.value_bits

@@ -24,9 +24,7 @@ from gmpy2 import mpz
 from dpcore.errors import CiphertextError, ShapeError
 from dpcore.numbers.processors import processors
 
-# Big-integer work on all cores: gmpy2 releases the interpreter's lock if its context says so.
-#
-# A thread that releases the lock this often gets it back late if others run pure Python, so short work keeps it.
+# Big-integer work on all cores: gmpy2 releases the interpreter's lock if its context says so, which short work keeps.
 
 
 T = TypeVar("T")
@@ -114,21 +112,16 @@ class ObfuscatorSource(Protocol):
 
 
 def times_one_plus(factor: mpz, m: int, n: mpz, n_squared: mpz) -> mpz:
-    """The product of `factor` and 1 + n m, mod n^2, for a factor in [0, n^2) and any integer m.
-
-    n (factor m) mod n^2 depends only on factor m mod n, so half-length products suffice.
-    """
+    """The product of `factor` in [0, n^2) and 1 + n m, mod n^2, by half-length products, for any integer m."""
     product = factor + n * (factor % n * (m % n) % n)
     return product - n_squared if product >= n_squared else product
 
 
 @dataclass(frozen=True, repr=False)
 class PublicKey:
-    """A Paillier modulus n of 2048 to 4096 bits.
+    """A Paillier modulus n of 2048 to 4096 bits, which the learner certifies: n does not show its factors.
 
-    n does not show whether it is a product of two primes of the right form. The learner certifies it; a learner that
-    makes a malformed key harms only the secrecy of its own totals from others. Raises InvalidKeyError if n is even or
-    of the wrong length.
+    A malformed key harms only the secrecy of the learner's own totals. Raises InvalidKeyError.
     """
 
     n: int
@@ -183,20 +176,14 @@ class PublicKey:
         return times_one_plus(obfuscator, plaintext, self._n, self._n_squared)
 
     def encrypt_many(self, plaintexts: Sequence[int], obfuscator: ObfuscatorSource) -> list[Ciphertext]:
-        """One ciphertext for each plaintext in [0, n), in order, each under its own obfuscator.
-
-        Raises CiphertextError if a plaintext is out of range or the obfuscators belong to another key.
-        """
+        """One ciphertext for each plaintext in [0, n), each under its own obfuscator. Raises CiphertextError."""
         if obfuscator.public_key != self:
             raise CiphertextError("these obfuscators belong to another key: make an Obfuscator for this one")
         drawn = obfuscator.draw_many(len(plaintexts))
         return [self.raw_encrypt(m, o) for m, o in zip(plaintexts, drawn, strict=True)]
 
     def validate(self, ciphertexts: Sequence[int]) -> None:
-        """Refuse a chunk with a ciphertext outside 0 < c < n^2 or not coprime to n. Checks every ciphertext.
-
-        Raises InvalidCiphertextError for the first out of range, or else the first that shares a factor with n.
-        """
+        """Refuse a chunk with a ciphertext outside 0 < c < n^2 or not coprime to n. Raises InvalidCiphertextError."""
         self._check_range(ciphertexts)
         # Other threads run meanwhile: a coordinator checks uploads while it answers calls.
         with lock_released():
@@ -205,10 +192,7 @@ class PublicKey:
             raise InvalidCiphertextError(index=bad, reason="shares a factor with n")
 
     def add_many(self, accumulator: list[Ciphertext], ciphertexts: Sequence[int]) -> None:
-        """Multiply `ciphertexts` into `accumulator`, element by element, in place: the plaintexts add up mod n.
-
-        Both must be validated already. Raises ShapeError, before any change, if their lengths differ.
-        """
+        """Multiply validated `ciphertexts` into `accumulator`, in place: plaintexts add up mod n. Raises ShapeError."""
         if len(accumulator) != len(ciphertexts):
             raise ShapeError(f"{len(ciphertexts)} ciphertexts for a sum of {len(accumulator)}: send {len(accumulator)}")
         # A plain loop: product trees, Barrett and Montgomery forms measured no faster.
@@ -217,21 +201,14 @@ class PublicKey:
             accumulator[index] = accumulator[index] * ciphertext % modulus
 
     def add_plaintexts(self, ciphertexts: Sequence[int], plaintexts: Sequence[int]) -> list[Ciphertext]:
-        """Ciphertexts of the encrypted values plus `plaintexts`, mod n; negative plaintexts subtract.
-
-        Multiplies by (1 + n m), which is deterministic: the obfuscation does not change. The ciphertexts must be below
-        n^2. Raises ShapeError if the lengths differ.
-        """
+        """Ciphertexts below n^2 plus `plaintexts`, mod n; the obfuscation stays. Raises ShapeError."""
         if len(ciphertexts) != len(plaintexts):
             raise ShapeError(f"{len(plaintexts)} plaintexts for {len(ciphertexts)} ciphertexts: give one for each")
         n, n_squared = self._n, self._n_squared
         return [times_one_plus(c, m, n, n_squared) for c, m in zip(ciphertexts, plaintexts, strict=True)]
 
     def to_wire(self, ciphertexts: Sequence[int]) -> bytes:
-        """The ciphertexts as concatenated big-endian bytes, `ciphertext_bytes` each.
-
-        Raises InvalidCiphertextError if one is not between 0 and n^2.
-        """
+        """The ciphertexts as concatenated big-endian bytes, `ciphertext_bytes` each. Raises InvalidCiphertextError."""
         self._check_range(ciphertexts)
         width = self.ciphertext_bytes
         return b"".join([ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts])

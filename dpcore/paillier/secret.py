@@ -20,9 +20,8 @@ import gmpy2
 from gmpy2 import mpz
 
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.processors import processors
+from dpcore.numbers.processors import Progress, processors
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey, lock_released, over_ranges
-from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, require_system
 
 # GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16, even
@@ -70,10 +69,9 @@ class SecretKey:
 
     @classmethod
     def generate(cls, random: RandomSource, *, bits: int = DEFAULT_BITS) -> "SecretKey":
-        """A new key whose modulus has exactly `bits` bits, an even number. Takes seconds for 3072 bits.
+        """A new key whose modulus has exactly `bits` bits, even, in 2048..4096. Takes seconds for 3072 bits.
 
-        Raises SeededRandomRefusedError if `random` is not the system's source, InvalidKeyError if bits is odd or not in
-        2048..4096.
+        Raises SeededRandomRefusedError if `random` is not the system's source, InvalidKeyError.
         """
         require_system(random)
         PublicKey((1 << (bits - 1)) | 1)
@@ -133,10 +131,7 @@ class SecretKey:
 
     @cached_property
     def _constants(self) -> tuple[mpz, mpz, mpz, mpz, mpz]:
-        """p, q, (-q)^-1 mod p, (-p)^-1 mod q, p^-1 mod q.
-
-        With generator n + 1, ((n+1)^(p-1) mod p^2 - 1) / p = n (p-1) / p = -q mod p, whose inverse decryption needs.
-        """
+        """p, q, (-q)^-1 mod p, (-p)^-1 mod q, p^-1 mod q: ((n+1)^(p-1) mod p^2 - 1) / p = -q mod p."""
         p, q = mpz(self.p), mpz(self.q)
         return p, q, gmpy2.invert(-q, p), gmpy2.invert(-p, q), gmpy2.invert(p, q)
 
@@ -153,11 +148,7 @@ class SecretKey:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, Any]) -> Self:
-        """The key of a JSON Web Key in the format of phe's command line.
-
-        Raises InvalidKeyError if a field is missing or malformed, the public key does not match, or the key is not
-        valid.
-        """
+        """The key of a JSON Web Key in the format of phe's command line. Raises InvalidKeyError."""
         if jwk.get("kty") != _KEY_TYPE or "decrypt" not in _list_field(jwk, "key_ops"):
             raise InvalidKeyError("not a Paillier secret key: give a JSON Web Key with kty DAJ and key_ops decrypt")
         key = cls(_base64_to_integer(jwk, "p"), _base64_to_integer(jwk, "q"))
@@ -176,19 +167,13 @@ class SecretKey:
         return self.to_phe()
 
     def decrypt_with_phe(self, ciphertext: int) -> int:
-        """The plaintext in [0, n), by phe. Other threads continue meanwhile.
-
-        Raises InvalidCiphertextError as `decrypt_many` does, and ConfigurationError if phe is not installed.
-        """
+        """The plaintext in [0, n), by phe. Raises InvalidCiphertextError, ConfigurationError without phe."""
         self.public_key.validate([ciphertext])
         with lock_released():
             return int(self.phe_key.raw_decrypt(int(ciphertext)))
 
     def check_with_phe(self, random: RandomSource) -> None:
-        """Check the key with phe: its objects take it, and a random plaintext that phe encrypts opens in both.
-
-        Raises InvalidKeyError if one of these fails, ConfigurationError if phe is not installed.
-        """
+        """Check the key with phe, both ways. Raises InvalidKeyError, ConfigurationError without phe."""
         try:
             theirs = self.phe_key
         except (ValueError, ZeroDivisionError) as error:
@@ -202,10 +187,7 @@ class SecretKey:
 
     @classmethod
     def from_phe(cls, private_key: Any) -> Self:
-        """The key of a `phe.PaillierPrivateKey`. One in six keys that phe generates is a Blum key.
-
-        Raises InvalidKeyError for the others.
-        """
+        """The key of a `phe.PaillierPrivateKey`. Raises InvalidKeyError unless a Blum key, as one in six is."""
         return cls(private_key.p, private_key.q)
 
 

@@ -1,18 +1,13 @@
 """Sensitivity of the sums of a batch of predicates, some of which exclude one another.
 
-Claim. Divide a batch into groups, such that at most one predicate of each group is non-zero for any one record.
-Replacing a record changes the sums, in units of 1, by at most sum_g min(2, |g|) in L1. The squares of the changes add
-up to at most the same bound.
+Claim. If at most one predicate of each group is non-zero for any record, replacing a record changes the sums, in units
+of 1, by at most sum_g min(2, |g|) in L1; the squares add up to at most the same.
 
-Proof. A record's values are in [0, 1]. Within a group, the old record has at most one non-zero value, and so has the
-new one.
+Proof. Within a group, the old record has at most one non-zero value in [0, 1], and so has the new one. At most two sums
+change, each by at most 1, and its square is at most its magnitude. Predicates that are 0 for every record are in no
+group.
 
-At most two sums change, each by at most 1 in magnitude; a group of one has one sum. The square of such a change is at
-most its magnitude. Predicates that are 0 for every record are in no group.
-
-Facts (dpcore.predicates.disjoint) prove that the predicates of a group exclude one another, also if a feature map maps
-records first: no fact is about the values that a coordinate can have. Without proof predicates count as overlapping, so
-M predicates have at most M and M.
+Facts prove exclusion, also under a feature map. Without proof predicates overlap: M predicates have at most M and M.
 """
 
 import heapq
@@ -44,19 +39,13 @@ from dpcore.records.features import Bound, Day
 
 # Facts: what a non-zero value of a predicate proves about a record. Contradicting facts prove that predicates exclude.
 #
-# Each fact is on one axis: the label, a flag, a category, whether a category has one value, a real feature, or a
-# direction of coordinates.
+# Each is on one axis. On the label, a flag, a category or one of its values, two different values exclude; on a real
+# feature or a direction of coordinates two disjoint intervals do. Conjunctions give facts: min(a, b) is non-zero only
+# if a and b are.
 #
-# On the first four a fact is a value, and two different values exclude. On the others it is an interval, and two
-# disjoint intervals exclude. Facts come from conjunctions: min(a, b) is non-zero only if a and b are.
-#
-# A real feature is compared as it is stored, where different bounds may coincide (dpcore.predicates.program). Let k(c)
-# be the stored bound, which never decreases in c. If c <= c', `< c` excludes `>= c'` and `> c'`, and `<= c` excludes
-# `> c'`. But `<= c` never provably excludes `>= c'`, not even if c < c'.
-#
-# So a real feature has two axes, on which ends compare as their bounds do: intervals [c, c'), where `> c` counts as
-# `>= c` and `<= c'` gives no fact, and intervals (c, c'], where `< c'` counts as `<= c'` and `>= c` gives no fact. A
-# form is evaluated exactly and needs one axis only.
+# A real feature is compared as stored, where different bounds may coincide: `<= c` never provably excludes `>= c'`, not
+# even if c < c'. So it has two axes: intervals [c, c'), where `> c` counts as `>= c` and `<= c'` gives no fact, and (c,
+# c'], where `< c'` counts as `<= c'` and `>= c` gives no fact. A form is evaluated exactly and needs one axis.
 
 
 Axis = tuple[object, ...]
@@ -76,10 +65,9 @@ NOWHERE, EVERYWHERE = -(1 << 256), 1 << 256
 
 
 def _end(bound: Bound, *, after: bool) -> int:
-    """An end just before or just after a bound, as an integer. Ends are exactly in the order of their bounds.
+    """An end just before or just after a bound (Bound), as an integer, exactly in the order of bounds.
 
-    Fractions beside days count them as days do (dpcore.records.features.described.Bound).
-    A bound's numerator and denominator have at most 63 bits, so two different bounds differ by more than 2^-126.
+    They have at most 63 bits, so two different ones differ by more than 2^-126.
     """
     if isinstance(bound, Day):
         bound = Fraction(bound.number)
@@ -105,9 +93,8 @@ Facts = Mapping[int, Fact]
 
 
 class Finder:
-    """Finds the facts of the predicates of one batch. A part that several predicates share is examined once.
+    """Finds the facts of the predicates of one batch, by structure and order; a shared part is examined once.
 
-    The facts depend only on the structure and order of the predicates, not on which equal parts are the same object.
     Fewer facts of a conjunction are still true: once the work reaches its bound, the rest is left out.
     """
 
@@ -121,10 +108,9 @@ class Finder:
         self._left = MOST_FOUND
 
     def facts(self, predicate: Predicate) -> Facts | None:
-        """Facts that hold for every usable record for which the predicate is not 0; not necessarily all of them.
+        """Facts that hold wherever the predicate is not 0, perhaps not all; None if they contradict: it is always 0.
 
-        None if they contradict one another: the predicate is 0 for every record. Time: proportional to the parts, at
-        most MOST_LOOKED_AT of each conjunction, and to MOST_FOUND for a whole batch.
+        Time: the parts, at most MOST_LOOKED_AT of each conjunction, and MOST_FOUND for a whole batch.
         """
         self._kept.append(predicate)
         return self._found[self._place(predicate, negated=False)]
@@ -262,8 +248,7 @@ _DEEPEST = 64
 class Sensitivity:
     """Sensitivity under replacement of one record, for values in [0, 1].
 
-    l1 bounds the sum of the absolute changes, l2_squared the sum of their squares. Multiply by 2^f and 4^f for sums in
-    units of 2^-f: values are rounded down to these units and so stay in [0, 2^f].
+    l1 bounds the sum of absolute changes, l2_squared that of squares; in units of 2^-f, times 2^f and 4^f.
     """
 
     l1: int
@@ -271,11 +256,7 @@ class Sensitivity:
 
 
 def batch_sensitivity(predicates: Sequence[Predicate]) -> Sensitivity:
-    """The claim's bound, for groups that are found greedily. It depends only on the batch and its order.
-
-    A histogram (also crossed with the label or other axes) is one group, and so are the leaves of a tree: 2 and 2. A
-    predicate that is 0 for every record is in no group.
-    """
+    """The claim's bound, for groups found greedily in the batch's order. A histogram has 2 and 2."""
     return _sensitivity(_Batch(tuple(predicates)))
 
 
@@ -312,8 +293,7 @@ def _cost(sizes: Iterable[int]) -> int:
 class _Grouping:
     """Divides members, given by their facts, into groups whose members all exclude one another. Bounds its own work.
 
-    A group is represented by its size only; the order of groups does not matter. Once the work reaches its bound, each
-    remaining member has a group of its own.
+    Once the work reaches its bound, each remaining member has a group of its own.
     """
 
     def __init__(self) -> None:

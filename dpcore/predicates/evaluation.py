@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+from dpcore.numbers.processors import Progress
 from dpcore.predicates.expressions import (
     MOST_DEPTH,
     Above,
@@ -20,7 +21,6 @@ from dpcore.predicates.expressions import (
     PredicateError,
 )
 from dpcore.predicates.program import WORD_ROWS, Block, Program, compiled
-from dpcore.progress import Progress
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Comparison, nearest
 from dpcore.records.records import Records
@@ -32,9 +32,8 @@ from dpcore.records.schema import Schema
 __all__ = ["MOST_DEPTH", "MOST_NODES", "MOST_PREDICATES", "check"]
 
 MOST_NODES = 1 << 17
-"""The most distinct nodes of a batch. A node with n parts counts as max(1, n - 1) and one with n weights as max(1, n),
-so that the work for a record is bounded too. Also the most nodes of one predicate when each shared node counts as often
-as it occurs, so that the length of its text is bounded."""
+"""The most distinct nodes of a batch, and of one predicate with shared nodes counted each time, which bounds work and
+text. n parts count as max(1, n - 1), n weights as max(1, n)."""
 
 MOST_PREDICATES = 1 << 16
 
@@ -169,11 +168,9 @@ def sums(
 ) -> NDArray[np.int64]:
     """For each predicate, the sum of floor(value 2^f) over the records: exact int64 (M,), in units of 2^-fraction_bits.
 
-    Boolean values are 0 or 2^f, and a row that is not usable gives 0. If the records have a feature map, forms are of
-    its coordinates (dpcore.predicates.expressions). progress: callback (rows done, rows). Uses one thread.
-
-    Raises PredicateError as `check` does, before anything is evaluated; ShapeError if the records do not have the
-    schema's coordinates; PlanError if fraction_bits is not in 0..30.
+    A row that is not usable gives 0. Forms are of the coordinates of the records' feature map. progress: callback (rows
+    done, rows). Raises PredicateError as `check`, before anything is evaluated; ShapeError; PlanError if fraction_bits
+    is not in 0..30.
     """
     program = _program(predicates, schema, records, fraction_bits)
     size = block_rows(program, _mapped(records))
@@ -188,10 +185,7 @@ def sums(
 
 
 def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fraction_bits: int) -> NDArray[np.int64]:
-    """floor(value 2^f) of every predicate for every record, 0 if the record is not usable: int64 (m, M).
-
-    For tests and small tables: it takes 8 m M bytes. Raises the same errors as `sums`.
-    """
+    """floor(value 2^f) of every predicate for every record: int64 (m, M), 8 m M bytes. Raises as `sums`."""
     program = _program(predicates, schema, records, fraction_bits)
     found = np.zeros((records.rows, len(predicates)), dtype=np.int64)
     size = block_rows(program, _mapped(records))
@@ -203,10 +197,7 @@ def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fr
 
 
 def block_rows(program: Program, mapped: int = 0) -> int:
-    """Rows of a block: fewer if many results or columns are kept at once, so that memory stays bounded.
-
-    mapped: the coordinates of a feature map, all of which are computed.
-    """
+    """Rows of a block: fewer if many results or (mapped) columns are kept, to bound memory."""
     columns = _COLUMN_BITS * (len(program.columns) + mapped)
     # While the columns are transposed there are two copies of them, and no results yet.
     bits = columns + max(columns, program.row_bits)

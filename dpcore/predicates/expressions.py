@@ -339,10 +339,8 @@ def _bound(value: object) -> Bound:
     return bound
 
 
-# The coordinates that affine forms are sums of: the schema's, or with a feature map those of mapped records.
-#
-# A mapped record's have names such as "3: age~40": their place, so that no two are the same, and what they are, cut if
-# it is long. Other atoms are about features of the schema, with or without a map.
+# The coordinates that affine forms are sums of: the schema's, or with a feature map those of mapped records, whose
+# names are their place and what they are, cut if long, such as "3: age~40".
 
 
 LONGEST_NAME = 60

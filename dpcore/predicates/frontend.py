@@ -39,10 +39,7 @@ true, false = Constant(value=True), Constant(value=False)
 
 
 def as_predicate(written: object) -> Predicate:
-    """The predicate that an expression means: x["smoker"] alone is a `Flag`. Raises PredicateError if it is none.
-
-    A bool is not a predicate: it is the result of comparing two predicates, which is seldom meant.
-    """
+    """The predicate that an expression means. Raises PredicateError, also for a bool: two predicates compared."""
     if isinstance(written, Reference):
         return Flag(written.feature)
     if isinstance(written, Predicate):
@@ -205,12 +202,7 @@ x, y, z = _Features(), LabelReference(), _Coordinates()
 
 
 def _exact(number: object) -> Bound:
-    """The bound as it was written: a date, also as a text such as "2024-12-31", or a number.
-
-    A double is the shortest decimal that reads back as the same double, 0.1 as 1/10. If that has more digits than a
-    bound may have, it is a short fraction that is the same double.
-
-    """
+    """The bound as it was written: a date, also as a text, or a number; a double is its shortest decimal."""
     if isinstance(number, Day):
         return number
     if isinstance(number, str) or hasattr(number, "isoformat"):

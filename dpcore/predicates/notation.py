@@ -101,8 +101,7 @@ class _Token(NamedTuple):
 def parse(text: str) -> Predicate:
     """The predicate that a text stands for. Parentheses and complements may be nested 64 deep.
 
-    Raises PredicateSyntaxError, which shows the position, if the text is not a predicate; PredicateError if it is
-    longer than 64 KiB.
+    Raises PredicateSyntaxError, which shows the position; PredicateError if it is longer than 64 KiB.
     """
     if len(text) > MOST_TEXT or len(text.encode(errors="surrogatepass")) > MOST_TEXT:
         raise PredicateError(f"a predicate's text is longer than {MOST_TEXT} bytes: split the predicate")
@@ -333,10 +332,7 @@ _MOST_DESCRIBED = 1000
 
 
 def to_text(predicate: Predicate) -> str:
-    """The text that `parse` reads as exactly this predicate. Comparisons are in parentheses, except a single one.
-
-    Raises PredicateError if it is longer than 64 KiB; shared parts are written each time they occur.
-    """
+    """The text that `parse` reads as exactly this predicate. Raises PredicateError if it is longer than 64 KiB."""
     return _Writer().text(predicate)
 
 

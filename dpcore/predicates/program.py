@@ -44,15 +44,8 @@ from dpcore.records.features import Bound, RealFeature
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
-# A block of a party's rows, and the exact operations on all its rows at once.
-#
-# An operation gives one of three kinds of results:
-#
-# - bits: 64 rows in a word;
-# - values: int32 in units of 2^-f;
-# - sums of weighted coordinates: int64 in units of 2^-30.
-#
-# Nothing overflows within the bounds of `expressions`: a sum is below 2^62 in magnitude.
+# A block of a party's rows, and the exact operations on all its rows at once. A result is bits (64 rows in a word),
+# values (int32 in units of 2^-f) or sums of weighted coordinates (int64 in units of 2^-30, below 2^62).
 
 
 WORD_ROWS = 64
@@ -66,11 +59,8 @@ Result = Bits | Values | Sums
 class Block:
     """Up to `rows` consecutive rows of records, starting at `first`.
 
-    columns: the needed coordinates, in the order by which the methods number them: the schema's by their places, then
-    those of the feature map. fraction_bits: f, 0 to 30.
-
-    Bits beyond the last row are undefined, except in `usable_bits`, where they are 0. Results of a row that is not
-    usable are undefined too: a caller that adds up must leave them out.
+    columns: the needed coordinates, in the numbering's order. fraction_bits: f, 0 to 30. Results of a row that is not
+    usable are undefined, as are bits beyond the last row, except in `usable_bits`.
     """
 
     def __init__(self, records: Records, first: int, rows: int, columns: Sequence[int], fraction_bits: int) -> None:
@@ -145,10 +135,7 @@ class Block:
         return self.pack(sums >= least)
 
     def clipped(self, sign: int, constant: int, scale: int, sums: Sums) -> Values:
-        """floor(2^f min(1, max(0, (sign sum + constant) / scale))), where sign is 1 or -1.
-
-        Assumes |constant| < 2^33 and |sign sum + constant| < 2^33: in units of 2^-30 both are below 2^63.
-        """
+        """floor(2^f min(1, max(0, (sign sum + constant) / scale))), sign 1 or -1; below 2^33 before scaling."""
         shift = STORED_FRACTION_BITS - self._fraction_bits
         shifted = sign * sums + (constant << STORED_FRACTION_BITS)
         bounded = np.clip(shifted, 0, scale << STORED_FRACTION_BITS)
@@ -178,7 +165,7 @@ def _coordinates(records: Records, part: slice, columns: Sequence[int]) -> NDArr
     if all(column < width for column in columns):
         return features[:, list(columns)]
     assert records.feature_map is not None, "only a map has coordinates after the schema's"
-    from dpcore.records.compiled_map import mapped  # noqa: PLC0415 - imports Numba
+    from dpcore.records.compiled import mapped  # noqa: PLC0415 - imports Numba
 
     terms = mapped(np.require(features, requirements=("C", "A")), records.feature_map)
     found = np.empty((len(features), len(columns)), dtype=np.int32)
@@ -210,8 +197,7 @@ class Program:
     roots: tuple[int, ...]
     """For each predicate, the index of its step."""
     columns: tuple[int, ...]
-    """The coordinates that are read, in the steps' numbering: those of the schema by their places, and those of a
-    feature map by their places after all of the schema's."""
+    """The coordinates that are read: the schema's by their places, then a feature map's after all of the schema's."""
 
     def run(self, block: Block) -> Iterator[tuple[list[int], Result]]:
         """Yield (indices of the predicates with this result, result). A result is freed after its last use."""
@@ -387,10 +373,7 @@ class _Compiler:
 
 
 def stored_bound(feature: RealFeature, bound: Fraction) -> int:
-    """A bound within [lower, upper], stored as a cell of that value is: in units of 2^-30.
-
-    Uses the same double operations as dpcore.records.encoding and its `store`.
-    """
+    """A bound within [lower, upper], stored in units of 2^-30 by the operations of dpcore.records.encoding."""
     # The nearest double is within [lower, upper] too, because these are doubles.
     value = float(bound)
     scaled = 2.0 * ((value - feature.lower) / (feature.upper - feature.lower)) - 1.0

@@ -1,8 +1,7 @@
 """Predicates that say in which range a number lies, for people: in the column's units, exact enough to tell all apart.
 
-A histogram asks such predicates by the hundred, as forms over stored values, `(1073741824 * z["age"] - 268435456 >= 0)
-& ...`. A reader sees `63.75 <= age < 66.5`, and for a batch how many ranges of which column, and what could single rows
-out: single values, narrow ranges, and ranges that overlap.
+For `(1073741824 * z["age"] - 268435456 >= 0) & ...` a reader sees `63.75 <= age < 66.5`, and for a batch how many
+ranges of which column, and what could single rows out.
 """
 
 import math
@@ -107,10 +106,7 @@ def in_words(predicates: Sequence[Predicate], schema: Schema) -> str | None:
 
 
 def readable(predicate: Predicate, schema: Schema) -> str:
-    """The predicate as a range of a column, else in its notation, cut if it is long. For people; do not parse it.
-
-    A bound between two days is the later of them, which compares alike.
-    """
+    """The predicate as a range of a column, else in its notation, cut if it is long. For people; do not parse it."""
     found = range_of(predicate, schema)
     if found is not None:
         return str(found)
@@ -169,10 +165,7 @@ def _end(predicate: Predicate, schema: Schema) -> _End | None:
 
 
 def _first_whole(feature: RealFeature, near: int, least: Fraction) -> int:
-    """The first of the whole numbers beside `near` that is stored as at least this, or the one after the upper bound.
-
-    Storing rounds toward zero, so a number may be stored one step before or after its exact place.
-    """
+    """The first of the whole numbers beside `near` that is stored as at least this, or one after the bound."""
     for value in range(max(near - 1, int(feature.lower)), int(feature.upper) + 1):
         if stored(feature, float(value)) >= least:
             return value

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from dpcore.accounting.noise_shares import gradient_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
+from dpcore.numbers.processors import Progress
 from dpcore.numbers.rationals import check_rational
-from dpcore.progress import Progress
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
-from dpcore.records.margin_weights import STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
+from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.records import BLOCK_ROWS, Records, edges
 
 MOST_FRACTION_BITS = 16
@@ -37,7 +37,7 @@ class GradientQuery(QueryKind):
     """Sums of clipped gradients, with noise on every coordinate.
 
     A contribution is the sum of -w z over the records, in units of 2^-(f + WEIGHT_BITS): z with f fraction bits, w the
-    integer weight of its margin theta . z (dpcore.records.margin_weights), lowered to the largest integer at which w
+    integer weight of its margin theta . z (dpcore.records.losses), lowered to the largest integer at which w
     |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
     Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared.
@@ -59,8 +59,7 @@ class GradientQuery(QueryKind):
     share_sigma: int
     """The standard deviation of each party's discrete Gaussian share of the noise on each coordinate."""
     basis: Basis | None = field(default=None, repr=False)
-    """P. With a basis, records are z = P e instead of edges e, and theta and the gradient are in its coordinates; one
-    noise scale then suits every direction of the data."""
+    """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss)
@@ -84,10 +83,7 @@ class GradientQuery(QueryKind):
         return (self.length(d),)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on every coordinate, from the clipping norm and the 2^-64 tail bound of the noise.
-
-        Raises PlanError if margins or lengths might not fit int64.
-        """
+        """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
         longest = isqrt(clip_squared(self.clip, fraction_bits))
         return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
@@ -103,7 +99,7 @@ class GradientQuery(QueryKind):
         if records.d != len(self.theta):
             raise ShapeError(f"theta has {len(self.theta)} coordinates and the records {records.d}: use one schema")
         self._check_room(fraction_bits)
-        from dpcore.records.compiled_gradients import subtract_gradients  # noqa: PLC0415 - imports Numba
+        from dpcore.records.compiled import subtract_gradients  # noqa: PLC0415 - imports Numba
 
         most, theta = clip_squared(self.clip, fraction_bits), np.array(self.theta, dtype=np.int64)
         table, shift = weight_table(self.loss), fraction_bits + THETA_BITS - STEP_BITS

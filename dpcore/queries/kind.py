@@ -1,7 +1,4 @@
-"""What every kind of query defines in addition to its sum: words, arrays, scope, cost.
-
-Plans, policies, charges, statements and releases use this interface and do not depend on a kind.
-"""
+"""What every kind of query defines in addition to its sum: words, arrays, scope, cost. Roles depend on no kind."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -51,17 +48,11 @@ class SumQuery(Protocol[Decoded_co]):
         ...
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on the magnitude of every value, summed over all parties.
-
-        If the query adds noise, a value exceeds the bound with probability at most 2^-64.
-        """
+        """A bound on every value over all parties; with noise it fails with probability at most 2^-64."""
         ...
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
-        """This party's sum over its records, including its share of the noise: int64 (length,).
-
-        In units of 2^-fraction_bits, unless the kind defines other units.
-        """
+        """This party's sum and share of the noise: int64 (length,), in units of 2^-fraction_bits or the kind's own."""
         ...
 
     def shape(self, d: int) -> tuple[int, ...]:
@@ -73,16 +64,12 @@ class SumQuery(Protocol[Decoded_co]):
         ...
 
 
-# The fraction bits of a query: the fewest whose error is small compared with the sampling error of n rados.
+# The fraction bits of a query without noise: the fewest whose error is small compared with the sampling error of n
+# rados.
 #
-# Rados at f fraction bits are, bit for bit, rados of a table with features x', |x - x'| < u = 2^-f and |x'| <= |x|.
-# The error does not grow with the number of rows, and is 0 for features coded -1, 0 or 1.
-#
-# For a feature of root mean square r it is at most 2 u sqrt(n) / r of the sampling error, which `least_fraction_bits`
-# keeps at a quarter for r = 1/2.
-#
-# With noise, the bits also set the granularity of the noise and of clipping. Those kinds use a fixed number of bits.
-# Proof: docs/explanation/proofs.md, "Fraction bits".
+# Rados at f bits are those of features x', |x - x'| < u = 2^-f and |x'| <= |x|. For a feature of root mean square r the
+# error is at most 2 u sqrt(n) / r of the sampling error, kept at a quarter for r = 1/2. Proof:
+# docs/explanation/proofs.md, "Fraction bits".
 
 
 MOST_FRACTION_BITS = 16
@@ -144,9 +131,7 @@ class Sized(Protocol):
 def fewest_ciphertexts(query: Sized, limits: QueryLimits, bits: FractionBits, modulus_bits: int) -> Encoding:
     """The encoding with the fewest ciphertexts in a range of fraction bits; on a tie, the one with most fraction bits.
 
-    limits: the largest query that is planned for. As with `plan_encoding`, the slots hold every sum within the query's
-    bound and the row count of all parties, which is in the check slot. Raises SlotOverflowError if not even the least
-    fraction bits fit, PlanError if the query or the modulus is invalid.
+    limits: the largest query planned for, whose rows the check slot holds. Raises SlotOverflowError, PlanError.
     """
     length = query.length(limits.d)
 
@@ -189,20 +174,12 @@ class QueryKind(SumQuery[Any], ABC):
 
     @property
     def takes_parts(self) -> bool:
-        """Whether the query may be about a part of the rows (dpcore.records.held_back).
-
-        The kind protects records, a row that is not usable adds zero, and the answer can be used if one knows only how
-        many rows the part has on average.
-        """
+        """Whether the query may be about a part of the rows: it protects records, and averages will do."""
         return False
 
     @property
     def takes_maps(self) -> bool:
-        """Whether records may be mapped first (dpcore.records.feature_map).
-
-        The kind's bound does not depend on the values of records, because it clips them or what it computes of each
-        is in [0, 1], and it names no coordinates of the schema that a map would replace.
-        """
+        """Whether records may be mapped first: its bound depends on no values, and it names no coordinates."""
         return False
 
     @property
@@ -274,10 +251,7 @@ class QueryKind(SumQuery[Any], ABC):
         return True
 
     def with_noise(self, share_sigma: int) -> Self:
-        """The same query with another standard deviation of each Gaussian share.
-
-        Raises PlanError if it is out of range or the kind has no Gaussian noise.
-        """
+        """The same query with another standard deviation of each Gaussian share. Raises PlanError."""
         raise PlanError(f"{self.name} adds no Gaussian noise: leave out a share's standard deviation, {share_sigma}")
 
     def calibrated(
@@ -290,8 +264,7 @@ class QueryKind(SumQuery[Any], ABC):
     ) -> Self:
         """The same query with the least Gaussian noise that stays within (epsilon, delta) under collusion.
 
-        party_rows, part: see `dpcore.accounting.protection.GaussianProtection.least_share`. Raises PlanError if the
-        kind has no Gaussian noise or the noise would be too large.
+        party_rows, part: see `GaussianProtection.least_share`. Raises PlanError.
         """
         protection = self.protection(setting)
         if not isinstance(protection, GaussianProtection):

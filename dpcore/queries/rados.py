@@ -48,11 +48,7 @@ class RadosQuery(QueryKind):
         return (self.rados, d)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on every value's magnitude: rows 2^fraction_bits, plus the 2^-64 tail bound of the noise.
-
-        Coordinates are in [-1, 1], and a rado contains a row at most once. Raises PlanError if d or fraction_bits is
-        too large for clipping, because no party could answer.
-        """
+        """A bound on every value: rows 2^fraction_bits, and the noise's 2^-64 tail. Raises PlanError."""
         if self.design.clipping is not None:
             self.design.clipping.check_room(limits.d, fraction_bits)
         sums = limits.rows << fraction_bits
@@ -61,9 +57,8 @@ class RadosQuery(QueryKind):
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's part of each rado: int64 (n d,), in units of 2^-fraction_bits.
 
-        Rado signatures are drawn and discarded block by block of rows: memory for n d sums and one block per thread.
-        Raises what `dpcore.rados.signatures.signatures_of` and `dpcore.records.records.edges` raise, and
-        ConfigurationError if the design needs the party's secret and there is none.
+        Signatures are drawn and discarded block by block. Raises as `signatures_of` and `edges`, and ConfigurationError
+        if the design needs the party's secret and there is none.
         """
         sums = self.prepare(records, fraction_bits, computation.secret).drawn_sums(self.rados, computation)
         self.add_noise(sums, computation.random)
@@ -157,18 +152,14 @@ class RadosQuery(QueryKind):
         self.design.add_noise(sums, random)
 
     def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
-        """The rados' distribution over parties with these row counts; variances in real units.
+        """The rados' distribution over parties with these rows, in real units; a support's inclusion is the pool's.
 
-        With a support, the inclusion is that of the pool, sum m*_p / m: each party draws a whole number of its rows.
         Raises EmptyTruncationError if a party has no admissible rado signature.
         """
         return self.design.distribution(d, party_rows, fraction_bits)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
-        """The rados in real units, (n, d) float64: integers divided by 2^fraction_bits, exact below 2^53.
-
-        Raises ShapeError if the total's length is not a positive multiple of n.
-        """
+        """The rados in real units, (n, d) float64, exact below 2^53. Raises ShapeError."""
         return np.multiply(self.integers(total), 2.0**-fraction_bits)
 
     def integers(self, total: NDArray[np.int64]) -> NDArray[np.int64]:

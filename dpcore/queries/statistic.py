@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.accounting.protection import GaussianProtection, LaplaceProtection, NoiseProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
+from dpcore.numbers.processors import Progress
 from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.predicates.notation import described
 from dpcore.predicates.ranges import in_words
-from dpcore.progress import Progress
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.records.computation import Computation
 from dpcore.records.feature_map import FeatureMap
@@ -51,8 +51,7 @@ class StatisticQuery(QueryKind):
     noise: NoiseShares
     """Each party's share of the noise on each sum, in integer units."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
-    """What records are mapped by before forms are evaluated; None if they are not. A value stays in [0, 1] whatever it
-    is computed from, and equal forms are of equal coordinates, so the map changes no sensitivity."""
+    """What records are mapped by before forms are evaluated. Values stay in [0, 1], so it changes no sensitivity."""
 
     def __post_init__(self) -> None:
         check(self.predicates, self.schema, self.feature_map)

@@ -12,16 +12,12 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CentralCount:
-    """The effect of a truncation of k (`dpcore.accounting.dp_feat`) on the rados' covariance.
-
-    Raises ConfigurationError if a field is out of range.
-    """
+    """The effect of a truncation of k on the rados' covariance. Raises ConfigurationError."""
 
     coordinate: int
     """j, the sensitive one, |e_ij| = 1."""
     correlation: float
-    """Rho, of two records' coins [sigma_i = y_i e_ij] in one party, averaged over the parties by their rows; in [-1,
-    0], 0 for one row."""
+    """Rho, of two records' coins [sigma_i = y_i e_ij], averaged over parties by rows; in [-1, 0], 0 for one row."""
 
     def __post_init__(self) -> None:
         if self.coordinate < 0 or not -1 <= self.correlation <= 0:
@@ -32,22 +28,19 @@ class CentralCount:
 class RadoDistribution:
     """The public distribution of a release's rados: an estimator may correct for it at no privacy cost.
 
-    Raises ConfigurationError if inclusion is not strictly between 0 and 1, a variance is negative, or a truncation is
-    combined with signatures that are not uniform or with noise.
+    Raises ConfigurationError, also if a truncation is combined with other signatures than uniform ones or with noise.
     """
 
     inclusion: float = 0.5
     """The probability that a record enters a rado; 1/2 for uniform signatures."""
     fixed_support: bool = False
-    """Whether every party draws exactly inclusion m_p of its records for each rado, so that inclusions are not
-    independent."""
+    """Whether every party draws exactly inclusion m_p of its records for each rado: not independent."""
     rado_noise: Vector | None = None
     """(d,) variance of the noise added to each coordinate of every rado."""
     edge_noise: Vector | None = None
     """(d,) variance of the noise added once to each coordinate of every record's edge."""
     rounding: NDArray[np.bool_] | None = None
-    """(d,) whether a coordinate is a random sign with the feature's value as its mean, so that its square is 1 for any
-    value."""
+    """(d,) whether a coordinate is a random sign with the feature's value as its mean: its square is 1."""
     central: CentralCount | None = None
     """The truncation of uniform signatures. None means without noise, rounding or truncation."""
 
@@ -69,10 +62,8 @@ PLAIN_DISTRIBUTION = RadoDistribution()
 """Uniform signatures, no noise."""
 
 
-# The first two moments of the population of all 2^m rados, as a release gives them: noisy, with the noise's size.
-#
-# E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T over signatures drawn from all of {-1, +1}^m, so the two
-# sums are all the information in any number of plain rados, in the limit.
+# The first two moments of all 2^m plain rados, noisy: E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T. They
+# are all the information in any number of plain rados, in the limit.
 
 
 Matrix = NDArray[np.float64]

@@ -1,17 +1,11 @@
 """Signatures, drawn as packed selection bits, one block of rows at a time.
 
-A rado depends on a signature sigma only through the records it selects: s_i = [sigma_i = y_i]. For fixed labels s is
-uniform over {0, 1}^m if and only if sigma is uniform over {-1, +1}^m: the bits are drawn without the labels. Packing:
-dpcore.rados.support.
+A rado depends on sigma through s_i = [sigma_i = y_i], uniform if sigma is, so bits are drawn without labels. A
+description, a key and small tables, lets any thread or machine draw any block: block b has the key's stream b
+(KeyedRandom). It is a secret: it stays in memory and goes to the party's own workers only.
 
-`signatures_of` returns a description, a key and small tables, from which any thread or machine can draw any block of
-rows, in any order. Block b has the key's stream b (dpcore.randomness.sources.KeyedRandom).
-
-Even 2^40 cipher blocks can be distinguished from uniform bits with an advantage of at most 2^-49, plus that against
-AES-256 itself (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129).
-
-The key determines the signatures, so a description stays in memory, as long as its contribution, and is sent only to
-the party's own workers.
+2^40 cipher blocks differ from uniform bits by at most 2^-49 (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129),
+plus the advantage against AES-256.
 """
 
 import math
@@ -24,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.dp_feat import truncation
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.count_distributions import binomial_mass
+from dpcore.numbers.distributions import binomial_mass
 from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.support import check_support, last_byte, ones_per_rado, packed_width, rows_of_block, subsets
@@ -64,10 +58,7 @@ class Signatures(Protocol):
         ...
 
     def block(self, first_row: int) -> NDArray[np.uint8]:
-        """The block of BLOCK_ROWS rows, or the last ones, from `first_row` on: uint8 (ceil(rows/8), n), group-major.
-
-        A new array, the same bits each time. Raises ShapeError if no block begins there.
-        """
+        """The block of BLOCK_ROWS rows, or the last, from `first_row`: uint8 (ceil(rows/8), n). Raises ShapeError."""
         ...
 
 
@@ -139,19 +130,13 @@ class GivenSignatures:
 
 
 def expected_draws(rows: int, low: int) -> float:
-    """Average tries per signature: 1 / P(low <= Binomial(rows, 1/2) <= rows - low).
-
-    The acceptance probability does not depend on the data, so neither does the time to draw.
-    """
+    """Average tries per signature: 1 / P(low <= Binomial(rows, 1/2) <= rows - low), whatever the data."""
     mass = binomial_mass(rows, low)
     return math.inf if mass == 0 else max(1.0, 1 / mass)
 
 
 def sensitive_counts(selection: NDArray[np.uint8], positive: NDArray[np.uint8], rows: int) -> NDArray[np.int64]:
-    """The count k of each packed signature: (n,). selection: (n, ceil(m/8)). positive: (ceil(m/8),), packed [e = +1].
-
-    k counts the rows whose selection bit equals [e = +1]: m minus the ones of their exclusive or.
-    """
+    """The count k of each packed signature, (n, ceil(m/8)): rows whose bit equals that of `positive`, [e = +1]."""
     differing = np.bitwise_count(selection ^ positive).sum(axis=1, dtype=np.int64)
     return np.asarray(rows - differing, dtype=np.int64)
 
@@ -188,10 +173,7 @@ class Truncation:
 
     @classmethod
     def of(cls, design: RadoDesign, rows: int) -> "Truncation | None":
-        """The truncation of a design, or None.
-
-        Raises EmptyTruncationError, or RejectionError if it needs more than MOST_EXPECTED_DRAWS tries.
-        """
+        """The truncation of a design, or None. Raises EmptyTruncationError, RejectionError."""
         if design.truncated_at is None:
             return None
         admitted = cls(rows, truncation(rows, design.truncated_at)[0], design.coded[0])
@@ -207,10 +189,9 @@ class Truncation:
     def draw(
         self, rados: int, random: RandomSource, counts: Callable[[UniformSignatures], NDArray[np.int64]]
     ) -> KeptSignatures:
-        """Independent admitted signatures, each uniform over the admitted set: Algorithm 2's rejection sampling.
+        """Independent admitted signatures: Algorithm 2's rejection sampling; the first by order of draws are kept.
 
-        counts: returns k, (n,), of candidates; it is called once for each round, in order. The first admitted ones in
-        the order drawn are kept, so the choice depends on k alone.
+        counts: returns k, (n,), of candidates; it is called once for each round, in order.
         """
         most = max(rados, CANDIDATE_BYTES // packed_width(min(BLOCK_ROWS, self.rows)))
         tries, missing, rounds = self.expected_draws, rados, []
@@ -247,16 +228,10 @@ def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
 def signatures_of(
     design: RadoDesign, records: Records, rados: int, random: RandomSource, sum_over_rows: SumOverRows = sum_on_threads
 ) -> Signatures:
-    """`rados` independent signatures, each uniform over the design's set.
+    """`rados` independent signatures, each uniform over the design's set, by Algorithm 2 if truncated.
 
-    Under a truncation whole signatures are drawn until k is in the range for this party's own row count (Algorithm 2's
-    rejection sampling). The records of a rounded feature must already be rounded. sum_over_rows: counts their k. All
-    errors come before the first draw.
-
-    Raises:
-        PlanError: rados < 1, or the design is drawn by a coordinator.
-        EmptyTruncationError, RejectionError, SupportError: the design cannot be met.
-        ShapeError, SchemaError: a sensitive coordinate is missing, or not coded -1/+1.
+    Records of a rounded feature must already be rounded. sum_over_rows: counts k. Raises PlanError,
+    EmptyTruncationError, RejectionError, SupportError, ShapeError or SchemaError, all before the first draw.
     """
     check_drawable(design, rados)
     # The accounting of their marginals holds for -1/+1 only.

@@ -93,7 +93,7 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
     if total.size == 0:
         return
     check_room(magnitude * len(edges) + largest(total))
-    from dpcore.rados import compiled_kernel as compiled  # noqa: PLC0415 - Numba, only where something is computed
+    from dpcore.rados import compiled  # noqa: PLC0415  (slow to import)
 
     kind, rows = _cells(magnitude, len(edges))
     tiles, sums, tables = (_aligned(size, kind) for size in compiled.scratch_sizes(*total.shape))
@@ -153,8 +153,7 @@ _MOST_DRAWS_SUMMED = 2.0
 def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
     """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
 
-    records: as loaded, without any rounding. The order distinguishes records with the same content, so that their signs
-    are independent. The probability is exact: 31 bits of the code are compared with the stored value.
+    The place distinguishes records of the same content. Exact: 31 bits of the code are compared with the value.
     """
     features = records.features.copy()
     for coordinate in coordinates:
@@ -218,10 +217,7 @@ class PreparedRecords:
 
     @classmethod
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
-        """Prepare records, as loaded, for a design.
-
-        Raises ConfigurationError if the design repeats its draws and there is no secret.
-        """
+        """Prepare records, as loaded, for a design. Raises ConfigurationError."""
         if design.rounded:
             records = rounded(records, design.rounded, _require(secret))
         table = NoisedTable.of(records, design, fraction_bits, _require(secret)) if design.edge_noise else None
@@ -232,21 +228,14 @@ class PreparedRecords:
         return self.sums_over(GivenSignatures(self.records.rows, selection))
 
     def sums_over(self, signatures: Signatures, sum_over_rows: SumOverRows = sum_on_threads) -> NDArray[np.int64]:
-        """The sums for these signatures, without shared noise: int64 (n, d).
-
-        Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
-        Raises ShapeError if the signatures are of another number of rows.
-        """
+        """The sums for these signatures, without shared noise: int64 (n, d), exact (P6). Raises ShapeError."""
         if signatures.rows != self.records.rows:
             raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them again")
         part = RadoPart(signatures, self.records.d, self.fraction_bits, self.design, self.table)
         return sum_over_rows(part, self.records)
 
     def drawn_sums(self, rados: int, computation: Computation) -> NDArray[np.int64]:
-        """The sums for the draws of `signatures_of`, in fewer passes: int64 (rados, d).
-
-        If a truncation admits most signatures, all candidates are summed and k is read off their sums.
-        """
+        """The sums for the draws of `signatures_of`: int64 (rados, d). If most fit, k is read off their sums."""
         admitted = Truncation.of(self.design, self.records.rows)
         if admitted is None or admitted.expected_draws > _MOST_DRAWS_SUMMED:
             counting = _watched(computation, done=False)
@@ -270,10 +259,7 @@ class PreparedRecords:
 
 @dataclass(frozen=True, eq=False)
 class RadoPart:
-    """The sums of a run of rows that are added to the rados (dpcore.records.computation.RowPart).
-
-    It holds the keys of the signatures and of the table: only the party's own workers may have it.
-    """
+    """Sums of a run of rows (RowPart). It holds keys: only the party's own workers may have it."""
 
     signatures: Signatures
     d: int
@@ -290,7 +276,7 @@ class RadoPart:
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
         """As `RowPart` says."""
-        from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
+        from dpcore.records.compiled import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
 
         clip = self.design.clipping
         for first, block in edges(records, self.fraction_bits, self.design.coded):

@@ -1,13 +1,8 @@
 """Fixed support: signatures that select exactly m*_p of a party's m_p records, uniformly.
 
-First, each row enters a rado by its own coin, with a probability p near m*_p / m_p that takes few random bits.
-
-Then a surplus is taken out, chosen uniformly among the selected rows, or missing rows are put in, chosen uniformly
-among the others. A permutation of the rows permutes the result and keeps its probability, so every set of m*_p rows is
-equally likely.
-
-Rows are drawn block by block, so only numbers are drawn for the whole signature: the rows to move in each block, with
-the distribution of drawing that many rows without replacement.
+Each row enters a rado by its own coin of p near m*_p / m_p; then uniform rows are taken out, or put in. A permutation
+of the rows keeps a result's probability, so every set is equally likely. Rows to move in each block follow the
+distribution of drawing without replacement.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,11 +17,8 @@ from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.computation import on_threads
 from dpcore.records.records import BLOCK_ROWS
 
-# Packed selection bits: their size in bytes, and counts of their ones.
-#
-# Row i is bit i mod 8 of byte i div 8 (little-endian bit order); bits beyond the last row are zero. A whole signature
-# is a row of such bytes, (n, ceil(m/8)). A block of rows is held group-major, (ceil(rows/8), n): byte [g, j] holds the
-# rows 8g to 8g + 7 of rado j.
+# Packed selection bits: row i is bit i mod 8 of byte i div 8, bits beyond the last row are zero. A signature is a row
+# of such bytes, (n, ceil(m/8)); a block of rows is group-major, (ceil(rows/8), n).
 
 
 # The most bytes whose one bits can be counted in one byte.
@@ -118,11 +110,7 @@ class Coin:
         return Fraction(self.ones, 1 << self.bits)
 
     def toss(self, stream: KeyedRandom, shape: tuple[int, int]) -> NDArray[np.uint8]:
-        """Eight independent coins in each byte: uint8, of this shape.
-
-        From the last bit of ones / 2^bits to the first: a 1 is an "or" with a fair bit, which turns a probability p
-        into (1 + p) / 2, and a 0 is an "and", which turns it into p / 2.
-        """
+        """Eight independent coins in each byte: uint8, of this shape. Of ones / 2^bits, 1 is an "or" and 0 an "and"."""
         if not 0 < self.ones < 1 << self.bits:
             return np.full(shape, 0xFF if self.ones else 0, dtype=np.uint8)
         # Below the last 1 in `ones` the probability is 0; that 1 makes it 1/2, which is a fair bit.
@@ -155,7 +143,7 @@ class SubsetSignatures:
 
     def block(self, first_row: int) -> NDArray[np.uint8]:
         """The block of rows that begins at `first_row`: uint8 (groups, n), group-major."""
-        from dpcore.rados.compiled_support import move  # noqa: PLC0415  (numba takes half a second to import)
+        from dpcore.rados.compiled import move  # noqa: PLC0415  (numba takes half a second to import)
 
         number, rows = first_row // BLOCK_ROWS, rows_of_block(first_row, self.rows)
         selection = _tossed(self.coin, self.coins, first_row, self.rows, self.rados)
@@ -171,14 +159,11 @@ class SubsetSignatures:
 
 
 def subsets(rows: int, sizes: NDArray[np.int64], random: RandomSource) -> SubsetSignatures:
-    """Independent signatures, one for each size, uniform over those that select exactly that many of `rows` rows.
+    """Independent signatures, uniform over those that select exactly sizes[j] of `rows` rows. Raises ShapeError.
 
-    sizes: (n,), each from 0 to rows. The coins are tossed twice: now, to count the rows selected in each block, and
-    when a block is drawn. Memory: 2 bytes for each rado and block.
-
-    Raises ShapeError if a size is out of range.
+    The coins are tossed twice: now, to count the rows of each block, and when a block is drawn.
     """
-    from dpcore.rados.compiled_support import allot  # noqa: PLC0415  (numba takes half a second to import)
+    from dpcore.rados.compiled import allot  # noqa: PLC0415  (numba takes half a second to import)
 
     if sizes.ndim != 1 or not len(sizes) or int(sizes.min()) < 0 or int(sizes.max()) > rows:
         raise ShapeError(f"a subset of {rows} rows has 0 to {rows} of them: give such sizes, at least one")
@@ -230,7 +215,7 @@ def _fed(
     rados: int,
     words: int,
 ) -> None:
-    """Pass words of a stream to a loop of compiled_support until all rados are done. words: about how many."""
+    """Pass words of a stream to a loop of dpcore.rados.compiled until all rados are done. words: about how many."""
     buffer = np.empty(min(max(words, _FEWEST_WORDS), _MOST_WORDS), dtype=kind)
     rado = 0
     while rado < rados:

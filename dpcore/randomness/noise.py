@@ -21,14 +21,8 @@ from numpy.typing import NDArray
 from dpcore.errors import PlanError
 from dpcore.randomness.sources import RandomSource
 
-# Coins of any computable probability, decided exactly: rounding never affects the result.
-#
-# A 64-bit word is the start of a uniform number. Double precision decides on which side of the probability it is, as
-# long as they are further apart than its error.
-#
-# Otherwise, once in about 2^39 coins, the sampler draws further bits and compares them with bounds of the probability.
-# The distribution is exact, and the same bytes give the same coins on every machine. The time that a coin takes is not
-# hidden.
+# Coins of any computable probability, decided exactly, the same for the same bytes on every machine: double precision
+# decides on a 64-bit word, and once in about 2^39 coins further bits and bounds do. The time is not hidden.
 
 
 TOLERANCE = 2.0**-40
@@ -70,18 +64,12 @@ def bernoulli(
 def bernoulli_exp(
     gammas: NDArray[np.float64], exact: Callable[[int], Fraction], random: RandomSource
 ) -> NDArray[np.bool_]:
-    """One coin of probability exp(-gamma) for each of `gammas` (n,), all >= 0. exact(i): the i-th as a rational.
-
-    Assumes that each of `gammas` is within 2^-48 (1 + gamma) of the exact one, so that exp(-gamma) is within 2^-47.
-    """
+    """One coin of exp(-gamma) for each of `gammas` (n,) >= 0, within 2^-48 (1 + gamma) of exact(i), a rational."""
     return bernoulli(np.exp(-gammas), lambda i, precision: exp_bounds(exact(i), precision), random)
 
 
 def decide(word: int, bounds: Callable[[int], tuple[int, int]], random: RandomSource) -> bool:
-    """Whether the uniform number that starts with the 64 bits of `word` is below p. Draws more bits as needed.
-
-    bounds(precision): integers below and above p 2^precision.
-    """
+    """Whether the uniform number that starts with `word` is below p; bounds(precision): around p 2^precision."""
     bits, precision = word, 64
     while True:
         low, high = bounds(precision)
@@ -133,10 +121,7 @@ _GAUSSIAN_BATCH = 1 << 16
 
 
 def discrete_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
-    """`count` independent samples of N_Z(0, sigma^2): int64 (count,).
-
-    Raises PlanError if sigma is not an integer from 1 to LARGEST_SIGMA.
-    """
+    """`count` independent samples of N_Z(0, sigma^2): int64 (count,). Raises PlanError."""
     if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= LARGEST_SIGMA:
         raise PlanError(f"the noise's standard deviation is {sigma}: give an integer from 1 to 2^48")
     samples = np.empty(count, dtype=np.int64)
@@ -196,28 +181,19 @@ def _geometric(count: int, random: RandomSource) -> NDArray[np.int64]:
 def tail_bound(sigma: int, summands: int, values: int) -> int:
     """A magnitude that `values` sums of `summands` samples exceed with a total probability of at most 2^-64.
 
-    N_Z(0, sigma^2) is sub-Gaussian with variance proxy sigma^2 (Canonne, Kamath and Steinke 2020): E[exp(s X)] is
-    exp(s^2 sigma^2 / 2) times a ratio of shifted to unshifted sums of exp(-x^2 / (2 sigma^2)), which by Poisson
-    summation is at most 1.
-
-    Proxies of independent summands add, so P(|sum| > t) <= 2 exp(-t^2 / (2 summands sigma^2)), and a union bound covers
-    the values.
+    N_Z(0, sigma^2) is sub-Gaussian with variance proxy sigma^2 (Canonne, Kamath and Steinke 2020); proxies add: P(|sum|
+    > t) <= 2 exp(-t^2 / (2 summands sigma^2)).
     """
     return math.ceil(sigma * math.sqrt(2 * summands * (math.log(2 * values) + 64 * math.log(2)))) + 1
 
 
-# Exact samples of Polya variables, whose differences are shares of discrete Laplace noise.
-#
-# NB(r, q), the negative binomial distribution with r = 1/h and q = exp(-1/t), called Polya if r is not an integer, has
-# the mass
+# Exact samples of Polya variables NB(r, q), r = 1/h and q = exp(-1/t), whose differences are shares of discrete Laplace
+# noise:
 #
 #     P(k) = (1 - q)^r w(k) q^k,    w(k) = C(k + r - 1, k) = Gamma(k + r) / (Gamma(r) k!),    k = 0, 1, 2, ...
 #
-# If h parties each add the difference of two independent NB(1/h, q), the sum of their noise is discrete Laplace of
-# scale t, P(x) proportional to exp(-|x|/t) (Goryczka and Xiong, IEEE Transactions on Dependable and Secure Computing
-# 14(5), 2017). Sampling is by rejection on pieces [2^i, 2^(i+1)) and a geometric tail, with exact coins
-# (dpcore.randomness.noise), so nothing is rounded.
-#
+# The sum of h parties' differences is discrete Laplace of scale t (Goryczka and Xiong, IEEE Transactions on Dependable
+# and Secure Computing 14(5), 2017). By rejection on pieces [2^i, 2^(i+1)) and a geometric tail, with exact coins.
 # Proof: docs/explanation/proofs.md, "Polya variables".
 
 
@@ -232,10 +208,7 @@ _SMALL = 32
 
 
 def negative_binomial(scale: Fraction, shares: int, count: int, random: RandomSource) -> NDArray[np.int64]:
-    """`count` independent samples of NB(1/shares, exp(-1/scale)): int64 (count,).
-
-    Raises PlanError if scale or shares is out of range (`check_scale`).
-    """
+    """`count` independent samples of NB(1/shares, exp(-1/scale)): int64 (count,). Raises PlanError (`check_scale`)."""
     check_scale(scale, shares)
     pieces = _Pieces(scale, shares)
     samples = np.empty(count, dtype=np.int64)
@@ -248,10 +221,7 @@ def negative_binomial(scale: Fraction, shares: int, count: int, random: RandomSo
 
 
 def laplace_share(scale: Fraction, shares: int, count: int, random: RandomSource) -> NDArray[np.int64]:
-    """Differences of two NB(1/shares, exp(-1/scale)): int64 (count,). With one share, discrete Laplace samples.
-
-    Raises the same errors as `negative_binomial`.
-    """
+    """Differences of two NB(1/shares, exp(-1/scale)): int64 (count,). Raises PlanError."""
     drawn = negative_binomial(scale, shares, 2 * count, random)
     return drawn[:count] - drawn[count:]
 
@@ -398,10 +368,7 @@ def _acceptance(pieces: _Pieces, k: int, first: int, low: int, precision: int) -
 
 
 def _log_weight(k: int, shares: int, precision: int) -> tuple[Fraction, Fraction]:
-    """Rationals below and above log w(k), within 2^-precision.
-
-    Multiplies up to 64 factors; beyond, w(k) = w(64) Gamma(k + r) 64! / (Gamma(64 + r) k!). Gamma grows from 2 on.
-    """
+    """Rationals below and above log w(k), within 2^-precision: up to 64 factors, then by the gamma function."""
     start = min(k, 64)
     weight = gmpy2.mpq(1)
     for j in range(start):

@@ -36,10 +36,7 @@ class SeededRandomRefusedError(ConfigurationError):
 
 
 class RandomSource(Protocol):
-    """A source of uniformly random bits.
-
-    `is_system` is True if the operating system provides the bits, False if a seed or key can repeat them.
-    """
+    """A source of uniformly random bits. `is_system`: the operating system's, not repeatable by seed or key."""
 
     @property
     def is_system(self) -> bool:
@@ -64,10 +61,7 @@ class RandomSource(Protocol):
 
 
 def require_system(random: RandomSource) -> None:
-    """Refuse every source except the operating system's. A node calls this before it uses a source.
-
-    Raises SeededRandomRefusedError.
-    """
+    """Refuse every source except the operating system's, in a node. Raises SeededRandomRefusedError."""
     if not random.is_system:
         raise SeededRandomRefusedError
 
@@ -89,10 +83,7 @@ class _DerivedDraws(ABC):
         return int.from_bytes(self.bytes(whole), "little") >> (8 * whole - count)
 
     def below(self, bound: int) -> int:
-        """A uniform integer in [0, bound), of any size, by rejection: fewer than two tries expected.
-
-        Raises ValueError if bound < 1.
-        """
+        """A uniform integer in [0, bound), of any size, by rejection. Raises ValueError if bound < 1."""
         if bound < 1:
             raise ValueError(f"there is no integer in [0, {bound}): give a bound of at least 1")
         width = (bound - 1).bit_length()
@@ -182,10 +173,7 @@ class KeyedRandom(_DerivedDraws):
         return self._cipher.update(bytes(count))
 
     def fill(self, out: NDArray[Any]) -> None:
-        """Overwrite an array of any type with the stream's next bytes, without a copy.
-
-        Raises ValueError if `out` is not C-contiguous.
-        """
+        """Overwrite a C-contiguous array of any type with the stream's next bytes. Raises ValueError."""
         if not out.flags.c_contiguous:
             raise ValueError("the array is not contiguous: give a C-contiguous one")
         whole, zeros = out.reshape(-1).view(np.uint8), memoryview(_ZEROS)

@@ -18,8 +18,7 @@ MOST_FRACTION_BITS = 24
 class Clip:
     """The clipping norm R: a bound on the Euclidean length of a record's vector, including the bias.
 
-    bias: whether the last coordinate is the bias. It is 1 in every usable row and is never shortened. The other
-    coordinates are clipped to a length of sqrt(R^2 - 1). Raises PlanError if R leaves no room for them.
+    bias: whether the last coordinate is the bias: it is not shortened, and leaves sqrt(R^2 - 1). Raises PlanError.
     """
 
     norm_bound: Fraction
@@ -33,10 +32,7 @@ class Clip:
             )
 
     def squared_units(self, fraction_bits: int) -> int:
-        """floor(R^2 4^fraction_bits): the largest squared length of a clipped integer vector, with the bias.
-
-        Raises PlanError if fraction_bits is too large for squares in int64.
-        """
+        """floor(R^2 4^fraction_bits): the largest squared length, with the bias. Raises PlanError."""
         if not 0 <= fraction_bits <= MOST_FRACTION_BITS:
             raise PlanError(f"fraction_bits is {fraction_bits}: clipped vectors take 0 to {MOST_FRACTION_BITS}")
         return int(self.norm_bound**2 * (1 << 2 * fraction_bits))
@@ -52,10 +48,8 @@ class Clip:
     def apply(self, vectors: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
         """The rows, clipped and truncated toward zero: int64; a new array if any row was clipped.
 
-        vectors: (rows, d) int64 in units of 2^-fraction_bits, within [-2^f, 2^f]. The bound is verified on the returned
-        integers in exact arithmetic, so it does not depend on rounding.
-
-        Raises PlanError if fraction_bits is out of range, or d is so large that a square might not fit int64.
+        vectors: (rows, d) int64 in units of 2^-fraction_bits, within [-2^f, 2^f]. Verified in exact arithmetic. Raises
+        PlanError if a square might not fit int64.
         """
         self.check_room(vectors.shape[1], fraction_bits)
         most = self.squared_units(fraction_bits) - (1 << 2 * fraction_bits if self.bias else 0)
@@ -76,11 +70,8 @@ class Clip:
         return clipped
 
 
-# A basis in which records are expressed before clipping: z = P e, in integers.
-#
-# If P is the inverse root of the records' second moments, z has the same spread in every direction, so that one
-# clipping norm suits all records and one noise scale suits all directions. P is computed from earlier releases, so it
-# is public.
+# A basis in which records are expressed before clipping: z = P e, in integers, P the inverse root of the records'
+# second moments by earlier releases. So one clipping norm suits all records and one noise scale all directions.
 
 
 BASIS_BITS = 12
@@ -90,10 +81,7 @@ MOST_COORDINATES = 4096
 
 @dataclass(frozen=True)
 class Basis:
-    """P as d rows of d integers in units of 2^-BASIS_BITS; hashable.
-
-    Raises PlanError if it is not square, or an entry or a row is too large.
-    """
+    """P as d rows of d integers in units of 2^-BASIS_BITS; hashable. Raises PlanError."""
 
     entries: tuple[tuple[int, ...], ...] = field(repr=False)
 

@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import check_room, largest
-from dpcore.numbers.processors import one_blas_thread, processors
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress, one_blas_thread, processors
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 
-# Sums over a party's rows, run by run, on threads. A party's cluster may provide another implementation.
-#
-# The sums are integers, so the total does not depend on the partition of the rows: any runs of whole blocks, in any
-# order, on any machine, give the same total bit for bit.
+# Sums over a party's rows, run by run, on threads. They are integers, so the total is the same for any runs of whole
+# blocks, in any order, on any machine.
 
 
 RUN_BLOCKS = 16
@@ -35,10 +32,7 @@ Result = TypeVar("Result")
 
 
 class RowPart(Protocol):
-    """What a run of rows adds to the total. Instances can be pickled, so that another process can compute them.
-
-    shape: the shape of the total.
-    """
+    """What a run of rows adds to the total of this shape. Pickled for other processes."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,8 +42,7 @@ class RowPart(Protocol):
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
         """Add the sum of these rows to `total` in place. Thread-safe if each thread has its own total.
 
-        records: consecutive rows of the party, starting at its row `first_row`, a multiple of BLOCK_ROWS. They are
-        whole blocks of BLOCK_ROWS rows, except for the party's last block.
+        records: whole blocks of BLOCK_ROWS rows from `first_row` on, except for the party's last block.
         """
         ...
 
@@ -111,10 +104,7 @@ def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = 
 
 
 def add_exactly(total: NDArray[np.int64], added: NDArray[np.int64]) -> None:
-    """Add the sum of some rows to a total, in place. Both are int64 of the same shape.
-
-    Raises SlotOverflowError if the sum might not fit int64; the total is then unchanged.
-    """
+    """Add the sum of some rows to a total, in place. Both are int64 of the same shape. Raises SlotOverflowError."""
     check_room(largest(total) + largest(added))
     total += added
 
@@ -145,10 +135,7 @@ class PartySecret:
         return hmac.digest(self.secret, domain + self.schema_digest + message, "sha256")
 
     def data_digest(self, digest: bytes) -> str:
-        """What identifies the party's data to its people: 64 hexadecimal digits, which confirm no guess of the rows.
-
-        digest: of the rows. Equal rows have equal digits at one party, and others at another party.
-        """
+        """What identifies the party's data to its people: 64 hexadecimal digits, which confirm no guess of the rows."""
         return self.key(_DATA, digest).hex()
 
 

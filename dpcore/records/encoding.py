@@ -1,10 +1,6 @@
-"""Encoding of columns as coordinates, for a party's records and for a learner's predictions.
+"""Encoding of columns as coordinates: one or two IEEE-754 double operations in a fixed order, alike everywhere."""
 
-Every operation is one or two IEEE-754 double operations in a fixed order, so that two parties with the same schema
-encode the same cell to the same coordinate.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,8 +9,19 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
-from dpcore.records.features import Feature
-from dpcore.records.features.cells import CellError, Cells, Changed, Floats, Mask, Numbers, Tally, Texts, alike, look_up
+from dpcore.records.features import Feature, Label
+from dpcore.records.features.described import (
+    CellError,
+    Cells,
+    Changed,
+    Floats,
+    Mask,
+    Numbers,
+    Tally,
+    Texts,
+    alike,
+    look_up,
+)
 from dpcore.records.schema import Schema
 from dpcore.records.texts import Form, form_of
 
@@ -60,11 +67,7 @@ class EncodedRows:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Encoded rows in the fixed point of a party's records.
-
-    features: (m, d) int32 in units of 2^-30, `store` of the coordinates. The other fields are as in EncodedRows, with
-    labels.
-    """
+    """Encoded rows as a party keeps them: features (m, d) int32 in units of 2^-30; the rest as in EncodedRows."""
 
     features: NDArray[np.int32]
     labels: NDArray[np.int8]
@@ -77,10 +80,9 @@ class StoredRows:
 
 
 def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-    """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
+    """Features as integers in units of 2^-30, truncated toward zero, exactly: trunc(x * 2^30), any shape.
 
-    The product is exact, because a power of two only changes the exponent. out: an array of the same shape for the
-    result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
+    out: for the result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
     """
     x = np.asarray(features, dtype=np.float64)
     # If any value is NaN, the extremes are NaN too, and comparisons with NaN are false.
@@ -104,11 +106,7 @@ def source_of(feature: Feature) -> WantedColumn:
 
 
 def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, label: bool) -> EncodedRows:
-    """Encode `rows` rows.
-
-    cells: an entry for each of `sources(schema, label=label)`, each of length `rows`. Raises CellError for the first
-    cell, feature by feature, that a policy refuses.
-    """
+    """Encode `rows` rows of cells, one entry for each of `sources`. Raises CellError for the first cell refused."""
     x = np.empty((rows, schema.d))
     usable, tallies = _fill(schema, cells, x)
     labels = None
@@ -120,10 +118,7 @@ def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, la
 
 
 def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int) -> StoredRows:
-    """Encode `rows` rows with labels as a party stores them: equals `store` of `encode`, without creating doubles.
-
-    cells: an entry for each of `sources(schema, label=True)`. Raises CellError as `encode` does.
-    """
+    """Encode `rows` rows with labels as a party stores them: `store` of `encode`, without creating doubles."""
     features = np.empty((rows, schema.d), dtype=np.int32)
     usable, tallies = _fill(schema, cells, features)
     labels, tally = _labelled(schema, cells, usable)
@@ -132,10 +127,7 @@ def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int
 
 
 def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
-    """Write the features and the bias into x, (m, d) of doubles or of stored integers.
-
-    Returns a mask of the rows that the features leave usable, and the features' tallies. The caller clears other rows.
-    """
+    """Write the features and the bias into x, (m, d). Returns which rows stay usable, and tallies."""
     usable = np.ones(len(x), dtype=np.bool_)
     tallies = []
     start = 0
@@ -194,3 +186,127 @@ def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask)
     labels[~usable] = 1
     empty, unlisted = int(np.count_nonzero(missing)), Changed(dropped & ~missing)
     return labels, Tally(label.column, empty, 0, unlisted.count, alike(found, unlisted, meaning))
+
+
+# What a schema's policies changed in a table, what lost most first: for whoever holds the table. No cell is quoted, and
+# nothing of it goes on the wire.
+
+
+MANY = 0.1
+"""The share of a column's cells from which on a change is warned of."""
+
+NO_ID = "no id"
+"""The choice of the one policy that no schema states: rows have ids, and one without is left out."""
+
+# What each choice does to one cell, and to several.
+_EFFECTS = {
+    "zero-vector": ("leaves its row out", "leaves their rows out"),
+    NO_ID: ("its row is left out", "their rows are left out"),
+    "zero": ("sets all its indicators to 0", "sets all their indicators to 0"),
+    "impute": ("replaces it by {impute}", "replaces them by {impute}"),
+    "clip": ("moves it to the nearest bound", "moves them to the nearest bound"),
+}
+# A row that is left out loses every cell, a clipped cell only its distance from the bound.
+_LOSSES = {"zero-vector": 0, NO_ID: 0, "zero": 1, "impute": 1, "clip": 2}
+
+
+@dataclass(frozen=True)
+class Change:
+    """Cells of one column that one policy changed.
+
+    found: what they are. policy: the policy's key in the schema. choice: its value. impute: the value that the schema
+    imputes, as text. alike: how many of them differ from a listed text only in case, blanks or Unicode form. rows: of
+    the table.
+    """
+
+    column: str
+    cells: int
+    rows: int
+    found: str
+    policy: str
+    choice: str
+    impute: str = ""
+    alike: int = 0
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the rows of these cells are not usable."""
+        return self.choice in ("zero-vector", NO_ID)
+
+    @property
+    def is_many(self) -> bool:
+        """Whether so many cells are changed that people should know."""
+        return self.cells >= MANY * self.rows
+
+    @property
+    def clause(self) -> str:
+        """The change in words, to follow a colon."""
+        one, several = _EFFECTS[self.choice]
+        effect = (one if self.cells == 1 else several).format(impute=self.impute)
+        counted = "the cell" if self.rows == 1 else f"{self.cells} of {self.rows} cells"
+        words = f"{counted} {'is' if self.cells == 1 else 'are'} {self.found}"
+        alike = "" if not self.alike else f"; {self.alike} of them would match without case, blanks and Unicode form"
+        rule = "" if self.choice == NO_ID else f'{self.policy} = "{self.choice}" '
+        return f"in column {self.column!r} {words}, and {rule}{effect}{alike}"
+
+    @property
+    def sentence(self) -> str:
+        """The change in words, to stand alone, without a full stop."""
+        return f"{self.clause[:1].upper()}{self.clause[1:]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """In JSON types."""
+        named = {"column": self.column, "policy": self.policy, "choice": self.choice}
+        counts = {"cells": self.cells, "rows": self.rows, "alike": self.alike, "many": self.is_many}
+        return {**named, **counts, "sentence": self.sentence}
+
+
+def summed(blocks: Iterable[Sequence[Tally]]) -> tuple[Tally, ...]:
+    """The tallies of a table from those of its blocks, at least one, in the same order."""
+    return tuple(sum(of_one[1:], of_one[0]) for of_one in zip(*blocks, strict=True))
+
+
+def changes(
+    schema: Schema, tallies: Sequence[Tally], rows: int, *, id_column: str = "", without_id: int = 0
+) -> tuple[Change, ...]:
+    """All that the schema's policies changed in a table of this many rows, what lost most first.
+
+    Rows that are left out come before cells whose value is lost, and these before clipped ones; the most cells first.
+    tallies: one per feature, in the schema's order, then that of the label if there is one. without_id: the number of
+    rows without an id in `id_column`.
+    """
+    parts: list[Feature | Label] = [*schema.features, schema.label]
+    found = [each for part, tally in zip(parts, tallies, strict=False) for each in _changes(part, tally, rows)]
+    if without_id:
+        found.append(Change(id_column, without_id, rows, "empty", "id_column", NO_ID))
+    return tuple(sorted(found, key=lambda change: (_LOSSES[change.choice], -change.cells)))
+
+
+def changed_cells(schema: Schema, tallies: Sequence[Tally]) -> dict[str, int]:
+    """For each feature, how many of its cells have a value that is not theirs, in rows that stay."""
+    return {
+        feature.name: sum(change.cells for change in _changes(feature, tally, 0) if not change.leaves_out)
+        for feature, tally in zip(schema.features, tallies, strict=False)
+    }
+
+
+def main_cause(found: Sequence[Change]) -> str:
+    """What left most rows out, as a clause; "" if no row is left out."""
+    return found[0].clause if found and found[0].leaves_out else ""
+
+
+def why_unusable(found: Sequence[Change], *, rows: int, usable: int) -> str | None:
+    """A clause that says how many rows are not usable, with the main cause; None if all are usable."""
+    if usable == rows:
+        return None
+    counted = f"{rows - usable} of {rows} rows {'is' if rows - usable == 1 else 'are'} not usable"
+    return f"{counted if usable else 'no row is usable'}: {main_cause(found)}"
+
+
+def _changes(part: Feature | Label, tally: Tally, rows: int) -> Iterator[Change]:
+    """The changes of one column, where there are any."""
+    prefix, impute = ("label.", "") if isinstance(part, Label) else ("", part.imputed_text)
+    for policy in part.policies:
+        if cells := tally.count(policy.cells):
+            alike = tally.alike if policy.cells == "unlisted" else 0
+            yield Change(part.column, cells, rows, policy.words, f"{prefix}{policy.key}", policy.choice, impute, alike)

@@ -42,11 +42,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Hat:
-    """A hat function of a real feature's coordinate. Knots are in units of 2^-30, left < peak < right.
+    """A hat function of a real feature's coordinate. Knots are in units of 2^-30, left < peak < right. PlanError.
 
-    left, right: where it is zero; None if it stays 1 on that side of the peak. For x between left and peak it is
-    floor(2^30 (x - left) / (peak - left)), and between peak and right 2^30 - floor(2^30 (x - peak) / (right - peak)):
-    the hats of a row of knots add up to exactly 2^30. Raises PlanError if knots are out of order or range.
+    left, right: where it is zero; None if it stays 1 on that side. Rising, floor(2^30 (x - left) / (peak - left)), and
+    falling 2^30 - floor(2^30 (x - peak) / (right - peak)): the hats of a row of knots add up to exactly 2^30.
     """
 
     coordinate: int
@@ -89,11 +88,10 @@ Function = Column | Hat | PointMass | Product
 
 @dataclass(frozen=True)
 class Term:
-    """One coordinate of a map's output: (f(x) - centre) 2^-halvings, truncated toward zero.
+    """One coordinate of a map's output: (f(x) - centre) 2^-halvings, truncated toward zero. Raises PlanError.
 
-    centre: in units of 2^-30; from 0 to 1 for hats and point masses, and 0 for others. So the value is in [-1, 1]:
-    hats and point masses are in [0, 1], columns and products in [-1, 1]. halvings: smaller terms have less of a
-    record's length and, in whitened coordinates, a stronger prior. Raises PlanError.
+    centre: in units of 2^-30; from 0 to 1 for hats and point masses, 0 for others, so that the value is in [-1, 1].
+    halvings: smaller terms have less of a record's length and a stronger prior.
     """
 
     function: Function
@@ -147,11 +145,7 @@ class FeatureMap:
         return len(self.terms) + self.bias
 
     def check(self, schema: Schema) -> None:
-        """Raise SchemaError if the map does not fit the schema: the error names the term.
-
-        Columns are coordinates of the schema except the bias, hats and point masses are of real features, products of
-        different source columns.
-        """
+        """Raise SchemaError, with the term's name, if the map does not fit; products are of different columns."""
         if schema.bias != self.bias:
             raise SchemaError("the feature map and the schema differ in the bias: make the map for this schema")
         real = {feature.name for feature in schema.numbers}
@@ -178,10 +172,7 @@ class FeatureMap:
         return schema.sources(schema.coordinates[function.coordinate])
 
     def of(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mapped rows in real units, for predictions: (rows, self.d) within 2^-28 of the integers of a record.
-
-        x: (rows, d), as the schema encodes rows, in [-1, 1].
-        """
+        """The mapped rows in real units, for predictions: (rows, self.d), within 2^-28 of the integers."""
         # A record keeps trunc(x 2^30), which decides on which side of a knot it is.
         stored = np.trunc(np.asarray(x, dtype=np.float64) * ONE)
         found = np.empty((len(stored), self.d))
@@ -195,10 +186,7 @@ class FeatureMap:
         return found
 
     def names(self, schema: Schema, longest: int | None = None) -> tuple[str, ...]:
-        """A name for each coordinate of a mapped record, in the columns' units, such as "age~40" or "age*income".
-
-        longest: characters after which the name of a schema's coordinate is cut in them; None for no limit.
-        """
+        """A name for each coordinate of a mapped record, such as "age~40" or "age*income"; longest: of names in it."""
         names: list[str] = []
         known = schema.coordinates if longest is None else tuple(_cut(name, longest) for name in schema.coordinates)
         reals = {feature.name: feature for feature in schema.numbers}
@@ -229,8 +217,7 @@ class FeatureMap:
     def words(self, schema: Schema) -> str:
         """The map in words, such as "12 hats, 2 point masses, 5 products (features age, dose)".
 
-        At most `_MOST_DESCRIBED` functions are described one by one: a line of a list has no room for thousands.
-        Wherever a person decides, each function of a query's map is shown (wire.signed_fields).
+        At most `_MOST_DESCRIBED` functions are described; where a person decides, each is shown (wire.signed_fields).
         """
         functions = [term.function for term in self.terms]
         of = {schema.coordinates[f.coordinate] for f in functions if not isinstance(f, Product)}
@@ -250,10 +237,7 @@ class FeatureMap:
         return f"{', '.join(parts)}{shaped}{': ' * bool(described)}{'; '.join(described)}"
 
     def described(self, place: int, schema: Schema) -> str:
-        """The term at `place` in words, such as "age rising from 20 to 40, falling to 95, less 0.3, over 2".
-
-        Knots are in the columns' units, to ten digits.
-        """
+        """The term at `place` in words and the column's units: "age rising from 20 to 40, less 0.3, over 2"."""
         halvings = self.terms[place].halvings
         return f"{self._centred(place, schema)}{f', over {1 << halvings}' if halvings else ''}"
 

@@ -1,9 +1,8 @@
 """Held-back rows: a party divides its rows into a training part and a held-back part, by a secret key.
 
-A query names a share s and one of the two parts. A row is held back if its number u, uniform in [0, 2^64), is less than
-ceil(s 2^64). The number is a pseudorandom function, under a key of the party, of the row's id or of its place in the
-table. So a row is on the same side in every query with the same s, and what is held back for a smaller share is also
-held back for a larger one. The number does not depend on the row's other values.
+A query names a share s and one of the two parts. A row is held back if its number u < ceil(s 2^64), a pseudorandom
+function, under a key of the party, of the row's id or place. So its side is the same in every query with the same s,
+and what is held back for a smaller share is also held back for a larger one.
 
     key      = HKDF-SHA256(the party's secret, no salt, 32 bytes,
                            info = "rado.v1/held-back" || 00 || purpose || 00 || names)
@@ -11,40 +10,12 @@ held back for a larger one. The number does not depend on the row's other values
     by id    u = the first 8 bytes of HMAC-SHA256(key of the purpose "id", id), big-endian
     by place u = bytes 8 i to 8 i + 7 of AES-256-CTR(key of "place", zero counter), little-endian, for row i from 0
 
-A row outside the part that is asked about contributes what a row that is not usable does: zero.
+A row outside the part contributes what a row that is not usable does: zero. A bound for the replacement of one record
+holds for a part's answers, by id for any key, by place for answers from one table while the key is secret. Both parts
+are charged, never as disjoint. Estimators divide by p m, p = 1 - s or s, without bias.
 
-Privacy, by id. "Row j if it is in the part, else a row that is not usable" maps a data set row by row: row j of the
-image depends on the key and on row j, and on no other row. Replacing one record of the data set replaces at most one
-record of the image. The sensitivity of every kind that takes parts covers rows that are not usable (they contribute 0,
-within each clipping norm and range), so a bound for the replacement of one record of the image is one for the data set,
-with the same noise. It holds for every fixed key: privacy does not need the key to be secret.
-
-Privacy, by place. The same holds if the new record takes the place of the old one. In a table that is sorted by a value
-it does not: others change their places, and with a key that is known any number of them may change sides. The key is
-secret, so the places' numbers are independent and equally distributed to who does not have it (up to the advantage
-against AES): exchanging places changes no distribution of the part's records. So exchange those of the second table
-until all records but one stand where they stand in the first. For each outcome of the numbers the images then differ in
-at most one record, the bound holds given the outcome, and thus for the mixture over outcomes. The sums do not depend on
-the order of rows. This takes one exchange for all answers: it holds for answers from one table. If a table is loaded
-again with other rows, in an order that depends on values, use an id column.
-
-A record that is replaced by one with another id may leave one part and enter the other, and the answers about both may
-move as far as two answers about all rows. So both are charged, and never as disjoint (no parallel composition).
-
-Rows. The party signs its number m of all rows. How many of them are in the part is not sent. An estimator divides by
-p m, with p = 1 - s or s. Ids or places that are distinct have independent numbers, uniform up to 2^-64, and
-
-    E[sum of f over the part] = p sum of f over all rows.
-
-So sum / (p m) is an unbiased estimate of the mean of f over all rows (Horvitz and Thompson, J. Am. Stat. Assoc. 47,
-1952). The part has T rows, T binomial (m, p) with a standard deviation of root(p (1 - p) m), and |T - p m| <=
-root(m ln(2 / a) / 2) with probability at least 1 - a (Hoeffding 1963, Theorem 1). Rows of one id are all on one side:
-the estimate stays unbiased, and T varies more.
-
-New rows. Numbers do not depend on values. So given which rows are held back, rows that were drawn independently from
-one distribution still are, and what was learned from the training part, with its noise, is independent of the others.
-
-Assumes that HMAC-SHA256, HKDF-SHA256 and AES-256 in counter mode are pseudorandom.
+Assumes that HMAC-SHA256, HKDF-SHA256 and AES-256 in counter mode are pseudorandom. Proof:
+docs/explanation/proofs.md, "Held-back rows".
 """
 
 import hmac
@@ -77,10 +48,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class HeldBack:
-    """The part of the rows that a query is about. share: s, the share that each party holds back.
-
-    Raises PlanError unless share is an exact fraction between 0 and 1.
-    """
+    """The part of the rows that a query is about. share: s, the share that each party holds back. Raises PlanError."""
 
     share: Fraction
     part: Part
@@ -96,10 +64,7 @@ class HeldBack:
         return self.share if self.part is Part.HELD_BACK else 1 - self.share
 
     def rows(self, rows: int) -> int:
-        """The number of rows to divide by: p times `rows`, rounded to an integer of at least 1; 0 for no rows.
-
-        Rounding moves a mean by a factor within 1 / (2 p m) of 1; `Estimates.quantisation` counts it.
-        """
+        """The number of rows to divide by: p times `rows`, rounded, at least 1 (`Estimates.quantisation`); or 0."""
         return max(1, round(self.chance * rows)) if rows else 0
 
     def rows_deviation(self, rows: int) -> float:

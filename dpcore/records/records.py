@@ -105,10 +105,7 @@ class Records:
         return part
 
     def only(self, kept: NDArray[np.bool_]) -> "Records":
-        """The same rows, of which those outside `kept` are not usable. Shares the features and labels.
-
-        kept: (m,). Raises ShapeError for another shape.
-        """
+        """The same rows, of which those outside `kept` (m,) are not usable. Shares the arrays. Raises ShapeError."""
         if kept.shape != self.usable.shape:
             raise ShapeError(f"{kept.shape[0]} row numbers for {self.rows} rows: number the same rows")
         part = self.between(0, self.rows)
@@ -142,18 +139,12 @@ def edges(
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """The edge vectors y x, block by block: (first row, int64 (block, d) in units of 2^-fraction_bits).
 
-    Equals y trunc(v 2^f) of the original feature v exactly. Proof: a record keeps x = trunc(v 2^30); let N = 2^(30-f).
-    For v >= 0, floor(x / N) = floor(v 2^f), since for an integer q: q <= floor(v 2^30) / N iff q N <= floor(v 2^30) iff
-    q N <= v 2^30 (q N is an integer) iff q <= v 2^f. Truncation is an odd function, so the same holds for v < 0, and
-    the label's sign may be applied after it.
-
-    With a feature map, x are the map's integers (dpcore.records.feature_map), shortened in the same way.
+    Equals y trunc(v 2^f) of the original feature v exactly. A record keeps trunc(v 2^30); with N = 2^(30-f) and an
+    integer q, q <= floor(v 2^30) / N iff q N <= v 2^30 iff q <= v 2^f for v >= 0, and truncation is odd. With a feature
+    map, x are the map's integers.
 
     The sensitive coordinates of an unusable row are +1 (2^fraction_bits), so that every row adds a fair coin to each k.
-    block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
-
-    Raises ShapeError if one of `sensitive` is not a coordinate or block_rows is not a multiple of 8, PlanError if
-    fraction_bits is not in 0..30.
+    block_rows: a multiple of 8. Raises ShapeError, PlanError if fraction_bits is not in 0..30.
     """
     if block_rows < 8 or block_rows % 8:
         raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
@@ -163,7 +154,7 @@ def edges(
         raise PlanError("a feature map has no sensitive coordinates: leave out one of the two")
     if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
         raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
-    from dpcore.records.compiled_edges import fill_edges  # noqa: PLC0415 - imports Numba
+    from dpcore.records.compiled import fill_edges  # noqa: PLC0415 - imports Numba
 
     coordinates = np.asarray(sensitive, dtype=np.int64)
     for first in range(0, records.rows, block_rows):
@@ -178,7 +169,7 @@ def edges(
 
 
 def _mapped(features: NDArray[np.int32], feature_map: FeatureMap) -> NDArray[np.int32]:
-    from dpcore.records.compiled_map import mapped  # noqa: PLC0415 - imports Numba
+    from dpcore.records.compiled import mapped  # noqa: PLC0415 - imports Numba
 
     return mapped(features, feature_map)
 

@@ -58,10 +58,7 @@ _OPTIONAL = ("bias", "texts")
 
 @dataclass(frozen=True)
 class SchemaDifference:
-    """One field in which two schemas differ.
-
-    field: a path such as "features.age.upper". mine, theirs: the values as text, "(absent)" if there is none.
-    """
+    """One field, such as "features.age.upper", in which two schemas differ; texts, "(absent)" if there is none."""
 
     field: str
     mine: str
@@ -70,11 +67,10 @@ class SchemaDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1.
+    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1. Raises SchemaFieldError.
 
-    bias: whether the last coordinate is the bias, 1 in every usable row. texts: the steps after which cells and texts
-    of the schema are compared (dpcore.records.texts); none if only ASCII blanks are trimmed. Raises
-    SchemaFieldError if the parts contradict one another.
+    bias: whether the last coordinate is the bias, 1 in every usable row. texts: the steps after which texts are
+    compared.
     """
 
     name: str
@@ -261,11 +257,7 @@ class Schema:
 
     @classmethod
     def from_toml(cls, text: str, source: str = "") -> "Schema":
-        """The schema described by a TOML text. source: named in errors, such as the file's name.
-
-        Raises SchemaError if the text is not TOML, SchemaFieldError (a SchemaError) if a field is unknown, missing or
-        invalid.
-        """
+        """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError."""
         try:
             table = parse_toml(text)
         except (ValueError, RecursionError) as error:  # also an integer of thousands of digits

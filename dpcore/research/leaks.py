@@ -1,13 +1,8 @@
 """What the other coordinates of a release reveal about a protected one: an adversary to test a design.
 
-The adversary knows every record except one bit: all columns and labels of all records, except the sign of one record's
-sensitive coordinate. This is the adversary of differential privacy.
-
-With few records and a few unprotected integer columns, meeting in the middle finds the subset that adds up to a rado's
-other coordinates, and it is usually the only one.
-
-The signature is then known, and the sensitive coordinate minus the known records' is the unknown bit, alone or with
-noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
+It knows everything but the sign of one record's sensitive coordinate (differential privacy's adversary). Meeting in the
+middle finds the usually only subset that adds up to a rado's other coordinates, and with the signature the bit, alone
+or with noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
 """
 
 import math
@@ -114,10 +109,7 @@ class KnownAllButOneBit:
             )
 
     def signatures(self, rados: Integers) -> tuple[Selection, Selection]:
-        """Signatures found from the unprotected coordinates of rados (n, d): (n, m), and (n,) whether each is unique.
-
-        Only the coordinates other than the sensitive one are read. A signature that is not unique is left empty.
-        """
+        """Signatures found from the other coordinates of rados (n, d): (n, m), empty unless unique; (n,), whether."""
         if rados.ndim != 2 or rados.shape[1] != self.edges.shape[1]:
             raise ShapeError(f"rados have shape {rados.shape}: give (n, {self.edges.shape[1]})")
         selection = np.zeros((len(rados), len(self.edges)), dtype=np.bool_)
@@ -129,21 +121,16 @@ class KnownAllButOneBit:
         return selection, unique
 
     def evidence(self, rados: Integers, selection: Selection) -> Integers:
-        """Each rado's sensitive coordinate minus the known records': (n,), 0 if the target is not in the rado.
-
-        It is the unknown bit times `one`, plus the noise on that coordinate if the design adds some.
-        """
+        """Each rado's sensitive coordinate minus the known records': (n,): the bit times `one`, and noise."""
         known = self.edges[:, self.sensitive].copy()
         known[self.target] = 0
         left: Integers = rados[:, self.sensitive] - selection.astype(np.int64) @ known
         return np.where(selection[:, self.target], left, 0)
 
     def guess(self, rados: Integers) -> int:
-        """The bit, +1 or -1, or 0 if the release gives no evidence.
+        """The bit, +1 or -1, or 0 if the release gives no evidence: the sign of the evidence's sum.
 
-        With independent symmetric Gaussian noise of one variance, or none, the sign of the evidence's sum is the
-        likelihood ratio test: given the signatures, log p(rados | +1) - log p(rados | -1) is 2 one / sigma^2 times that
-        sum. No test with known signatures is better (Neyman and Pearson).
+        For symmetric Gaussian noise of one variance, or none, it is the likelihood ratio test (Neyman and Pearson).
         """
         selection, _ = self.signatures(rados)
         return int(np.sign(self.evidence(rados, selection).sum()))
@@ -156,13 +143,8 @@ class KnownAllButOneBit:
 def most_accurate(epsilon: float, delta: float) -> float:
     """Upper bound under (epsilon, delta) on the probability of guessing which of two equally likely neighbours it was.
 
-    For a test with true positive rate p and true negative rate q, differential privacy implies p <= e^epsilon (1 - q) +
-    delta and q <= e^epsilon (1 - p) + delta (Wasserman and Zhou, JASA 2010, for delta = 0; Kairouz, Oh and Viswanath,
-    ICML 2015).
-
-    Adding them, (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta, and (p + q) / 2 is the probability of being right. At
-    epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches if delta is exact. Raises
-    ConfigurationError if epsilon < 0 or delta is not in [0, 1].
+    (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta for rates p, q (Wasserman and Zhou, JASA 2010; Kairouz, Oh and
+    Viswanath, ICML 2015). Raises ConfigurationError.
     """
     if not (epsilon >= 0 and 0 <= delta <= 1):
         raise ConfigurationError(f"epsilon is {epsilon} and delta {delta}: give epsilon >= 0 and delta in [0, 1]")

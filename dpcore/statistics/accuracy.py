@@ -1,7 +1,7 @@
 """The noise on sums over records, for planning and half-widths: in units of a record's largest value, 1."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.noise_shares import LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
-from dpcore.numbers.normal import quantile
+from dpcore.numbers.distributions import quantile
+from dpcore.predicates.expressions import Predicate, depends_on_label, swap_label
 
 
 class SumNoise(Protocol):
@@ -30,10 +31,9 @@ class SumNoise(Protocol):
 
 @dataclass(frozen=True)
 class LaplaceNoise:
-    """Laplace noise of density exp(-|x| / scale) / (2 scale) on each sum. Raises ConfigurationError unless scale > 0.
+    """Laplace noise of density exp(-|x| / scale) / (2 scale) on each sum. Raises ConfigurationError.
 
-    One query of values in [0, 1] is alpha-private at scale 1 / alpha: Theorem 3 of Balcan's lecture notes on
-    differential privacy and statistical queries (2015), stated there for the mean of n values.
+    Scale 1 / alpha is alpha-private for values in [0, 1]: Theorem 3 of Balcan's lecture notes (2015).
     """
 
     scale: float
@@ -100,14 +100,10 @@ def planned_noise(
     delta: Fraction | float,
     part: Fraction | float = 1,
 ) -> SumNoise:
-    """The least noise that a batch adds for a budget of (epsilon, delta), for planning before a query.
+    """The least noise that a batch adds for a planned (epsilon, delta): Laplace if delta is 0, else normal.
 
-    l1, l2_squared: the batch's sensitivity in the sum of magnitudes and of squares, replace-one, in units of 1. part:
-    of the budget's epsilon if delta is 0, else of its squared mu. Laplace noise if delta is 0, otherwise normal of
-    standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian).
-
-    Parties that do not trust all others add more. Raises ConfigurationError if an argument is out of range, PlanError
-    from `gaussian_mu`.
+    l1, l2_squared: the batch's replace-one sensitivity. part: of epsilon if delta is 0, else of the squared mu. Parties
+    that do not trust all others add more. Raises ConfigurationError, PlanError.
     """
     if min(l1, l2_squared) < 1 or epsilon <= 0 or not 0 < part <= 1:
         raise ConfigurationError(
@@ -138,13 +134,8 @@ def _checked(values: int, failure: float) -> float:
 class Estimates:
     """Estimates of E[phi] for a batch of M predicates phi with values in [0, 1].
 
-    With probability >= `confidence`, over rows drawn independently from one distribution and over the noise, all M
-    values are within `tolerance` of the truth.
-
-    Raises:
-        ShapeError: for another shape.
-        DataError: a value is not finite.
-        ConfigurationError: a field is out of range.
+    With probability >= `confidence`, over independent rows and the noise, all are within `tolerance` of the truth.
+    Raises ShapeError, DataError, ConfigurationError.
     """
 
     values: NDArray[np.float64]
@@ -162,11 +153,9 @@ class Estimates:
     deviation: float
     """Standard deviation of the noise on each value; the greatest, if they differ."""
     distribution: SharedNoise | None = None
-    """The distribution of the noise on rows times each value, independent of one another; None if it is not known or
-    not of that kind."""
+    """The distribution of the independent noise on rows times each value; None if it is not known."""
     most_rows: int | None = None
-    """A number that the rows behind each mean do not exceed; None for `rows`. Of a part of the rows, `rows` is what the
-    part has on average, and most_rows is all rows (dpcore.records.held_back)."""
+    """At most so many rows are behind each mean; None for `rows`, which of a part is what it has on average."""
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -195,18 +184,12 @@ class Estimates:
 
 # Rows that a batch of statistical queries needs, and the accuracy of its answers for given rows.
 #
-# M queries of [0, 1]-valued phi are answered by means over m rows, with noise on each sum. All answers are within tau
-# of E[phi] with probability >= 1 - failure if
+# All M means of [0, 1]-valued phi over m rows are within tau of E[phi] with probability >= 1 - failure if tau >=
+# sqrt(ln(2 M / a) / (2 m)) + q + noise / m (Hoeffding), noise the half-width that fails with probability b, a + b =
+# failure (a = b with noise, else b = 0), q the unit that values are rounded down to.
 #
-#     tau is at least sampling(m) + quantisation + noise / m,
-#
-# with sampling(m) = sqrt(ln(2 M / a) / (2 m)) by Hoeffding, noise the half-width that fails with probability at most
-# b, and a + b = failure (a = b with noise, else a = failure). Values rounded down to multiples of q move a mean by
-# less than q.
-#
-# Queries that depend on earlier answers need fresh rows each: `separate_rows` follows Theorems 6 and 7 of Balcan's
-# lecture notes (Differential privacy and the statistical query model, 2015). Proof: docs/explanation/proofs.md, "Rows
-# for statistical queries".
+# Queries that depend on earlier answers need fresh rows each: Theorems 6 and 7 of Balcan's lecture notes (Differential
+# privacy and the statistical query model, 2015). Proof: docs/explanation/proofs.md, "Rows for statistical queries".
 
 
 MOST_ROWS = 1 << 62
@@ -261,10 +244,7 @@ class Batch:
             raise ConfigurationError(f"quantisation is {self.quantisation}: it must be finite and at least 0")
 
     def half_widths(self, rows: int, failure: float) -> HalfWidths:
-        """The distance from the truth of answers over `rows` rows, for all of them with probability >= 1 - failure.
-
-        Raises ConfigurationError if rows < 1 or failure is not between 0 and 1.
-        """
+        """The distance from the truth of answers over `rows` rows, with probability >= 1 - failure."""
         if rows < 1:
             raise ConfigurationError(f"answers over {rows} rows: give at least 1")
         _require_probability(failure)
@@ -280,10 +260,7 @@ class Batch:
         )
 
     def rows(self, tolerance: float, failure: float) -> int:
-        """The least number of rows at which all answers are within `tolerance`.
-
-        Raises ConfigurationError if an argument is not between 0 and 1, PlanError if no number of rows is enough.
-        """
+        """The least rows at which all answers are within `tolerance`. Raises ConfigurationError, PlanError."""
         _require_probability(failure)
         if not 0.0 < tolerance <= 1.0:
             raise ConfigurationError(f"tolerance is {tolerance}: it must be above 0 and at most 1")
@@ -305,11 +282,7 @@ class Batch:
 def separate_rows(
     queries: int, tolerance: float, failure: float, *, noise: SumNoise | None = None, quantisation: float = 0.0
 ) -> int:
-    """Rows for M queries that may depend on earlier answers, each on its own piece: Theorems 6 and 7.
-
-    noise: on the sum over each piece; with LaplaceNoise(1 / alpha) all answers are alpha-private in total. Raises as
-    `Batch.rows` does.
-    """
+    """Rows for M queries that may depend on earlier answers, each on its own piece: Theorems 6 and 7."""
     if queries < 1:
         raise ConfigurationError(f"a sequence of {queries} queries: ask at least one")
     _require_probability(failure)
@@ -317,10 +290,7 @@ def separate_rows(
 
 
 def least_rows(enough: Callable[[int], bool]) -> int:
-    """The least number of rows, at least 1, for which `enough` is true; it must stay true for more rows.
-
-    Raises PlanError if 2^62 rows are not enough.
-    """
+    """The least number of rows, at least 1, from which `enough` is true. Raises PlanError beyond 2^62."""
     high = 1
     while not enough(high):
         high *= 2
@@ -336,3 +306,89 @@ def least_rows(enough: Callable[[int], bool]) -> int:
 def _require_probability(failure: float) -> None:
     if not 0.0 < failure < 1.0:
         raise ConfigurationError(f"failure is {failure}: it must be between 0 and 1")
+
+
+# Statistical queries under random label noise: labels are the true c*(x), flipped with probability eta < 1/2.
+#
+# With a = E[phi(x, y)] and b = E[phi(x, -y)] over what parties hold, the answer on true labels is ((1 - eta) a - eta b)
+# / (1 - 2 eta) (Theorem 8 of Balcan's lecture notes, 2015, after Kearns 1998). Half-widths grow: sampling and noise by
+# 1 / (1 - 2 eta), quantisation by (1 - eta) / (1 - 2 eta), the deviation by sqrt((1 - eta)^2 + eta^2) / (1 - 2 eta).
+# Proof: docs/explanation/proofs.md, "Label noise".
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Converts answers on flipped to those on true labels, and errors. Raises ConfigurationError, ShapeError."""
+
+    noise_rate: float
+    """Eta in [0, 1/2)."""
+    own: tuple[int, ...]
+    swapped: tuple[int, ...]
+    """The position of each predicate's own answer and of its swap's among `asked`; equal without a label."""
+    asked: int
+
+    def __post_init__(self) -> None:
+        check_noise_rate(self.noise_rate)
+        positions = (*self.own, *self.swapped)
+        if not self.own or len(self.own) != len(self.swapped):
+            raise ShapeError("a correction has no predicates, or not one swap for each: build it with corrected_batch")
+        if min(positions) < 0 or max(positions) >= self.asked:
+            raise ShapeError("a correction points outside the predicates asked: build it with corrected_batch")
+
+    @property
+    def queries(self) -> int:
+        """M, the number of answers."""
+        return len(self.own)
+
+    @property
+    def amplification(self) -> Amplification:
+        """The factors of the module's docstring; all 1 if no predicate depends on the label or eta is 0."""
+        if self.own == self.swapped or self.noise_rate == 0.0:
+            return PLAIN
+        eta, kept = self.noise_rate, 1.0 - 2.0 * self.noise_rate
+        return Amplification(
+            sampling=1.0 / kept,
+            quantisation=(1.0 - eta) / kept,
+            noise=1.0 / kept,
+            deviation=math.hypot(1.0 - eta, eta) / kept,
+        )
+
+    def apply(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Answers (M,) on true labels from the means (asked,). Raises ShapeError for another shape."""
+        if values.shape != (self.asked,):
+            raise ShapeError(f"answers have shape {values.shape} where {self.asked} were asked: give one for each")
+        own, swapped = values[list(self.own)], values[list(self.swapped)]
+        # If own and swapped are equal, this is exactly own.
+        corrected: NDArray[np.float64] = own + (self.noise_rate / (1.0 - 2.0 * self.noise_rate)) * (own - swapped)
+        return corrected
+
+    def batch(self, noise: SumNoise | None = None, quantisation: float = 0.0) -> Batch:
+        """Half-widths and rows of the corrected answers, with this noise on each sum of the query."""
+        return Batch(self.queries, noise, quantisation, self.asked, self.amplification)
+
+
+def corrected_batch(predicates: Sequence[Predicate], noise_rate: float) -> tuple[tuple[Predicate, ...], Correction]:
+    """What to query to answer `predicates` on true labels, the swaps last, and how to correct the answers.
+
+    noise_rate: eta in [0, 1/2), known; with 0 nothing is added. Raises ConfigurationError.
+    """
+    check_noise_rate(noise_rate)
+    if not predicates:
+        raise ConfigurationError("there are no predicates: ask at least one")
+    positions: dict[Predicate, int] = {}
+    own = tuple(positions.setdefault(predicate, len(positions)) for predicate in predicates)
+    if noise_rate == 0.0:
+        return tuple(positions), Correction(0.0, own, own, len(positions))
+    swaps = [swap_label(predicate) if depends_on_label(predicate) else predicate for predicate in predicates]
+    swapped = tuple(positions.setdefault(swap, len(positions)) for swap in swaps)
+    return tuple(positions), Correction(noise_rate, own, swapped, len(positions))
+
+
+def check_noise_rate(noise_rate: float) -> float:
+    """The rate itself. Raises ConfigurationError unless it is in [0, 1/2)."""
+    if not 0.0 <= noise_rate < 0.5:
+        raise ConfigurationError(
+            f"noise_rate is {noise_rate}: give the probability in [0, 1/2) with which a label is flipped; at 1/2 "
+            "labels carry no information"
+        )
+    return noise_rate

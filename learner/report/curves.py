@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import PlanError
-from dpcore.queries.several_releases import CountedRelease, composed_cost
-from dpcore.queries.statement import PrivacyStatement
+from dpcore.queries.statement import CountedRelease, PrivacyStatement, composed_cost
 from learner.composition import counted
 from learner.release import Release
 

@@ -17,11 +17,11 @@ from dpcore.estimators.oracle import WHOLE
 from dpcore.evaluation.evaluation import CalibrationBin, Evaluation, evaluate
 from dpcore.evaluation.intervals import Interval, Proportion
 from dpcore.evaluation.options import MOST_BINS, EvaluationOptions
-from dpcore.evaluation.roc import RocPoint
+from dpcore.evaluation.scores import RocPoint
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.changed_cells import Change, changes, summed, why_unusable
+from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records

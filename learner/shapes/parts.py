@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.records.changed_cells import Change, changes, main_cause
+from dpcore.records.encoding import Change, changes, main_cause
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.features import Group, RealFeature
 from dpcore.records.schema import Schema
@@ -120,7 +120,7 @@ def _between(
     count = len(knots) - 1
     if not hats or rest <= 0.0:
         return np.diff(knots) / (2.0 * ONE) * max(rest, 0.0)
-    from scipy.optimize import nnls  # noqa: PLC0415  (slow to import, and no command that only predicts needs it)
+    from scipy.optimize import lsq_linear  # noqa: PLC0415  (slow to import, and no command that only predicts needs it)
 
     at_knots = np.array([_values(hat, knots) for hat, _ in hats])
     # A hat is linear between neighbouring knots.
@@ -128,7 +128,7 @@ def _between(
     means = [mean - sum(_values(hat, list(points)) * list(points.values())) for hat, mean in hats]
     demands = np.vstack([averages, np.ones((1, count)), _EQUAL * np.eye(count)])
     wanted = np.concatenate([means, [rest], np.full(count, _EQUAL * rest / count)])
-    found = np.asarray(nnls(demands, wanted)[0])
+    found = np.asarray(lsq_linear(demands, wanted, (0.0, np.inf), method="bvls", tol=1e-15).x)
     total = float(found.sum())
     return found * (rest / total) if total > 0.0 else np.full(count, rest / count)
 

@@ -2,8 +2,8 @@
 
     records -> those of the asked part -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked
 
-If the query has a binding, the last ciphertext carries the tag of the values (dpcore.paillier.tag). Before it is masked
-it carries zero, because masking knows all that the tag is made of.
+If the query has a binding, the last ciphertext carries the tag of the values (dpcore.paillier.masks). Before it is
+masked it carries zero, because masking knows all that the tag is made of.
 
 The packed integers are those that the query's kind computed, noise included. Nothing is rounded, clipped or added in
 between, so that the decoded total equals the sum over all parties bit for bit (P6).
@@ -18,13 +18,11 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.numbers.processors import one_blas_thread
-from dpcore.paillier.masks import CohortAttempt, cohort_mask
+from dpcore.numbers.processors import Progress, one_blas_thread
+from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask, pad, polynomial, tag_mask
 from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.packing import mask_addends, pack
 from dpcore.paillier.public import ObfuscatorSource, PublicKey
-from dpcore.paillier.tag import PRIME, coefficient, pad, polynomial, tag_mask
-from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
-from dpcore.progress import Progress
-from dpcore.records.changed_cells import Change, changed_cells, changes, main_cause, summed
+from dpcore.numbers.processors import Progress
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
-from dpcore.records.encoding import StoredRows, Tally
+from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema

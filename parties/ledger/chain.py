@@ -140,7 +140,8 @@ def append(
 ) -> Head:
     """Add an entry for an event as it now is, within the caller's transaction. Returns the new head.
 
-    number: of an acknowledgement, above the last entry's; by default the next number.
+    number: of an acknowledgement, above the last entry's; by default the next number. Raises sqlite3.DatabaseError if
+    the file is damaged.
     """
     last = head(connection)
     number = last.entries + 1 if number is None else number
@@ -148,6 +149,11 @@ def append(
         f"SELECT {_CONTENT} FROM events WHERE query_id = ? AND attempt = ?",  # noqa: S608 - no outside text
         (query_id, attempt),
     ).fetchone()
+    if content is None:
+        # The event is there: it is found by an index, which nothing has compared with the table.
+        error = sqlite3.DatabaseError(f"the index of events lacks {_named(query_id, attempt)}")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
     digest = digest_after(last.digest, number, kind.value, content)
     marks = ", ".join("?" * (len(content) + 3))
     connection.execute(f"INSERT INTO chain VALUES ({marks})", (number, kind.value, *content, digest))  # noqa: S608

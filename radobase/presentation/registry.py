@@ -2,8 +2,10 @@
 
 Names and nesting are those of the highest tier of the registry that OpenDP keeps (opendp/deployments-registry-data,
 deployments/*.yaml, 2025), after Dwork, Kohli and Mulligan, "Differential privacy in practice: expose your epsilons!"
-(Journal of Privacy and Confidentiality 9, 2019). None: only the organisation can say. Where trust is distributed the
-registry has one text for all actors; here each actor has an entry.
+(Journal of Privacy and Confidentiality 9, 2019).
+
+None: only the organisation can say. Where trust is distributed the registry has one text for all actors; here each
+actor has an entry.
 """
 
 from collections.abc import Iterable, Mapping

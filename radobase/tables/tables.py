@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
-from dpcore.records.changed_cells import summed
 from dpcore.records.encoding import (
     CellError,
     Cells,
@@ -33,6 +32,7 @@ from dpcore.records.encoding import (
     encode,
     encode_stored,
     sources,
+    summed,
 )
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema

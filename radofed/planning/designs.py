@@ -29,13 +29,13 @@ from dpcore.accounting.gaussian import WeakNoiseError, subsampled_rados
 from dpcore.accounting.noise_shares import IntegerNoise
 from dpcore.accounting.protection import ReleaseCost, Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError, SlotOverflowError
-from dpcore.numbers.count_distributions import binomial_mass
+from dpcore.numbers.distributions import binomial_mass
 from dpcore.numbers.rationals import LARGEST_INTEGER, up, upper_digits
 from dpcore.queries.kind import MAX_VALUES, QueryKind
-from dpcore.queries.norms import norm_bound_of
+from dpcore.queries.moments import norm_bound_of
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import assumptions_of
-from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.rados.designs import dp_feat_design
 from dpcore.rados.support import SupportError
 from dpcore.randomness.noise import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema

@@ -27,7 +27,7 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.records.losses import WEIGHT_BITS
 from learner.planning import Plan
 from learner.requests import HALF
 from wire.query import setting_of

@@ -18,7 +18,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
 from dpcore.evaluation.evaluation import Evaluation, evaluate
 from dpcore.evaluation.intervals import Proportion
-from dpcore.progress import Progress
+from dpcore.numbers.processors import Progress
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.rados.distribution import Moments
 from dpcore.records.feature_map import FeatureMap

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.totals import check_chunk
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
-from dpcore.progress import Progress
 from learner.opening import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request

@@ -18,8 +18,8 @@ from dpcore.declared import names_of, values_of, with_fields
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.numbers.fixed_point import ONE
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.secret import SecretKey
-from dpcore.progress import Progress
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement

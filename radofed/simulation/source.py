@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dpcore.declared import declaration
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.processors import Progress
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Constant
-from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.held_back import HeldBack

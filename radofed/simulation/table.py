@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.records.changed_cells import why_unusable
-from dpcore.records.encoding import Texts, WantedColumn
+from dpcore.records.encoding import Texts, WantedColumn, why_unusable
 from dpcore.records.features import nearest, value_text
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dpcore.errors import TotalError
+from dpcore.paillier.masks import PRIME, TagError, coefficient, polynomial
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import PRIME, TagError, coefficient, polynomial
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import SystemRandom
 from tests.federation import material
 from tests.federation.cohort import OUTSIDER, ROWS, CohortInMemory

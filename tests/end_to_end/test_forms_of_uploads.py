@@ -9,20 +9,20 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from dpcore.paillier.masks import CohortAttempt
+from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, pad
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.tag import PRIME, coefficient, pad
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import KeyedRandom, SystemRandom
-from dpcore.research.who_learns_what.forms import Form, Unknown
 from dpcore.research.who_learns_what.protocol import (
     CHECK,
     TAG,
     TODAY,
+    Form,
     Kind,
     Protocol,
     Shown,
+    Unknown,
     Upload,
     alpha,
     pair_of,

@@ -12,16 +12,24 @@ import pytest
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import TotalError
 from dpcore.numbers.fixed_point import ONE
+from dpcore.paillier.masks import TagError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import TagError
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs, NonNegative
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+    dp_feat_design,
+    joint_design,
+    plain_design,
+)
 from dpcore.rados.signatures import signatures_of, whole
 from dpcore.rados.sums import NoisedTable, rounded
 from dpcore.randomness.noise import discrete_gaussian

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.contribution import masked_chunks
 from tests.federation import material

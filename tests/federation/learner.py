@@ -8,10 +8,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gmpy2 import mpz
 
 from dpcore.errors import RadofedError
-from dpcore.paillier.masks import CohortAttempt
+from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, pad, polynomial
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
-from dpcore.paillier.tag import PRIME, coefficient, pad, polynomial
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import Computation

@@ -14,7 +14,7 @@ from dpcore.accounting.filters import PrivacyLimit
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, plan_encoding
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import dp_feat_design, plain_design
+from dpcore.rados.designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records

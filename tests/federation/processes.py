@@ -32,10 +32,10 @@ _SERVER.set_forkserver_preload(
         "radofed.cli.commands",
         "parties.node",
         "coordinator.server",
-        "dpcore.records.compiled_edges",
-        "dpcore.records.compiled_gradients",
-        "dpcore.rados.compiled_kernel",
-        "dpcore.rados.compiled_support",
+        "dpcore.records.compiled",
+        "dpcore.records.compiled",
+        "dpcore.rados.compiled",
+        "dpcore.rados.compiled",
         __name__,
     ]
 )

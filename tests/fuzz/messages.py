@@ -11,7 +11,7 @@ from dpcore.errors import RadofedError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.evaluation import check
 from dpcore.predicates.expressions import FormCoordinates
-from dpcore.records.compiled_map import mapped
+from dpcore.records.compiled import mapped
 from learner.opening import open_total
 from rado.v1 import (
     ciphertext_pb2,

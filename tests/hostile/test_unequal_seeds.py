@@ -13,10 +13,9 @@ from itertools import product
 import pytest
 
 from dpcore.accounting.noise_shares import GaussianShares
-from dpcore.paillier.masks import CohortAttempt
+from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, pad
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import open_total
-from dpcore.paillier.tag import PRIME, coefficient, pad
 from dpcore.predicates.notation import parse
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import SystemRandom

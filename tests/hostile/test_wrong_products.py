@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from coordinator.totals import check_chunk, product_of_run
+from dpcore.paillier.masks import TagError
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.tag import TagError
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import SystemRandom
 from tests.federation.cohort import CohortInMemory
 from tests.federation.material import SMALL

@@ -10,14 +10,12 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.additive_terms import additive_terms
-from dpcore.estimators.counted_concepts import PrivateThreshold
-from dpcore.estimators.decision_rules import DecisionStump
-from dpcore.estimators.naive_bayes import NaiveBayes
+from dpcore.estimators.conjunction import PrivateThreshold
 from dpcore.estimators.private_histograms import histograms
-from dpcore.estimators.query_learner import cuts
+from dpcore.estimators.statistical_queries import DecisionStump, NaiveBayes, cuts
 from dpcore.evaluation.histograms import column_histograms
 from dpcore.numbers.fixed_point import ONE
-from dpcore.queries.norms import norm_bound_of, usual_norm
+from dpcore.queries.moments import norm_bound_of, usual_norm
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Texts, encode, source_of
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Term, in_steps

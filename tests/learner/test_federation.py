@@ -11,8 +11,7 @@ from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.numbers.rationals import rounded_up
 from dpcore.predicates.frontend import x, y, z
-from dpcore.queries.several_releases import CountedRelease, composed_cost
-from dpcore.queries.statement import PrivacyStatement
+from dpcore.queries.statement import CountedRelease, PrivacyStatement, composed_cost
 from dpcore.records.feature_map import Column, FeatureMap, Term
 from learner.composition import ALL_ATTEMPTS, FIXED_NOISE, WHOLE_BUDGET
 from learner.federation import BudgetedOracle, Federation, RoundEndedError, RoundLostError

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, ModelError, PlanError
-from dpcore.estimators.conjunction import MonotoneConjunction
-from dpcore.estimators.counted_concepts import PrivateThreshold
+from dpcore.estimators.conjunction import MonotoneConjunction, PrivateThreshold
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.evaluation.evaluation import evaluate

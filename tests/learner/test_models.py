@@ -14,7 +14,7 @@ from dpcore.errors import ConfigurationError, DataError, ModelError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import statement_for
-from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.rados.designs import dp_feat_design
 from dpcore.records.encoding import Numbers, Texts, WantedColumn, encode
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.model import Model, error_rate, predict

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, TotalError
+from dpcore.paillier.masks import PRIME, TagError
 from dpcore.paillier.packing import CheckSlotError
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import PRIME, TagError
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from learner.opening import CohortError, open_total

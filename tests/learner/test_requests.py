@@ -11,7 +11,7 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs, PredicateError
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.several_releases import CountedRelease, composed_cost
+from dpcore.queries.statement import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.support import SupportError
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest

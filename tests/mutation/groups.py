@@ -13,7 +13,7 @@ GROUPS = {
     "policy": ("parties/policy.py",),
     "paillier": ("dpcore/paillier/",),
     "validation": ("wire/", "parties/answering/decisions.py", "parties/rosters.py"),
-    "accounting": ("dpcore/accounting/", "dpcore/numbers/normal.py"),
+    "accounting": ("dpcore/accounting/", "dpcore/numbers/distributions.py"),
 }
 
 

@@ -13,7 +13,7 @@ from dpcore.accounting.protection import loss_of
 from dpcore.predicates import disjoint
 from dpcore.predicates.disjoint import MOST_LOOKED_AT, batch_sensitivity
 from dpcore.predicates.expressions import And, AtLeast, Constant, Flag, Not, PredicateError
-from dpcore.queries.several_releases import CountedRelease, composed_cost
+from dpcore.queries.statement import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from learner.journal import JournalError, SessionSource
 from learner.requests import StatisticRequest

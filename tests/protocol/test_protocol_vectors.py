@@ -11,8 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.paillier.masks import CohortAttempt, cohort_mask
-from dpcore.paillier.tag import PRIME, check_tag, coefficient, pad, polynomial, tag_mask
+from dpcore.paillier.masks import PRIME, CohortAttempt, check_tag, coefficient, cohort_mask, pad, polynomial, tag_mask
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import FormCoordinates
 from dpcore.predicates.notation import parse

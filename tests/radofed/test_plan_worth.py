@@ -11,7 +11,7 @@ import pytest
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.evaluation import sums
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.records.losses import WEIGHT_BITS
 from dpcore.records.records import Records
 from learner.estimators import make_estimator
 from learner.federation import Federation

@@ -308,6 +308,18 @@ def test_a_damaged_ledger_is_not_kept(tmp_path):
     assert not kept_file(path, 1).exists()
 
 
+def test_a_ledger_whose_index_lacks_an_event_is_not_updated(tmp_path):
+    path = older_ledger("0.2-format-2", tmp_path)
+    content, query_id = path.read_bytes(), rows_of_events(path)[0][0]
+    # The first two places are the index of events and the table, in this file.
+    place = content.index(query_id, content.index(query_id) + 1)
+    path.write_bytes(content[:place] + bytes(1) + content[place + 1 :])
+    with pytest.raises(LedgerDamagedError, match="index of events lacks query"):
+        ledger_of(path)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (2,)
+
+
 # What else versions before 0.3.0 wrote opens, or is refused with a sentence.
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.paillier.masks import CohortAttempt, cohort_mask
+from dpcore.paillier.masks import PRIME, CohortAttempt, cohort_mask, pad, polynomial, tag_mask
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
-from dpcore.paillier.tag import PRIME, pad, polynomial, tag_mask
 from wire.cohort import Acceptance
 from wire.query import OpenedQuery
 from wire.upload import Chunk

@@ -17,8 +17,7 @@ from dpcore.estimators import conjunction
 from dpcore.estimators.conjunction import MonotoneConjunction, SampleTooSmallError, rows_needed
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not
-from dpcore.statistics.accuracy import SharedNoise
-from dpcore.statistics.label_noise import corrected_batch
+from dpcore.statistics.accuracy import SharedNoise, corrected_batch
 from tests.dpcore.estimators.oracle_world import WorldOracle, flags_schema, shared_noise
 
 D, K, PARTIES, ERROR, FAILURE = 200, 5, (0.1, 0.2, 0.3, 0.4), 0.1, 0.05

@@ -22,7 +22,7 @@ from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.oracle import GradientEstimate, RowOracle
 from dpcore.estimators.private_newton import PrivateNewton, Whitening
 from dpcore.predicates.disjoint import batch_sensitivity
-from dpcore.queries.norms import edge_multiplier
+from dpcore.queries.moments import edge_multiplier
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Product

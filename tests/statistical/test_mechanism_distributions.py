@@ -13,8 +13,7 @@ from scipy import stats
 from dpcore.accounting.noise_shares import LaplaceShares
 from dpcore.randomness.noise import LARGEST_SCALE, negative_binomial
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.choosing import ExponentialMechanism, RandomizedResponse
-from dpcore.research.mechanisms.noise import GaussianMechanism, LaplaceMechanism
+from dpcore.research.mechanisms import ExponentialMechanism, GaussianMechanism, LaplaceMechanism, RandomizedResponse
 
 ACCEPT, REJECT = 1e-3, 1e-9
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.estimators.edge_moments import Spread, restoration
+from dpcore.estimators.moments_discriminant import Spread, restoration
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery

@@ -16,8 +16,8 @@ import pytest
 from scipy import stats
 
 from dpcore.randomness.sources import RandomSource, SeededRandom
-from dpcore.research.pac.classes import learn_finite_class, learn_point, learn_threshold
-from dpcore.research.pac.parity import ParityCoins, learn_parity, parity_coins
+from dpcore.research.pac_classes import learn_finite_class, learn_point, learn_threshold
+from dpcore.research.parity import ParityCoins, learn_parity, parity_coins
 
 # Together for both intervals; seeds are fixed, so a result never changes from run to run.
 DOUBT = 1e-4

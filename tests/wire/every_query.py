@@ -14,8 +14,7 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.held_back import HeldBack, Part

@@ -11,8 +11,7 @@ from dpcore.predicates.expressions import Affine, LabelIs, NonNegative
 from dpcore.predicates.notation import parse
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import FixedSupportDesign, dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest

@@ -7,8 +7,7 @@ import pytest
 
 from dpcore.predicates.notation import parse
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Clip
 from dpcore.records.held_back import HeldBack, Part
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest

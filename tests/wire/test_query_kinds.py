@@ -10,8 +10,15 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, SensitiveFeature
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    SensitiveFeature,
+    dp_feat_design,
+    joint_design,
+    plain_design,
+)
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2

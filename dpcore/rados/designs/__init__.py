@@ -1,7 +1,14 @@
 """Designs: which signatures a party may draw, over which edges, and with what noise; one file for each."""
 
-from dpcore.rados.designs.base import PlainDesign, RadoDesign, Split, check_fraction
-from dpcore.rados.designs.dp_feat import DpFeatDesign, JointDesign, SensitiveFeature
+from dpcore.rados.designs.base import PlainDesign, RadoDesign, Split, check_fraction, plain_design
+from dpcore.rados.designs.dp_feat import (
+    DpFeatDesign,
+    JointDesign,
+    SensitiveFeature,
+    dp_feat_design,
+    joint_design,
+    squared_range,
+)
 from dpcore.rados.designs.fixed_support import FixedSupportDesign
 from dpcore.rados.designs.gaussian import GaussianDesign, RareInclusionError
 
@@ -19,4 +26,8 @@ __all__ = [
     "SensitiveFeature",
     "Split",
     "check_fraction",
+    "dp_feat_design",
+    "joint_design",
+    "plain_design",
+    "squared_range",
 ]

@@ -20,8 +20,7 @@ from dpcore.records.schema import Schema
 HALF = Fraction(1, 2)
 
 Split = Literal["local", "exact"]
-"""Who draws across parties. "local": each party for itself. "exact": one draw over the pool, divided by a coordinator
-that learns each party's part; for simulation only, no query carries it."""
+""""local": each party draws for itself. "exact": one draw over the pool, divided by a coordinator; simulation only."""
 
 
 class RadoDesign(ABC):
@@ -79,19 +78,14 @@ class RadoDesign(ABC):
     def takes_parts(self) -> bool:
         """Whether a query of the design may be about a part of the rows; by default not.
 
-        A row that is not usable is a fair coin in the coded coordinates of plain and dp-feat. The bound of a column or
-        feature leaves a record's other columns as they are, while its id may decide its part. With a support, a rado
-        takes a known number of the party's rows, but not of the part's.
+        Signatures of an unusable row are coins in coded coordinates, a column's bound leaves ids, and a support needs a
+        count.
         """
         return False
 
     @property
     def takes_maps(self) -> bool:
-        """Whether records may be mapped first; see `dpcore.queries.kind.QueryKind`.
-
-        If the design protects whole records: then it clips them, and names no coordinate. Others count the values of
-        the schema's coordinates.
-        """
+        """Whether records may be mapped first: if the design protects records. Others count values."""
         return self.scope == "record"
 
     # Noise.
@@ -120,9 +114,8 @@ class RadoDesign(ABC):
 
     @abstractmethod
     def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
-        """The distribution of the rados, for an estimator; variances in real units.
+        """The distribution of the rados, for an estimator; real units; a support's inclusion is sum m*_p / m.
 
-        With a support the inclusion is that of the pool, sum m*_p / m, where each m*_p is a whole number of rows.
         Raises EmptyTruncationError if a party has no admissible signature.
         """
 
@@ -226,3 +219,9 @@ class PlainDesign(RadoDesign):
     def features(self, schema: Schema) -> tuple[str, ...]:
         """The booleans that the design names: only for them does the count include rows that are not usable."""
         return tuple(schema.coordinates[coordinate] for coordinate in self.booleans)
+
+
+def plain_design(schema: Schema) -> PlainDesign:
+    """Plain rados over a schema; a boolean is protected only if no other coordinate derives from its column."""
+    alone = (name for name in schema.boolean_coordinates if len(schema.derived_from(str(schema.sources(name)))) == 1)
+    return PlainDesign(tuple(schema.coordinate(name) for name in alone))

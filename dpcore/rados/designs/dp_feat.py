@@ -1,6 +1,6 @@
 """DP-FEAT: single features, the marginal of each protected."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Self
@@ -12,7 +12,7 @@ from dpcore.accounting.dp_feat import truncation
 from dpcore.accounting.noise_shares import joint_squared
 from dpcore.accounting.protection import CountProtection, GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.distributions import binomial_distribution
 from dpcore.numbers.rationals import check_rational
 from dpcore.rados.designs.base import HALF, RadoDesign, Split, check_split
 from dpcore.rados.distribution import CentralCount, RadoDistribution
@@ -29,8 +29,7 @@ class SensitiveFeature:
     name: str
     """That of the coordinate, and of its feature, in the schema."""
     rounded: bool = False
-    """Whether the feature is real-valued and a random sign with the value as its mean replaces each record's value
-    (dpcore.rados.sums); otherwise it is coded -1/+1 already."""
+    """Whether a random sign with the real value as its mean replaces each value (dpcore.rados.sums)."""
 
     def __post_init__(self) -> None:
         if self.coordinate < 0:
@@ -55,9 +54,8 @@ class DpFeatDesign(RadoDesign):
     sensitive: tuple[SensitiveFeature, ...]
     """The features, at least one, whose marginals are protected separately."""
     epsilon_per_rado: Fraction | None = None
-    """Algorithm 2's epsilon, an exact positive rational; None draws uniform signatures, which gives the lowest exact
-    epsilon (dpcore.accounting.dp_feat). With several features there is no truncation: a second one would make the first
-    marginal depend on the data."""
+    """Algorithm 2's epsilon, exact; None draws uniform signatures, which gives the lowest exact epsilon. Several
+    features have no truncation: a second one would make the first marginal depend on the data."""
     split: Split = "local"
     """See `Split`; "exact" needs a truncation to divide."""
 
@@ -174,8 +172,7 @@ class JointDesign(RadoDesign):
     coordinates: tuple[int, ...]
     """Those derived from it, ascending."""
     squared_range: int
-    """The largest squared distance of two codings of a cell over those coordinates, in real units (4 for one -1/+1
-    feature)."""
+    """The largest squared distance of two codings of a cell over those coordinates, in real units."""
     share_sigma: int
     """The standard deviation of each party's discrete Gaussian share of the noise on each of those coordinates of every
     rado, in units of 2^-fraction_bits."""
@@ -233,3 +230,69 @@ class JointDesign(RadoDesign):
     def protected_column(self) -> str:
         """See `RadoDesign`."""
         return self.column
+
+
+_MOST_NAMED = 12
+
+
+def dp_feat_design(
+    schema: Schema,
+    sensitive: Sequence[str],
+    epsilon_per_rado: Fraction | None = None,
+    *,
+    rounded: Iterable[str] = (),
+    split: Split = "local",
+) -> DpFeatDesign:
+    """DP-FEAT for the named features, by coordinate; rounded: the real-valued ones among them.
+
+    Raises SchemaError if one is unknown, PlanError if it cannot be protected or another coordinate would reveal it.
+    """
+    rounding = frozenset(rounded)
+    if stray := sorted(rounding - set(sensitive)):
+        raise PlanError(f"{', '.join(stray)} is rounded but not named as sensitive: name it, or do not round it")
+    # Build the sets once: a query may name thousands of features.
+    real = frozenset(feature.name for feature in schema.numbers)
+    boolean = frozenset(schema.boolean_coordinates)
+    features = (_sensitive(schema, name, real, boolean, rounded=name in rounding) for name in sensitive)
+    ordered = tuple(sorted(features, key=lambda feature: feature.coordinate))
+    return DpFeatDesign(ordered, epsilon_per_rado, split)
+
+
+def _sensitive(
+    schema: Schema, name: str, real: frozenset[str], boolean: frozenset[str], *, rounded: bool
+) -> SensitiveFeature:
+    coordinate, column = schema.coordinate(name), schema.sources(name)
+    if rounded and name not in real:
+        raise PlanError(f"{name!r} is not real-valued and cannot be rounded: leave it out of the rounded features")
+    if not rounded and name in real:
+        raise PlanError(
+            f"{name!r} is a number, which dp-feat protects only if every value is rounded to a sign: name it as "
+            f"rounded too (--rounded {name}), or protect its column with joint (--joint)"
+        )
+    if not rounded and name not in boolean:
+        known = _some(schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
+        raise PlanError(f"{name!r} is not coded -1/+1 and dp-feat cannot protect it: choose one of {known}")
+    # The other coordinate would reveal the protected marginal (docs/threat-model-details.md, 4.4).
+    if others := [other for other in schema.derived_from(str(column)) if other != name]:
+        raise PlanError(f"{_some(others)} derives from {column!r} too and would reveal {name!r}: drop it")
+    return SensitiveFeature(coordinate, name, rounded)
+
+
+def joint_design(schema: Schema, column: str, share_sigma: int) -> JointDesign:
+    """DP-FEAT with joint = true: noise on every coordinate that derives from a column. Raises PlanError."""
+    names = schema.derived_from(column)
+    if not names:
+        columns = _some(list(dict.fromkeys(feature.column for feature in schema.features)))
+        raise PlanError(f"no feature derives from a column {column!r}: choose one of {columns}")
+    coordinates = tuple(schema.coordinate(name) for name in names)
+    return JointDesign(column, coordinates, squared_range(schema, column), share_sigma)
+
+
+def squared_range(schema: Schema, column: str) -> int:
+    """The largest squared distance of two codings of a column's cell: 4 for -1 and +1, 2 for two one-hot codings."""
+    return sum(feature.squared_range for feature in schema.features if feature.column == column)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names for an error message, at most _MOST_NAMED: a peer may choose the schema, and the message may be logged."""
+    return f"{', '.join(names[:_MOST_NAMED])}{', ...' if len(names) > _MOST_NAMED else ''}"

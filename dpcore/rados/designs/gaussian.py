@@ -123,11 +123,10 @@ class _SampledProtection(GaussianProtection):
         return Fraction(check_support(rows, Fraction(self.inclusion)), rows)
 
     def check_inclusion(self, rows: int, delta: Fraction | float) -> None:
-        """Raise RareInclusionError if a fixed support hardly ever takes a given one of `rows` rows.
+        """Raise RareInclusionError if a fixed support hardly ever takes a given one of `rows` rows. Also SupportError.
 
-        Publishing a record drawn at random is (0, 1/rows)-private. With so large a delta the accounting would give
-        epsilon 0 to rados of one record without noise. If the chance is LEAST_CHANCE delta, noise must keep the loss of
-        an included record below epsilon except one time in LEAST_CHANCE. Also raises SupportError.
+        Publishing a random record is (0, 1/rows)-private: at so large a delta, rados without noise would have epsilon
+        0.
         """
         inclusion = check_support(rows, Fraction(self.inclusion)) / rows
         chance = -math.expm1(self.rados * math.log1p(-inclusion))

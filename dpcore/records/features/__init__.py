@@ -1,36 +1,90 @@
 """The parts of a schema: how one source column is encoded, and how an unusable cell is handled.
 
-Every class is valid from construction, so that data can be encoded with every instance. Field names are the keys of the
-TOML file, so that an error names what the user wrote. A type of feature is one file, and the others ask it what
+Valid from construction; field names are the TOML file's keys. A type of feature is one file, and the others ask it what
 `described` lists.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, ClassVar, TypeVar
 
 from dpcore.records.features.boolean import BooleanFeature
 from dpcore.records.features.category import CategoryFeature
 from dpcore.records.features.date import DateFeature, day_of
-from dpcore.records.features.described import Bound, Comparison, Day, DescribedFeature, Limit, Missing, Policy
-from dpcore.records.features.field_checks import (
+from dpcore.records.features.described import (
+    Bound,
+    Comparison,
+    Day,
+    DescribedFeature,
+    Limit,
+    Missing,
+    MissingLabel,
+    Policy,
+    for_missing,
+)
+from dpcore.records.features.real import RealFeature
+from dpcore.records.features.threshold import ThresholdFeature
+from dpcore.records.texts import (
     TRIMMED,
     SchemaFieldError,
     close_match,
     nearest,
+    require_choice,
+    require_disjoint,
     require_name,
+    require_text,
+    require_texts,
+    same_form,
+    settle,
+    stored_form,
     value_text,
 )
-from dpcore.records.features.label import Label
-from dpcore.records.features.real import RealFeature
-from dpcore.records.features.threshold import ThresholdFeature
-from dpcore.records.texts import same_form, stored_form
 
 #: Lists of texts that cells are compared with: no text of them may be in the other, or twice in one.
 _COMPARED = (("positive", "negative"), ("true", "false"), ("values",))
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Feature | Label")
+
+_EITHER = " | "
+"""Between the texts of a class, in its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """The column to predict. positive: the texts that mean +1. negative: those that mean -1; None: all others.
+
+    missing: how a row is handled whose label is empty or, if `negative` is given, in neither list.
+    """
+
+    reals: ClassVar[tuple[str, ...]] = ()
+    column: str
+    positive: tuple[str, ...]
+    negative: tuple[str, ...] | None = None
+    missing: MissingLabel = "refuse"
+
+    def __post_init__(self) -> None:
+        require_text("label.column", self.column)
+        positive = tuple(sorted(require_texts("label.positive", self.positive)))
+        settle(self, positive=positive)
+        if self.negative is not None:
+            negative = tuple(sorted(require_texts("label.negative", self.negative)))
+            require_disjoint("label.positive", positive, negative, "positive and negative")
+            settle(self, negative=negative)
+        require_choice("label.missing", self.missing, ("refuse", "zero-vector"))
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """For empty cells, and for those in neither list."""
+        words = "in neither positive nor negative of the schema's label"
+        return for_missing(self.missing), Policy("missing", self.missing, "unlisted", words)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What to call the classes, negative first: by all their texts, or "not " and the positive name."""
+        positive = _EITHER.join(self.positive)
+        return (f"not {positive}" if self.negative is None else _EITHER.join(self.negative)), positive
+
 
 Group = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
 """Coordinates of one column that belong together. Each is a feature too, and other features are made of several."""
@@ -42,10 +96,7 @@ FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
 
 
 def in_form(part: P, steps: Sequence[str]) -> P:
-    """The part of a schema with its texts as a schema with these steps keeps them (dpcore.records.texts).
-
-    Raises SchemaFieldError if two of its texts are compared as the same text.
-    """
+    """The part with its texts as a schema with these steps keeps them. Raises SchemaFieldError if two are the same."""
     form, path = stored_form(steps), "label" if isinstance(part, Label) else f"features.{part.name}"
     changed: dict[str, Any] = {}
     for keys in _COMPARED:
@@ -62,10 +113,7 @@ def in_form(part: P, steps: Sequence[str]) -> P:
 
 
 def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
-    """A part of a schema from a parsed table; keys are the dataclass's field names.
-
-    Raises SchemaFieldError for a key that is unknown (with the most similar one), missing, or an empty text.
-    """
+    """A part of a schema from a parsed table; keys are the dataclass's field names. Raises SchemaFieldError."""
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # every kind is a dataclass
     for key, value in table.items():
         if key not in known:

@@ -6,22 +6,28 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.records.features.cells import Cells, EncodedColumn, Tally, absent_cells, alike, any_of, as_texts, look_up
 from dpcore.records.features.described import (
     FALSE_TRUE,
     MISSING_POLICIES,
+    Cells,
     Comparison,
+    EncodedColumn,
     Missing,
     OneGroup,
     Policy,
+    Tally,
     UnknownBoolean,
     Weights,
+    absent_cells,
+    alike,
+    any_of,
+    as_texts,
     begin,
     for_missing,
+    look_up,
     require_boolean_impute,
 )
-from dpcore.records.features.field_checks import require_choice, require_disjoint, require_texts, settle
-from dpcore.records.texts import Form
+from dpcore.records.texts import Form, require_choice, require_disjoint, require_texts, settle
 
 _UNLISTED = (
     "is neither in true nor in false of the schema; add it, "

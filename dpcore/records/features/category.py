@@ -6,19 +6,27 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.records.features.cells import Cells, EncodedColumn, Tally, absent_cells, alike, any_of, as_texts, look_up
 from dpcore.records.features.described import (
     MISSING_POLICIES,
+    Cells,
     Comparison,
+    EncodedColumn,
     Missing,
     OneGroup,
     Policy,
+    Tally,
     UnknownCategory,
     Weights,
+    absent_cells,
+    alike,
+    any_of,
+    as_texts,
     begin,
     for_missing,
+    look_up,
 )
-from dpcore.records.features.field_checks import (
+from dpcore.records.texts import (
+    Form,
     SchemaFieldError,
     nearest,
     require_choice,
@@ -27,7 +35,6 @@ from dpcore.records.features.field_checks import (
     settle,
     value_text,
 )
-from dpcore.records.texts import Form
 
 _UNLISTED = (
     "is a category that the schema does not list in values; add it, "
@@ -37,10 +44,7 @@ _UNLISTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryFeature(OneGroup):
-    """One of a list of values, one-hot encoded as 0/1, so that a row's norm does not grow with the number of values.
-
-    unknown = "zero" leaves all indicators at 0 for a value that is not listed.
-    """
+    """One of a list of values, one-hot encoded as 0/1; unknown = "zero": all 0 for one that is not listed."""
 
     type: ClassVar[str] = "category"
     reals: ClassVar[tuple[str, ...]] = ()

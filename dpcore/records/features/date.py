@@ -1,8 +1,7 @@
 """Days between declared bounds, and on request their year, month of the year and weekday.
 
-A cell is a date as ISO 8601 writes it, 2024-12-31, or a time of that day without a zone, 2024-12-31 23:59, of which the
-day counts. Nothing else is a date: 31.12.2024, 12/31/24 or 20241231 are unreadable cells, because another reader would
-take them for other days, and so are times with a zone, whose day depends on it.
+A cell is 2024-12-31 (ISO 8601), or a time of that day without a zone, 2024-12-31 23:59. 31.12.2024, 12/31/24 or
+20241231 are unreadable, because another reader would take them for other days, and so are times with a zone.
 """
 
 import re
@@ -16,44 +15,42 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dpcore.records.features.category import CategoryFeature
-from dpcore.records.features.cells import (
-    Cells,
-    EncodedColumn,
-    Floats,
-    Mask,
-    Numbers,
-    Texts,
-    as_texts,
-    missing_cells,
-    unreadable_cells,
-)
 from dpcore.records.features.described import (
     MISSING_POLICIES,
     SCHEMA_VERSION,
     Bound,
+    Cells,
     Day,
     DescribedFeature,
+    EncodedColumn,
+    Floats,
     Limit,
+    Mask,
     Missing,
+    Numbers,
     OutOfBounds,
     Policy,
+    Texts,
     Unreadable,
     Weights,
+    as_texts,
     begin,
     for_missing,
     for_unreadable,
+    missing_cells,
     on_unreadable,
     require_unreadable,
+    unreadable_cells,
 )
-from dpcore.records.features.field_checks import (
+from dpcore.records.features.real import RealFeature
+from dpcore.records.texts import (
+    Form,
     SchemaFieldError,
     nearest,
     require_choice,
     require_impute,
     settle,
 )
-from dpcore.records.features.real import RealFeature
-from dpcore.records.texts import Form
 
 Part = Literal["year", "month", "weekday"]
 
@@ -140,10 +137,7 @@ class Days(RealFeature):
 
 @dataclass(frozen=True, kw_only=True)
 class DateFeature(DescribedFeature):
-    """A day from `first` to `last`, encoded as a real feature with these bounds in days.
-
-    The fields are dates as texts, 2024-12-31. Bounds never come from the data.
-    """
+    """A day from `first` to `last`, texts as 2024-12-31, encoded as a real feature with these bounds in days."""
 
     type: ClassVar[str] = "date"
     reals: ClassVar[tuple[str, ...]] = ()
@@ -258,10 +252,7 @@ class DateFeature(DescribedFeature):
         return on_unreadable(self.missing, self.unreadable)
 
     def encode(self, cells: Cells, form: Form) -> EncodedColumn:
-        """The day, linear between the bounds, then 1 in the place of each part, and 0 elsewhere.
-
-        A date beyond the bounds that is clipped counts as the bound, also in its year, month and weekday.
-        """
+        """The day, linear between the bounds, then each part; a clipped date counts as the bound in its parts too."""
         read = as_texts(self.column, cells)
         found = map(day_of, read.texts)
         days = np.array([*(nan if day is None else day.number for day in found), nan])[read.codes]
@@ -310,10 +301,7 @@ def _require_parts(field: str, parts: Any) -> tuple[Part, ...]:
 
 
 def _no_dates(cells: Texts, unreadable: Mask) -> str:
-    """What is wrong with cells that are no dates: how many of those read at once, and how they are written.
-
-    A form has 9 for each digit and a for each letter, so that no cell is quoted.
-    """
+    """What is wrong with cells that are no dates: how many, and their form, 9 for digits and a for letters."""
     forms: Counter[str] = Counter()
     for code, count in Counter(cells.codes[unreadable].tolist()).items():
         forms[written_form(cells.texts[code])] += count

@@ -8,38 +8,37 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.records.features.cells import (
+from dpcore.records.features.described import (
+    MISSING_POLICIES,
     NOTHING,
+    Bound,
     CellError,
     Cells,
     Changed,
+    Comparison,
     EncodedColumn,
     Floats,
-    Mask,
-    Tally,
-    any_of,
-    as_numbers,
-    missing_cells,
-    unreadable_cells,
-)
-from dpcore.records.features.described import (
-    MISSING_POLICIES,
-    Bound,
-    Comparison,
     Limit,
+    Mask,
     Missing,
     OneGroup,
     OutOfBounds,
     Policy,
+    Tally,
     Unreadable,
     Weights,
+    any_of,
+    as_numbers,
     begin,
     for_missing,
     for_unreadable,
+    missing_cells,
     on_unreadable,
     require_unreadable,
+    unreadable_cells,
 )
-from dpcore.records.features.field_checks import (
+from dpcore.records.texts import (
+    Form,
     SchemaFieldError,
     require_choice,
     require_impute,
@@ -47,7 +46,6 @@ from dpcore.records.features.field_checks import (
     settle,
     value_text,
 )
-from dpcore.records.texts import Form
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,34 +6,31 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.records.features.cells import (
-    NOTHING,
-    Cells,
-    EncodedColumn,
-    Tally,
-    any_of,
-    as_numbers,
-    missing_cells,
-    unreadable_cells,
-)
 from dpcore.records.features.described import (
     FALSE_TRUE,
     MISSING_POLICIES,
+    NOTHING,
+    Cells,
     Comparison,
+    EncodedColumn,
     Missing,
     OneGroup,
     Policy,
+    Tally,
     Unreadable,
     Weights,
+    any_of,
+    as_numbers,
     begin,
     for_missing,
     for_unreadable,
+    missing_cells,
     on_unreadable,
     require_boolean_impute,
     require_unreadable,
+    unreadable_cells,
 )
-from dpcore.records.features.field_checks import require_choice, require_number, settle
-from dpcore.records.texts import Form
+from dpcore.records.texts import Form, require_choice, require_number, settle
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,13 @@ from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import estimates_of
+from learner.history import RELEASE_NAME_DIGITS
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import picture
 from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
-from learner.session import RELEASE_NAME_DIGITS
 from learner.shapes.shapes import shapes_of
 from learner.training import fitted, model_of
 from radobase.options import named_options

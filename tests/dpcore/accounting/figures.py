@@ -17,19 +17,10 @@ from types import ModuleType
 
 import numpy as np
 
-from dpcore.accounting import (
-    composition,
-    concentrated,
-    dp_feat,
-    filters,
-    gaussian,
-    mixed,
-    noise_shares,
-    odds,
-    transforms,
-)
+from dpcore.accounting import composition, concentrated, dp_feat, filters, gaussian, mixed, noise_shares, odds
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, binomial_distribution, pooled_distribution
+from dpcore.numbers import distributions
+from dpcore.numbers.distributions import ROUND_OFF, binomial_distribution, pooled_distribution
 
 FILE = Path(__file__).with_suffix(".json")
 Found = dict[str, list[float]]
@@ -454,17 +445,17 @@ def of_others() -> Iterator[tuple[str, list[float]]]:
     yield "roots of all sizes", [noise_shares.root_up(v) for v in (1 << 1000, Fraction(1, 1 << 1000))]
     yield "gradient", [noise_shares.gradient_squared(Fraction(3, 2), bits) for bits in (0, 5)]
     yield "joint", [noise_shares.joint_squared(3, bits) for bits in (0, 5)]
-    yield "transform error", [round_offs(transforms.transform_error(n)) for n in (1, 2, 1000, 1 << 20)]
-    yield "lengths", [transforms.fast_length(n) for n in (1, 2, 7, 11, 13, 97, 1000, 1025, 4097, 62_501)]
+    yield "transform error", [round_offs(distributions.transform_error(n)) for n in (1, 2, 1000, 1 << 20)]
+    yield "lengths", [distributions.fast_length(n) for n in (1, 2, 7, 11, 13, 97, 1000, 1025, 4097, 62_501)]
     pieces = np.array([0.1, 0.4, 0.3, 0.2])
     for n in (1, 2, 5):
-        values, error = transforms.self_convolved(pieces, n, 18)
+        values, error = distributions.self_convolved(pieces, n, 18)
         yield f"self {n}", [*beside_one(values), round_offs(error)]
-    values, error = transforms.convolved(pieces, np.array([0.5, 0.25, 0.25]))
+    values, error = distributions.convolved(pieces, np.array([0.5, 0.25, 0.25]))
     yield "convolved", [*values, round_offs(error)]
-    values, error = transforms.self_convolved(pieces / 4, 3, 18)
+    values, error = distributions.self_convolved(pieces / 4, 3, 18)
     yield "self of another size", [*beside_one(values), round_offs(error)]
-    values, error = transforms.convolved(pieces * 8, np.array([0.5, 0.25, 0.25]) / 32)
+    values, error = distributions.convolved(pieces * 8, np.array([0.5, 0.25, 0.25]) / 32)
     yield "convolved parts of other sizes", [*values, round_offs(error)]
     yield (
         "admissible",
@@ -524,9 +515,9 @@ def of_margins() -> Iterator[tuple[str, list[float]]]:
     with large(odds, _ROUNDING=1e-3):
         yield "odds", [odds.chance_after(0.5, 1.0, 1e-6).doubt, odds.right_guesses(1.0, 1e-6).doubt]
     pieces, other = np.array([0.1, 0.4, 0.3, 0.2]), np.array([0.5, 0.25, 0.25])
-    with large(transforms, ROUND_OFF=2.0**-20):
-        yield "self", [transforms.self_convolved(pieces, 5, 18)[1]]
-        yield "convolved", [transforms.convolved(pieces, other)[1]]
+    with large(distributions, ROUND_OFF=2.0**-20):
+        yield "self", [distributions.self_convolved(pieces, 5, 18)[1]]
+        yield "convolved", [distributions.convolved(pieces, other)[1]]
     masses = np.array([0.1, 0.2, 0.4, 0.2, 0.05])
     grid = composition.GridLosses(0.5, -2, masses, 0.05)
     rough = composition.GridLosses(0.5, 1, masses, 0.0, tilt=1.5, pointwise=0.01, stray=0.02)

@@ -20,7 +20,7 @@ from dpcore.accounting.composition import (
 )
 from dpcore.accounting.gaussian import LARGEST_EPSILON
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import CountDistribution, binomial_distribution
+from dpcore.numbers.distributions import CountDistribution, binomial_distribution
 
 EPSILON, DELTA = 1.0, 0.05
 NONE = Slack(0.0, 1.0, 0.0)

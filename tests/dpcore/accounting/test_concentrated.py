@@ -23,7 +23,7 @@ from dpcore.accounting.dp_feat import own_epsilon, truncation
 from dpcore.accounting.gaussian import ShiftDistribution, gaussian_delta, shift_distribution
 from dpcore.accounting.noise_shares import IntegerNoise
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import CountDistribution, binomial_distribution
+from dpcore.numbers.distributions import CountDistribution, binomial_distribution
 
 DELTA = Fraction(1, 10**6)
 

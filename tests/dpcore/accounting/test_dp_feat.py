@@ -27,8 +27,8 @@ from dpcore.accounting.dp_feat import (
 )
 from dpcore.accounting.protection import CountProtection
 from dpcore.errors import PlanError
-from dpcore.numbers import count_distributions as distributions
-from dpcore.numbers.count_distributions import binomial_distribution, binomial_mass, pooled_distribution
+from dpcore.numbers import distributions
+from dpcore.numbers.distributions import binomial_distribution, binomial_mass, pooled_distribution
 
 HALF = Fraction(1, 2)
 

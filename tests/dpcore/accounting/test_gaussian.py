@@ -27,7 +27,7 @@ from dpcore.accounting.gaussian import (
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
 from dpcore.accounting.noise_shares import IntegerNoise, log_ratio, root_up, smallest_share
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import TAIL_BITS, binomial_distribution
+from dpcore.numbers.distributions import TAIL_BITS, binomial_distribution
 
 DELTA = Fraction(1, 10**6)
 

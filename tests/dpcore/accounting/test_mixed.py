@@ -21,7 +21,7 @@ from dpcore.accounting.composition import (
 )
 from dpcore.accounting.gaussian import ShiftDistribution, shift_distribution
 from dpcore.accounting.mixed import CUT_SHARE, CountRelease, mixed_epsilon
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.distributions import binomial_distribution
 
 DELTA = 1e-6
 COUNTS = [CountRelease(binomial_distribution(4177), 10)]

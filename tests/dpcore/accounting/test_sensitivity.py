@@ -23,8 +23,14 @@ from dpcore.accounting.noise_shares import (
 )
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from dpcore.rados.schema_designs import squared_range
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+    squared_range,
+)
 from dpcore.records.clipping import Clip
 from dpcore.records.encoding import Texts, encode, source_of, store
 from dpcore.records.features import DateFeature

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.fft import next_fast_len
 
-from dpcore.accounting.transforms import convolved, fast_length, self_convolved, transform_error
+from dpcore.numbers.distributions import convolved, fast_length, self_convolved, transform_error
 
 
 def test_lengths_are_those_that_scipy_takes():

@@ -15,8 +15,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
-from dpcore.statistics.accuracy import PLAIN, Estimates, SharedNoise
-from dpcore.statistics.label_noise import corrected_batch
+from dpcore.statistics.accuracy import PLAIN, Estimates, SharedNoise, corrected_batch
 
 BITS = 12
 

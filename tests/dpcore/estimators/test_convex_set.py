@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.estimators.erm import Ball, Box
+from dpcore.records.losses import Ball, Box
 
 BOX = Box((-1.0, 0.0, 2.0), (1.0, 0.25, 7.0))
 SETS = [Ball(1.5), Ball(1e-3), BOX]

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.decision_rules import MOST_RULES, DecisionList, _Candidate, _theta
-from dpcore.estimators.query_learner import flags, indicators
+from dpcore.estimators.statistical_queries import MOST_RULES, DecisionList, _Candidate, _theta, flags, indicators
 from tests.dpcore.estimators.oracle_world import category, divided, flag, real, schema_of
 
 SCHEMA = schema_of(*(flag(f"f{i}") for i in range(6)), category("job", "abc"), real("age"))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, SchemaError
-from dpcore.estimators.decision_rules import DecisionStump
-from dpcore.estimators.query_learner import cuts, encoded
+from dpcore.estimators.statistical_queries import DecisionStump, cuts, encoded
 from tests.dpcore.estimators.oracle_world import category, divided, flag, real, schema_of
 
 SCHEMA = schema_of(flag("smoker"), category("job", "abc"), real("age", 20.0, 90.0))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
-from dpcore.estimators.edge_moments import EdgeMoments, Spread, assumed_squares, estimate_moments, restoration
+from dpcore.estimators.moments_discriminant import EdgeMoments, Spread, assumed_squares, estimate_moments, restoration
 from dpcore.rados.distribution import PLAIN_DISTRIBUTION, CentralCount, RadoDistribution
 
 M, D = 300, 4

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.erm import HINGE, LOGISTIC
 from dpcore.estimators.federated_descent import HingeDescent, LogisticDescent, RecordLengths
+from dpcore.records.losses import HINGE, LOGISTIC
 from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table, real_schema
 
 LEARNERS = [LogisticDescent(), HingeDescent()]

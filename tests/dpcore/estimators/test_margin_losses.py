@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.erm import HINGE, LOGISTIC, margin_loss
+from dpcore.records.losses import HINGE, LOGISTIC, margin_loss
 
 LOSSES = [LOGISTIC, HINGE]
 margins = st.floats(-800, 800)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
@@ -168,6 +168,16 @@ def test_conditions_are_those_of_the_function(inner, theta, direction):
 
 
 @given(weights, st.lists(weights, min_size=1, max_size=6), st.lists(weights, min_size=1, max_size=5))
+@example(
+    point=np.array([1.5, 4.0, -3.0, 0.0, 1.2734375, 2.0, 0.0, 3.510072016828529]),
+    rows=[
+        np.zeros(8),
+        np.zeros(8),
+        np.array([0.0, -2.3125, -1.0, 0.0, 0.0, 3.25, 0.0, -0.46484375]),
+        np.array([-1.12157557, -3.62242044, -4.83230816, 0.0, -5.0, 2.53125, 0.40625, 0.0]),
+    ],
+    candidates=[np.zeros(8)],
+)
 def test_the_nearest_point_meets_the_conditions_and_no_other_such_point_is_nearer(point, rows, candidates):
     rows = np.array(rows)
     found = nearest(point, rows)
@@ -179,6 +189,19 @@ def test_the_nearest_point_meets_the_conditions_and_no_other_such_point_is_neare
         # Towards no point of the cone is there a way that gets nearer to the given one.
         assert (point - found) @ (met - found) <= 1e-6
         assert np.linalg.norm(found - met) <= np.linalg.norm(point - met) + 1e-6
+
+
+@pytest.mark.parametrize("seed", [3, 10])
+def test_the_nearest_point_to_many_conditions_that_depend_on_each_other(seed):
+    """scipy.optimize.nnls 1.15 to 1.17 returns a wrong point for these."""
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((60, 80)) * (random.random((60, 80)) < 0.05)
+    rows[::7] = rows[0]
+    point = random.standard_normal(80)
+    found = nearest(point, rows)
+    assert (rows @ found).min() > -1e-9
+    assert found @ (point - found) == pytest.approx(0.0, abs=1e-9)
+    assert nearest(found, rows) == pytest.approx(found, abs=1e-9)
 
 
 def test_a_point_that_meets_the_conditions_stays():

@@ -7,7 +7,7 @@ import pytest
 from sklearn.naive_bayes import BernoulliNB
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.naive_bayes import NaiveBayes, log_odds
+from dpcore.estimators.statistical_queries import NaiveBayes, log_odds
 from dpcore.predicates.disjoint import batch_sensitivity
 from tests.dpcore.estimators.oracle_world import category, divided, flag, flag_rows, flags_schema, real, schema_of
 

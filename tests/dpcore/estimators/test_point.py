@@ -8,11 +8,10 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import PlanError, SchemaError
-from dpcore.estimators.counted_concepts import PrivatePoint, PrivateThreshold, stated_noise, worst_noise
-from dpcore.pac.counts import GaussianCounts
-from dpcore.pac.guarantee import TooFewRowsError
+from dpcore.estimators.conjunction import PrivatePoint, PrivateThreshold, stated_noise, worst_noise
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import LabelIs
+from dpcore.statistics.pac import GaussianCounts, TooFewRowsError
 from tests.dpcore.estimators.oracle_world import category, divided, flag, real, schema_of
 
 TINY = Fraction(1, 10**6)

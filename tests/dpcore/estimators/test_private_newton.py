@@ -24,8 +24,7 @@ from dpcore.estimators.private_newton import (
     root,
 )
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.norms import edge_multiplier
+from dpcore.queries.moments import MomentsQuery, edge_multiplier
 from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Clip
 from dpcore.records.encoding import store

@@ -6,9 +6,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.estimators.conjunction import MonotoneConjunction
-from dpcore.estimators.decision_rules import DecisionList, DecisionStump
-from dpcore.estimators.naive_bayes import NaiveBayes
-from dpcore.estimators.query_learner import all_of
+from dpcore.estimators.statistical_queries import DecisionList, DecisionStump, NaiveBayes, all_of
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not
 from tests.dpcore.estimators.oracle_world import divided, flag_rows, flags_schema
 

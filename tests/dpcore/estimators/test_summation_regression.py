@@ -10,9 +10,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.erm import LOGISTIC
+from dpcore.estimators.federated_descent import CurvatureBound, SummationLinear, SummationLogistic
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
-from dpcore.estimators.summation_regression import CurvatureBound, SummationLinear, SummationLogistic
+from dpcore.records.losses import LOGISTIC
 from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table
 
 

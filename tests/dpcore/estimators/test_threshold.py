@@ -8,10 +8,9 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
-from dpcore.estimators.counted_concepts import PrivateThreshold, worst_noise
-from dpcore.pac.counts import LaplaceCounts
-from dpcore.pac.guarantee import TooFewRowsError
+from dpcore.estimators.conjunction import PrivateThreshold, worst_noise
 from dpcore.predicates.disjoint import batch_sensitivity
+from dpcore.statistics.pac import LaplaceCounts, TooFewRowsError
 from tests.dpcore.estimators.oracle_world import category, divided, real, schema_of
 
 TINY = Fraction(1, 10**6)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.estimators.federated_descent import SummationLinear
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
-from dpcore.estimators.summation_regression import SummationLinear
 from dpcore.evaluation.uncertainty import hidden, intervals, noisy, world_of
 from dpcore.rados.distribution import Moments
 

@@ -29,8 +29,7 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsPart, MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.schema_designs import dp_feat_design, plain_design
+from dpcore.rados.designs import FixedSupportDesign, dp_feat_design, plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records import computation
 from dpcore.records.clipping import Basis, Clip

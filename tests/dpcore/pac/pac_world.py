@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.pac.counts import (
+from dpcore.statistics.pac import (
     CountNoise,
     GaussianCounts,
     IntervalCounts,
+    PacGuarantee,
     point_counts,
     point_counts_guarantee,
     point_from_counts,
@@ -20,7 +21,6 @@ from dpcore.pac.counts import (
     threshold_counts_guarantee,
     threshold_from_counts,
 )
-from dpcore.pac.guarantee import PacGuarantee
 
 HARD_BITS = 6
 """Bits of the domain of the hard distributions."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.pac.counts import (
+from dpcore.statistics.pac import (
     GaussianCounts,
     LaplaceCounts,
     log_competitors,

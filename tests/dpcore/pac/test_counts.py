@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError
-from dpcore.pac.counts import GaussianCounts, LaplaceCounts, count_noise
+from dpcore.statistics.pac import GaussianCounts, LaplaceCounts, count_noise
 
 
 def log_moment(masses, x, s):

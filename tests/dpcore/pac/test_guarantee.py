@@ -9,8 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.pac.counts import MOST_BITS, bit_rows_of, check_bits, integers_of, labels_of
-from dpcore.pac.guarantee import PacGuarantee, TooFewRowsError, least_rows, row_rate
+from dpcore.statistics.pac import (
+    MOST_BITS,
+    PacGuarantee,
+    TooFewRowsError,
+    bit_rows_of,
+    check_bits,
+    integers_of,
+    labels_of,
+    pac_rows,
+    row_rate,
+)
 
 GOOD = {"alpha": 0.1, "beta": 0.05, "epsilon": Fraction(1), "delta": Fraction(0), "rows": 10, "where": "federated"}
 
@@ -64,7 +73,7 @@ def test_rows_are_the_least_that_the_bound_allows(agnostic, reach):
     def log_competitors(s):
         return 5.0 + 3.0 * s * s
 
-    rows = least_rows(log_competitors, 0.1, 0.05, reach, agnostic=agnostic)
+    rows = pac_rows(log_competitors, 0.1, 0.05, reach, agnostic=agnostic)
 
     def bound(n):
         grid = np.linspace(1e-6, min(reach, 2.0), 20_001)
@@ -77,14 +86,14 @@ def test_rows_are_the_least_that_the_bound_allows(agnostic, reach):
 def test_rows_in_the_limits():
     """Occam's bound where epsilon is large, 2 log(K / beta) / alpha^2 where no concept fits."""
     odds = math.log(1000 / 0.05)
-    assert least_rows(lambda s: math.log(1000), 0.01, 0.05, 60, agnostic=False) == math.ceil(-odds / math.log(0.99))
-    agnostic = least_rows(lambda s: math.log(1000), 0.01, 0.05, 60, agnostic=True)
+    assert pac_rows(lambda s: math.log(1000), 0.01, 0.05, 60, agnostic=False) == math.ceil(-odds / math.log(0.99))
+    agnostic = pac_rows(lambda s: math.log(1000), 0.01, 0.05, 60, agnostic=True)
     assert agnostic == pytest.approx(2 * odds / 0.01**2, rel=1e-3)
-    private = least_rows(lambda s: math.log(1000), 0.01, 0.05, 1e-4, agnostic=False)
+    private = pac_rows(lambda s: math.log(1000), 0.01, 0.05, 1e-4, agnostic=False)
     assert private == pytest.approx(odds / (0.01 * 1e-4), rel=1e-3)
-    assert least_rows(lambda s: -math.inf, 0.1, 0.05, 1.0, agnostic=False) == 1
+    assert pac_rows(lambda s: -math.inf, 0.1, 0.05, 1.0, agnostic=False) == 1
     with pytest.raises(PlanError, match="no number of rows"):
-        least_rows(lambda s: math.inf, 0.1, 0.05, 1.0, agnostic=False)
+        pac_rows(lambda s: math.inf, 0.1, 0.05, 1.0, agnostic=False)
 
 
 def test_both_label_conventions():

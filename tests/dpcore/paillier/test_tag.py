@@ -8,10 +8,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.paillier.masks import CohortAttempt, MaskKeyError
-from dpcore.paillier.tag import (
+from dpcore.paillier.masks import (
     PRIME,
     SEED_BYTES,
+    CohortAttempt,
+    MaskKeyError,
     TagError,
     check_tag,
     coefficient,
@@ -176,7 +177,7 @@ class TestWhatACoordinatorTries:
 def test_forgeries_pass_as_seldom_as_the_proof_says(monkeypatch):
     """With a prime of 8 bits the bound L / p is large enough to be observed."""
     small = 251
-    monkeypatch.setattr("dpcore.paillier.tag.PRIME", small)
+    monkeypatch.setattr("dpcore.paillier.masks.PRIME", small)
     values, forged = np.array([1, 2, 3], dtype=np.int64), np.array([4, 2, 7], dtype=np.int64)
     passed = 0
     for alpha in range(small):

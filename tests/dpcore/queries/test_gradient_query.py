@@ -16,7 +16,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import BASIS_BITS, Basis
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
-from dpcore.records.margin_weights import WEIGHT_BITS, clip_squared, shortened, weights
+from dpcore.records.losses import WEIGHT_BITS, clip_squared, shortened, weights
 from dpcore.records.records import Records, edges
 
 D = 4
@@ -163,7 +163,7 @@ def test_shortened_weights_are_the_largest_allowed(weight: int, square: int, mos
 def test_compiled_sums_equal_the_definition_bit_for_bit(
     seed: int, bits: int, clip: Fraction, scale: float, loss: str, turned: bool
 ) -> None:
-    """With the weights and the lengths of dpcore.records.margin_weights, from margins of 0 to beyond the table."""
+    """With the weights and the lengths of dpcore.records.losses, from margins of 0 to beyond the table."""
     rng = np.random.default_rng(seed)
     basis = Basis.of(rng.normal(size=(D, D)) * rng.choice([0.01, 1, 50])) if turned else None
     kind = query(list(rng.uniform(-1, 1, D) * scale), str(clip), loss, basis)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.noise_shares import SQUARE_WEIGHT, moments_squared
 from dpcore.errors import PlanError
-from dpcore.queries.norms import edge_multiplier, norm_bound_of, usual_norm
+from dpcore.queries.moments import edge_multiplier, norm_bound_of, usual_norm
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 

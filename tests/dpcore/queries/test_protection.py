@@ -25,7 +25,7 @@ from dpcore.accounting.protection import (
     Setting,
 )
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
+from dpcore.numbers.distributions import binomial_distribution, pooled_distribution
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery

@@ -12,10 +12,17 @@ from dpcore.predicates.expressions import Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.several_releases import CountedRelease, composed_cost
+from dpcore.queries.statement import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, SensitiveFeature
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    SensitiveFeature,
+    dp_feat_design,
+    joint_design,
+    plain_design,
+)
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 

@@ -19,8 +19,14 @@ from dpcore.queries.statement import (
     statement_for,
     without_bound,
 )
-from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, PlainDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import (
+    FixedSupportDesign,
+    GaussianDesign,
+    PlainDesign,
+    dp_feat_design,
+    joint_design,
+    plain_design,
+)
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpcore.research.paper.signature_sets import (
+from dpcore.research.signature_sets import (
     SignatureBlock,
     SignatureSet,
     all_signatures,

@@ -13,8 +13,11 @@ from dpcore.rados.designs import (
     JointDesign,
     PlainDesign,
     SensitiveFeature,
+    dp_feat_design,
+    joint_design,
+    plain_design,
+    squared_range,
 )
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design, squared_range
 from dpcore.randomness.noise import LARGEST_SIGMA
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature

@@ -41,10 +41,10 @@ def test_double_precision_stays_within_the_tolerance():
 
 def test_samples_do_not_depend_on_how_many_follow_in_a_batch():
     assert discrete_gaussian(5, 0, SeededRandom(1)).shape == (0,)
-    many = discrete_gaussian(5, 3 * module._BATCH + 1, SeededRandom(1))
-    assert many.shape == (3 * module._BATCH + 1,)
+    many = discrete_gaussian(5, 3 * module._GAUSSIAN_BATCH + 1, SeededRandom(1))
+    assert many.shape == (3 * module._GAUSSIAN_BATCH + 1,)
     assert many.dtype == np.int64
-    assert np.array_equal(many, discrete_gaussian(5, 3 * module._BATCH + 1, SeededRandom(1)))
+    assert np.array_equal(many, discrete_gaussian(5, 3 * module._GAUSSIAN_BATCH + 1, SeededRandom(1)))
 
 
 @pytest.mark.parametrize("sigma", [0, -1, 2.5, True, 1 << 49, "3"])

@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dpcore.records.changed_cells import MANY, Change, changes, main_cause, summed, why_unusable
-from dpcore.records.encoding import Tally
+from dpcore.records.encoding import MANY, Change, Tally, changes, main_cause, summed, why_unusable
 from dpcore.records.schema import Schema
 from parties.data.dataset import check
 from radobase.tables.arrow_table import ArrowTable

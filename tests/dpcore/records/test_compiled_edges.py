@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
 from dpcore.records.clipping import MOST_FRACTION_BITS, Clip
-from dpcore.records.compiled_edges import clip_in_place
+from dpcore.records.compiled import clip_in_place
 
 BOUNDS = st.fractions(min_value=Fraction(1, 50), max_value=12, max_denominator=10**6)
 

@@ -12,8 +12,7 @@ from dpcore.accounting.noise_shares import gradient_squared, moments_squared
 from dpcore.errors import PlanError, SchemaError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.norms import usual_norm
+from dpcore.queries.moments import MomentsQuery, usual_norm
 from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import (
     MOST_TERMS,

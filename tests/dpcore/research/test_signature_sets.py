@@ -25,7 +25,7 @@ from dpcore.rados.support import SupportError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records
-from dpcore.research.paper.signature_sets import (
+from dpcore.research.signature_sets import (
     SignatureSet,
     all_signatures,
     dp_feat_signatures,

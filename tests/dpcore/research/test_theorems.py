@@ -12,10 +12,10 @@ from dpcore.estimators.base import RadoSample
 from dpcore.estimators.boosting import log_rado_loss, logistic_loss, logistic_rado_loss
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.rados.signatures import expected_draws
-from dpcore.research.paper.signature_sets import (
+from dpcore.research.signature_sets import (
     dp_feat_signatures,
 )
-from dpcore.research.paper.theorems import (
+from dpcore.research.theorems import (
     UnrecoverableError,
     determined_rows,
     draws,

@@ -5,11 +5,31 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpcore.research.who_learns_what import forms
-from dpcore.research.who_learns_what.coalitions import FAULTS, Findings, Setting, findings
-from dpcore.research.who_learns_what.forms import PRIME, Form, Unknown, combined, outside, revealed, solutions
-from dpcore.research.who_learns_what.learning import Change, Coalition, Excess, accepted, gain, learned
-from dpcore.research.who_learns_what.protocol import TODAY, Protocol, Shown
+from dpcore.research.who_learns_what import protocol
+from dpcore.research.who_learns_what.learning import (
+    FAULTS,
+    Change,
+    Coalition,
+    Excess,
+    Findings,
+    Setting,
+    accepted,
+    findings,
+    gain,
+    learned,
+)
+from dpcore.research.who_learns_what.protocol import (
+    PRIME,
+    TODAY,
+    Form,
+    Protocol,
+    Shown,
+    Unknown,
+    combined,
+    outside,
+    revealed,
+    solutions,
+)
 
 NUMBERS = frozenset({Change.NUMBERS})
 EVERY_CHANGE = frozenset(Change)
@@ -173,13 +193,13 @@ def test_solutions_are_all_combinations_that_cancel():
     basis = solutions(moves)
     assert len(basis) == 2
     for factors in basis:
-        assert combined(factors, [move[0] for move in moves]) == forms.ZERO
+        assert combined(factors, [move[0] for move in moves]) == protocol.ZERO
     assert len(solutions([[X], [Y]])) == 0
 
 
 def test_elimination_against_every_combination_over_a_small_prime(monkeypatch):
     """Each function that is reported is learned, and no other is: by trying all factors modulo 3."""
-    monkeypatch.setattr(forms, "PRIME", 3)
+    monkeypatch.setattr(protocol, "PRIME", 3)
     random = np.random.default_rng(1)
     unknowns = [(Unknown(name),) for name in "abz"]
     for _ in range(30):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not, Or, swap_label
-from dpcore.statistics.accuracy import GaussianNoise
-from dpcore.statistics.label_noise import Correction, corrected_batch
+from dpcore.statistics.accuracy import Correction, GaussianNoise, corrected_batch
 
 YES, NO, A, B = LabelIs(positive=True), LabelIs(positive=False), Flag("a"), Flag("b")
 BATCH = [And((Not(A), YES)), A, Or((And((A, NO)), And((B, YES)))), YES, NO]

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from dpcore.errors import ConfigurationError
 from learner.config import LearnerConfig
+from learner.history import RELEASE_NAME_DIGITS
 from learner.release import Release
 from learner.report.gathering import _members
-from learner.session import RELEASE_NAME_DIGITS
 from wire.envelopes import SigningKey
 from wire.roster import Roster
 

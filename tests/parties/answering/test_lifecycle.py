@@ -182,7 +182,7 @@ def test_a_query_with_one_seed_for_all_is_answered(ada):
     ids=["no seed", "another seed than the others", "a binding of another query", "a commitment to another seed"],
 )
 def test_a_query_with_another_seed_for_this_party_is_refused_and_not_charged(ada, query, code):
-    """With unequal seeds the learner solves for one party's values (dpcore.paillier.tag, claim 2)."""
+    """With unequal seeds the learner solves for one party's values (dpcore.paillier.masks, claim 2)."""
     envelope = ada.world.ask(query(ada.world))
     assert not ada.go(envelope)
     assert ada.hub.refusal_code is code

@@ -11,7 +11,7 @@ import pytest
 
 from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.rados.designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
 from dpcore.records.texts import DRAFTED_TEXTS
 from parties.answering.attempts import AttemptState

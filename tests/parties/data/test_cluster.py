@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.moments import MomentsPart
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.schema_designs import plain_design
+from dpcore.rados.designs import plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret, sum_on_threads

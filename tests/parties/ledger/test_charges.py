@@ -16,8 +16,7 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
-from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 from parties.ledger.charges import RECORD, charge_for, column_scopes, joint, marginal

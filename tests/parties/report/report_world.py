@@ -12,7 +12,7 @@ from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, plan_encoding
 from dpcore.predicates.expressions import AtLeast, Equals, Flag
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.schema_designs import dp_feat_design, plain_design
+from dpcore.rados.designs import dp_feat_design, plain_design
 from dpcore.records.features import BooleanFeature, CategoryFeature, Label, RealFeature
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.erm.exponential_sampling import normals, uniforms
+from dpcore.research.erm import normals, uniforms
 
 
 def test_numbers_have_their_distributions_and_no_other():

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
-from dpcore.estimators.erm import HINGE, LOGISTIC, Ball, Box
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.erm.exponential_sampling import SCORE_BITS, ExponentialSampling, GridSampling, line
+from dpcore.records.losses import HINGE, LOGISTIC, Ball, Box
+from dpcore.research.erm import SCORE_BITS, ExponentialSampling, GridSampling, line
 
 RADIUS = 2.0
 PLAN = ExponentialSampling(Fraction(3), 1, Fraction(1), Ball(RADIUS))

@@ -9,10 +9,10 @@ import pytest
 from scipy.optimize import minimize
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
-from dpcore.estimators.erm import HINGE, LOGISTIC, Ball, Box
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.erm import noisy_descent
-from dpcore.research.erm.noisy_descent import GRADIENT_BITS, MOST_ROWS, NoisyDescent, sampled_epsilon
+from dpcore.records.losses import HINGE, LOGISTIC, Ball, Box
+from dpcore.research import erm
+from dpcore.research.erm import GRADIENT_BITS, MOST_ROWS, NoisyDescent, sampled_epsilon
 
 DELTA = Fraction(1, 10**6)
 PLAN = NoisyDescent(rows=60, d=3, epsilon=Fraction(1), delta=DELTA, norm_bound=Fraction(2), convex_set=Ball(2.0))
@@ -112,9 +112,7 @@ def test_the_excess_is_within_the_theorems_bound_and_shrinks_with_the_noise(loss
     assert -1e-3 < np.mean(excess) <= plan.excess_bound
     assert np.mean(excess) < 0.2 * worst
     # The bound is not vacuous with almost no noise, and then it holds as well.
-    monkeypatch.setattr(
-        noisy_descent, "discrete_gaussian", lambda sigma, count, random: np.zeros(count, dtype=np.int64)
-    )
+    monkeypatch.setattr(erm, "discrete_gaussian", lambda sigma, count, random: np.zeros(count, dtype=np.int64))
     quiet = replace(plan)
     quiet.__dict__["share_sigma"] = 3
     exact = loss.total(quiet.run(edges, SeededRandom(1)).theta, edges) - least

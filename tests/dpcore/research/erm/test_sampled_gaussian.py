@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from dpcore.accounting.gaussian import gaussian_epsilon
 from dpcore.errors import PlanError
-from dpcore.research.erm.noisy_descent import renyi_divergence, sampled_epsilon
+from dpcore.research.erm import renyi_divergence, sampled_epsilon
 
 DELTA = 1e-6
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
-from dpcore.research.mechanisms.composition import (
+from dpcore.research.mechanisms import (
     MOST_MECHANISMS,
     basic,
     optimal_delta,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpcore.errors import DataError, PlanError
 from dpcore.randomness import noise
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.choosing import ExponentialMechanism
+from dpcore.research.mechanisms import ExponentialMechanism
 
 RULES = ["exponential", "permute-and-flip"]
 SCORES = st.lists(st.fractions(min_value=-20, max_value=20, max_denominator=50), min_size=1, max_size=6)

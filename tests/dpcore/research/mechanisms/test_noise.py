@@ -12,7 +12,7 @@ from scipy.stats import norm
 from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares
 from dpcore.errors import DataError, PlanError
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.noise import GaussianMechanism, LaplaceMechanism
+from dpcore.research.mechanisms import GaussianMechanism, LaplaceMechanism
 
 EPSILONS = st.fractions(min_value=Fraction(1, 20), max_value=10, max_denominator=100)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpcore.errors import DataError, PlanError
 from dpcore.randomness import noise
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.choosing import RandomizedResponse
+from dpcore.research.mechanisms import RandomizedResponse
 
 EPSILONS = st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=100)
 

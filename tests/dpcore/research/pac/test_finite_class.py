@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.pac import classes
-from dpcore.research.pac.classes import finite_class_guarantee, learn_finite_class, predictions_of
+from dpcore.research import pac_classes
+from dpcore.research.pac_classes import finite_class_guarantee, learn_finite_class, predictions_of
 from tests.dpcore.pac.pac_world import (
     all_choices,
     exponential_distribution,
@@ -32,7 +32,7 @@ def distribution(table, monkeypatch):
     points, labels = np.array(table).T
     predictions = CONCEPTS[:, points]
     scores = all_choices(
-        lambda: learn_finite_class(predictions, labels, EPSILON, SeededRandom(0)), monkeypatch, classes
+        lambda: learn_finite_class(predictions, labels, EPSILON, SeededRandom(0)), monkeypatch, pac_classes
     )
     assert scores == {h: int((predictions[h] == labels).sum()) for h in range(len(CONCEPTS))}
     return exponential_distribution([scores[h] for h in range(len(CONCEPTS))], float(EPSILON))

@@ -10,7 +10,7 @@ from scipy import stats
 
 from dpcore.errors import ShapeError
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.pac.parity import pack, solve, unpack
+from dpcore.research.parity import pack, solve, unpack
 
 
 def everything(d):

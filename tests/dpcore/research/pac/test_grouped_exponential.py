@@ -10,8 +10,8 @@ from scipy import stats
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.mechanisms.choosing import ExponentialMechanism
-from dpcore.research.pac.classes import _decided, _likely, choose
+from dpcore.research.mechanisms import ExponentialMechanism
+from dpcore.research.pac_classes import _decided, _likely, choose
 
 DRAWS = 10_000
 ACCEPT, REJECT = 1e-3, 1e-9

@@ -8,8 +8,8 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
-from dpcore.research.pac import classes
-from dpcore.research.pac.classes import learn_point, learn_threshold, point_guarantee, threshold_guarantee
+from dpcore.research import pac_classes
+from dpcore.research.pac_classes import learn_point, learn_threshold, point_guarantee, threshold_guarantee
 from tests.dpcore.pac.pac_world import (
     HARD_BITS,
     POINTS,
@@ -23,7 +23,7 @@ from tests.dpcore.pac.pac_world import (
     neighbours,
 )
 
-MODULES = {POINTS: classes, THRESHOLDS: classes}
+MODULES = {POINTS: pac_classes, THRESHOLDS: pac_classes}
 LEARN = {POINTS: learn_point, THRESHOLDS: learn_threshold}
 GUARANTEE = {POINTS: point_guarantee, THRESHOLDS: threshold_guarantee}
 ALPHA, BETA = 0.1, 0.05

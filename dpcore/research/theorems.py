@@ -11,8 +11,8 @@ from scipy.special import betainc, entr, expit
 from dpcore.accounting.dp_feat import admissible_range
 from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError, ShapeError
 from dpcore.estimators.boosting import logistic_rado_loss
-from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.research.paper.signature_sets import SignatureSet
+from dpcore.numbers.distributions import binomial_mass
+from dpcore.research.signature_sets import SignatureSet
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -20,10 +20,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Penalties:
-    """Theorem 3's quantities for one theta, one set Sigma_r and n rados, Theta the ball of radius r_theta.
-
-    Logarithms in nats, since rho and q overflow a double at a few hundred rows.
-    """
+    """Theorem 3's quantities for one theta, set Sigma_r and n rados, in nats; Theta is the ball of r_theta."""
 
     m: int
     n: int
@@ -63,20 +60,16 @@ def penalties(
 ) -> Penalties:
     """Theorem 3's rho, Q and q. theta: (d,). edges: (m, d), y_i x_i. signatures: Sigma_r. n: rados drawn from it.
 
-    radius: r_theta, of the ball Theta; by default the norm of theta. eta: the failure probability. constant: a value
-    for the constant that equation 6 leaves open (it states q = Omega(...)), so `log_q` is known only up to it.
+    radius: r_theta, by default the norm of theta. eta: the failure probability. constant: the one that equation 6
+    leaves open (q = Omega(...)).
 
-    Proof of inequality 7: Q = F_log(theta) - F_log^r(theta, Sigma_r). Both are convex and log 2 at theta = 0, so the
-    first is at most log 2 + theta . grad F_log(theta), and the second at least log 2 - theta . E[pi] / m.
+    Inequality 7: Q = F_log(theta) - F_log^r(theta, Sigma_r). Both are convex and log 2 at theta = 0, so the first is at
+    most log 2 + theta . grad F_log(theta), and the second at least log 2 - theta . E[pi] / m.
 
-    For one theta fixed in advance no constant is open: exp(-theta . pi) is in [0, M], M its maximum over the set, so by
-    Hoeffding's inequality the mean over n independent draws is below its expectation F by more than M sqrt(log(1/eta) /
-    (2 n)) with probability at most eta.
+    For a theta fixed in advance, by Hoeffding with the maximum M of exp(-theta . pi), inequality 5 holds with q = (M /
+    F) sqrt(log(1/eta) / 2).
 
-    Dividing by F gives inequality 5 with q = (M / F) sqrt(log(1/eta) / 2).
-
-    Raises ShapeError if shapes differ, ConfigurationError if radius is below the norm of theta, eta is not in
-    (0, 1), constant is not positive, or n < d, where equation 6's count of sign patterns does not apply.
+    Raises ShapeError, ConfigurationError also if n < d, where equation 6's count of sign patterns does not apply.
     """
     _check_set(theta, edges, signatures, n, eta, constant)
     norm = float(np.linalg.norm(theta))
@@ -125,14 +118,10 @@ def _check_set(theta: Vector, edges: Matrix, signatures: SignatureSet, n: int, e
         raise ConfigurationError(f"constant is {constant}: give a positive number")
 
 
-# Lemma 9: edge vectors from rados whose signatures are known (Nock, Patrini, Friedman, ICML 2015, section 7.1).
+# Lemma 9: edges from rados whose signatures are known (Nock, Patrini, Friedman, ICML 2015, section 7.1).
 #
-# With S the (n, m) matrix of selections and E the (m, d) matrix of edges, the rados are S E. In the lemma's notation
-# S^T = G_m U, and its E = Pi U^T G_m^T (G_m U U^T G_m^T)^{-1}, edges as columns, is E = (S^T S)^{-1} S^T Pi here:
-# least squares.
-#
-# It exists if and only if S has rank m, so never for n < m; for n >= m uniform signatures have this rank with
-# probability close to 1.
+# With S (n, m) the selections and E (m, d) the edges, rados are S E, so E = (S^T S)^{-1} S^T Pi, if and only if S has
+# rank m: never for n < m, and for n >= m with probability close to 1.
 
 
 Mask = NDArray[np.bool_]
@@ -147,13 +136,9 @@ class UnrecoverableError(RadofedError):
 
 
 def determined_rows(selection: Mask) -> Mask:
-    """Which edges the rados determine, for any other edges: (m,). selection: (n, m) bool, n >= 1.
+    """Which edges the rados determine, for any other edges: (m,). selection: (n, m) bool, n >= 1. Raises ShapeError.
 
-    Edge i is determined if the i-th unit vector is in the row space of S, that is, if no vector of the null space has
-    an i-th coordinate.
-
-    Lemma 9 (b) says that for n < m the set of all edges has no unique solution; a single edge may still be determined,
-    for instance by a rado that selects only it. Raises ShapeError.
+    Edge i is determined if no vector of the null space of S has an i-th coordinate; also for n < m (Lemma 9 (b)).
     """
     _check_signatures(selection)
     _, singular, directions = np.linalg.svd(selection.astype(np.float64), full_matrices=True)
@@ -163,15 +148,10 @@ def determined_rows(selection: Mask) -> Mask:
 
 
 def reconstruct_edges(rados: Matrix | NDArray[np.int64], selection: Mask) -> Matrix | NDArray[np.int64]:
-    """The edge vectors behind rados of known signatures (Lemma 9 (a)): (m, d), of the rados' dtype kind.
+    """The edge vectors (m, d) behind rados (n, d) of known signatures (n, m) (Lemma 9 (a)).
 
-    rados: (n, d); integers, as in a release, give the exact integer edges, verified by summing them again; floats give
-    the least squares solution. selection: (n, m) bool, row j the edges of rado j.
-
-    Raises:
-        ShapeError: shapes differ.
-        UnrecoverableError: S does not have rank m.
-        DataError: integer rados are not the sums of the selection.
+    Integers give the exact edges, verified by summing them again; floats least squares. Raises ShapeError,
+    UnrecoverableError if S does not have rank m, DataError if integer rados are not the sums.
     """
     _check_signatures(selection)
     if rados.ndim != 2 or len(rados) != len(selection):
@@ -230,19 +210,13 @@ class Draws:
 
 
 def draws(rows: int, n: int, epsilon_per_rado: Fraction, eta: float = 0.05) -> Draws:
-    """The distribution of n_R for m = rows, compared with Theorem 7.
+    """The distribution of n_R for m = rows, compared with Theorem 7: P(n_R <= N) = P(Binomial(N, acceptance) >= n).
 
-    Each draw is admitted with the same probability for all data (k is binomial, dpcore.rados.signatures), so n_R is
-    negative binomial: P(n_R <= N) = P(Binomial(N, acceptance) >= n), an incomplete beta function.
+    The theorem's count is not always enough, although it is claimed for every eta and epsilon: n_eta^* grows without
+    bound as beta = 1/(1 + exp(epsilon/2)) goes to 0. For m = 10 rows, n = 1,000 rados at epsilon = 20 should need no
+    rejection but need one with probability 0.86. `theorem_holds` reports this.
 
-    The theorem's count is not always enough, although it is claimed for every eta and epsilon. If the range contains no
-    integer, no count is.
-
-    And n_eta^* grows without bound as beta = 1/(1 + exp(epsilon/2)) goes to 0, where the rejected signatures (k = 0 and
-    k = m at least) do not vanish: for m = 10 rows, n = 1,000 rados at epsilon = 20 should need no rejection but need
-    one with probability 0.86. `theorem_holds` reports this.
-
-    Raises PlanError if n < 1, rows < 1 or epsilon_per_rado <= 0, ConfigurationError if eta is not in (0, 1).
+    Raises PlanError, ConfigurationError if eta is not in (0, 1).
     """
     if n < 1:
         raise PlanError(f"{n} rados: ask for at least one")
@@ -315,8 +289,7 @@ class NoisyRate:
     stated: float
     """Right side of equation 19, half that rate."""
     allowance: float
-    """The most that noise adds, with probability 1 - tau (`noise_allowance`); `noise_free + allowance` bounds the loss
-    with that probability."""
+    """The most that noise adds, with probability 1 - tau (`noise_allowance`)."""
     prudence: float
     """The largest |r_t|, so the oracle was lambda_p-prudential for this lambda_p."""
 
@@ -336,19 +309,13 @@ def noisy_rate(
 ) -> NoisyRate:
     """Both sides of Theorem 8 after boosting.
 
-    theta: (d,), the last iterate of RadoBoost on noisy rados. clean: (n, d), the same signatures' rados of the edges
-    without noise, which only the holder of the rows has.
+    theta: (d,), the last iterate of RadoBoost on noisy rados. clean: (n, d), the same without noise, which only the
+    holder of the rows has. r: (T,), the rounds' normalised edges (equation 9). zeta: of the noise on each coordinate of
+    each edge. support: m*.
 
-    r: (T,), the normalised edges (equation 9) of the rounds taken, on the noisy rados. m: rows. support: m*, the most
-    edges in a rado. zeta: standard deviation of the noise on each coordinate of each edge. kappa: divides every step.
-    tau: failure probability.
-
-    The theorem requires sqrt(m*) = Omega(zeta log(1/tau)) and some prudence, with constants that it leaves open;
-    `proved` is a condition with every constant, from the noisy rados alone.
-
-    Its proof: on the noisy rados equation 17 holds (Lemma 4, to the power 1/kappa); exp(-theta . pi) on a clean rado is
-    exp(-theta . noisy) times the exponential of at most max_j |theta . noise_j|, so the logistic rado loss grows by at
-    most that over m; `noise_allowance` bounds it.
+    The theorem requires sqrt(m*) = Omega(zeta log(1/tau)), with open constants; `proved` is a condition with every
+    constant: equation 17 holds on the noisy rados, and exp(-theta . pi) on a clean one is at most exp(max_j |theta .
+    noise_j|) larger, which `noise_allowance` bounds.
 
     Raises ShapeError if arrays do not fit, ConfigurationError if a number is out of range.
     """
@@ -369,18 +336,9 @@ def noisy_rate(
 def noise_allowance(theta: Vector, *, n: int, support: int, zeta: float, tau: float) -> float:
     """With probability at least 1 - tau over the noise, every rado's |theta . noise_j| is at most this, for any theta.
 
-    The noise of a rado is on each coordinate a sum of at most `support` independent terms, each Gaussian of standard
-    deviation zeta or sub-Gaussian with that variance, as a discrete Gaussian is.
-
-    sum_x exp(t x - x^2 / (2 zeta^2)) is exp(t^2 zeta^2 / 2) times a sum of exp(-(x - t zeta^2)^2 / (2 zeta^2)) over the
-    integers, which by Poisson summation is largest where t zeta^2 is an integer.
-
-    So each of the n d sums exceeds u in magnitude with probability at most 2 exp(-u^2 / (2 support zeta^2)); with u^2 =
-    2 support zeta^2 log(2 n d / tau) all are jointly below u with probability 1 - tau, and then |theta .
-
-    noise_j| <= |theta|_1 u for every theta, even one estimated from them. The signatures must not depend on the noise.
-
-    Raises ConfigurationError if a number is out of range.
+    Each of the n d sums of `support` sub-Gaussian terms of variance zeta^2 exceeds u with probability at most 2
+    exp(-u^2 / (2 support zeta^2)); with u^2 = 2 support zeta^2 log(2 n d / tau), |theta . noise_j| <= |theta|_1 u for
+    every theta. The signatures must not depend on the noise. Raises ConfigurationError.
     """
     if n < 1 or support < 1 or not (math.isfinite(zeta) and zeta >= 0) or not 0 < tau < 1:
         raise ConfigurationError(

@@ -1,15 +1,8 @@
-"""The loops over rows and rados, compiled: subset-sum tables of eight rows.
+"""The loops over rows and rados, compiled: subset-sum tables of eight rows. Importing it compiles or loads them.
 
-Importing this module compiles the loops, or loads them from the cache (dpcore.numbers.compiling), so import it only in
-functions that compute sums.
-
-Rado sums are sums over subsets, the "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a
-table holds all 256 partial sums of eight rows, and a rado takes one lookup for them.
-
-Four tables are used at a time, so that they stay in the first-level cache. With few rados each byte is looked up in two
-tables of 16 instead.
-
-Additions wrap mod 2^32 or 2^64. Intermediate overflow does no harm: a result is exact if the true sum fits.
+The "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a table holds all 256 partial sums of
+eight rows, four of them in the first-level cache; with few rados, two tables of 16 for each byte. Additions wrap mod
+2^32 or 2^64: a result is exact if the true sum fits.
 """
 
 from collections.abc import Callable
@@ -177,9 +170,8 @@ def add_sums(
 ) -> None:
     """Add to each rado the edge vectors that it selects, in place; dpcore.rados.sums checks the arguments.
 
-    total: (n, d). edges: (rows, d). bits: ceil(rows/8) times n, bits beyond the last row zero. tiles, sums, tables:
-    scratch of `scratch_sizes`, int32 if every sum of these rows fits it, otherwise int64. few: whether to use tables of
-    16. Exact if edges and sums fit the scratch's integers and the new total int64.
+    total: (n, d). edges: (rows, d). bits: ceil(rows/8) times n. tiles, sums, tables: scratch of `scratch_sizes`, int32
+    if every sum fits, else int64. few: whether to use tables of 16.
     """
     n, d = total.shape
     groups = (edges.shape[0] + 7) // 8
@@ -202,3 +194,79 @@ def add_sums(
                     )
                     _add_lookups(sums, tile * rados * TILE, rados, tables, bits, starts, few)
         _pour(total, first_rado, rados, sums)
+
+
+# Loops of dpcore.rados.support: they move one row at a time in or out of a rado's support. Both take words of a
+# keystream, return the rado at which these ran out, and resume there.
+
+
+_INT64 = types.int64
+
+
+def _given(kind: types.Type, dimensions: int) -> types.Array:
+    return types.Array(kind, dimensions, "C", readonly=True)
+
+
+@compiled(
+    _INT64(_given(types.uint16, 2), types.uint16[:, ::1], types.int64[::1], *[_INT64] * 3, _given(types.uint64, 1))
+)
+def allot(
+    movable: NDArray[np.uint16],
+    moved: NDArray[np.uint16],
+    moves: NDArray[np.int64],
+    first_rado: int,
+    block_shift: int,
+    mask: int,
+    words: NDArray[np.uint64],
+) -> int:
+    """Allot each rado's moves to blocks, as drawing without replacement; returns the rado at which words ran out.
+
+    movable, moved: (n, blocks), rows that may move and those allotted. moves: (n,), still to allot. A word is a block
+    and a number below 2^block_shift, a hit below the block's remaining rows.
+    """
+    used = 0
+    blocks = movable.shape[1]
+    for rado in range(first_rado, len(movable)):
+        while moves[rado] > 0:
+            if used == len(words):
+                return rado
+            word = words[used] & np.uint64(mask)
+            used += 1
+            block = np.int64(word >> np.uint64(block_shift))
+            member = np.int64(word & np.uint64((1 << block_shift) - 1))
+            if block < blocks and member < np.int64(movable[rado, block]) - np.int64(moved[rado, block]):
+                moved[rado, block] += np.uint16(1)
+                moves[rado] -= 1
+    return len(movable)
+
+
+@compiled(_INT64(types.uint8[:, ::1], _INT64, types.int64[::1], *[_INT64] * 2, _given(types.uint16, 1)))
+def move(
+    selection: NDArray[np.uint8],
+    rows: int,
+    moves: NDArray[np.int64],
+    first_rado: int,
+    mask: int,
+    words: NDArray[np.uint16],
+) -> int:
+    """Take uniform rows of a block out of each rado, or put them in; returns the rado at which words ran out.
+
+    selection: uint8 (groups, n), changed in place. moves: (n,), rows to take out, or, if negative, to put in. A word
+    encodes a row, a hit if it may still move.
+    """
+    used = 0
+    for rado in range(first_rado, selection.shape[1]):
+        taken_out = moves[rado] > 0
+        while moves[rado] != 0:
+            if used == len(words):
+                return rado
+            row = np.int64(words[used]) & mask
+            used += 1
+            if row >= rows:
+                continue
+            bit = np.uint8(1 << (row & 7))
+            byte = selection[row >> 3, rado]
+            if ((byte & bit) != 0) == taken_out:
+                selection[row >> 3, rado] = byte ^ bit
+                moves[rado] += -1 if taken_out else 1
+    return int(selection.shape[1])

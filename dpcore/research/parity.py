@@ -23,9 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
-from dpcore.pac.counts import bit_rows_of
-from dpcore.pac.guarantee import PacGuarantee, check_accuracy
 from dpcore.randomness.sources import RandomSource
+from dpcore.statistics.pac import PacGuarantee, bit_rows_of, check_accuracy
 
 # Linear equations over GF(2) by Gaussian elimination on packed 64-bit words.
 
@@ -57,11 +56,10 @@ class SolutionSpace:
 
 
 def solve(rows: Bits, right: Bits) -> SolutionSpace | None:
-    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None if there is none.
+    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None if there is none. Raises ShapeError.
 
-    rows: (m, d), d >= 1, m >= 0. right: (m,). Columns are eliminated eight at a time (Arlazarov, Dinic, Kronrod and
-    Faradzev, 1970, the method of four Russians): about d / 8 passes over m d / 64 words. Raises ShapeError if shapes
-    do not fit.
+    Columns are eliminated eight at a time (Arlazarov, Dinic, Kronrod and Faradzev, 1970): d / 8 passes over m d / 64
+    words.
     """
     if rows.ndim != 2 or right.shape != rows.shape[:1] or rows.shape[1] < 1:
         raise ShapeError(f"rows have shape {rows.shape} and right sides {right.shape}: give (m, d), d >= 1, and (m,)")
@@ -82,10 +80,7 @@ def solve(rows: Bits, right: Bits) -> SolutionSpace | None:
 
 
 def _reduce(words: NDArray[np.uint64], columns: int) -> list[int]:
-    """Bring the first `columns` columns of packed rows (m, width) to reduced echelon form, in place.
-
-    Returns the column of each leading one, in order of rows; pivots of one block of eight may be in any order.
-    """
+    """Bring the first `columns` columns of packed rows to reduced echelon form. Returns each leading one's column."""
     octets = words.view(np.uint8)
     pivots: list[int] = []
     for block in range(-(-columns // 8)):
@@ -221,10 +216,9 @@ class ParityCoins:
 
 
 def parity_coins(epsilon: Fraction, failure: float) -> ParityCoins:
-    """The coins that keep the most rows, among those within epsilon whose failure probability is at most `failure`.
+    """The coins, at c = 1/64, that keep the most rows within epsilon and this failure probability.
 
-    The most for c = 1/64, up to a step of 2^-32. Raises PlanError if epsilon is not positive or too small to keep any
-    row, ConfigurationError if failure is not in (0, 1).
+    Raises PlanError if epsilon is too small to keep any row, ConfigurationError if failure is not in (0, 1).
     """
     check_rational("epsilon", epsilon)
     if not 0 < failure < 1:
@@ -245,11 +239,7 @@ def parity_coins(epsilon: Fraction, failure: float) -> ParityCoins:
 
 
 def parity_guarantee(d: int, alpha: float, beta: float, epsilon: Fraction) -> tuple[ParityCoins, PacGuarantee]:
-    """Coins for `learn_parity` over {0,1}^d, and its guarantee, for the fewest rows that the proof allows.
-
-    beta is shared between the coins' failure and a wrong answer, in sixteenths. Raises ConfigurationError or PlanError
-    if an argument is out of range.
-    """
+    """Coins for `learn_parity` over {0,1}^d and its guarantee, for the fewest rows. Raises ConfigurationError."""
     check_accuracy(alpha, beta)
     if isinstance(d, bool) or not isinstance(d, int) or d < 1:
         raise ConfigurationError(f"points of {d} bits: give an integer of at least 1")
@@ -270,9 +260,8 @@ def learn_parity(
 ) -> NDArray[np.bool_] | None:
     """The r (d,) of a parity c_r, or None if the learner fails; (coins.epsilon, 0)-differentially private.
 
-    points: (n, d) bits. labels: (n,), {0, 1} or {-1, +1}. Failure reveals something about the rows too, which the
-    privacy proof includes; which run answered, and how long it took, must not be disclosed. Runs at one party or a
-    curator that sees all rows. Raises ShapeError or ConfigurationError if points or labels are not bits.
+    points: (n, d) bits. labels: (n,), {0, 1} or {-1, +1}. Which run answered, and how long it took, must not be
+    disclosed. Raises ShapeError, ConfigurationError.
     """
     rows, right = bit_rows_of(points, labels)
     # Runs that fail by their own coin read no row.

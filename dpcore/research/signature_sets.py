@@ -38,10 +38,7 @@ BISECTIONS = 200
 
 @dataclass(frozen=True, eq=False)
 class SignatureBlock:
-    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high.
-
-    Raises ShapeError if there is no row, ConfigurationError if the range is empty or not within 0 to rows.
-    """
+    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high. ShapeError, ConfigurationError."""
 
     target: Mask
     """(rows,) bool."""
@@ -67,10 +64,7 @@ class SignatureBlock:
 
 @dataclass(frozen=True, eq=False)
 class SignatureSet:
-    """The selections admitted by every block; blocks follow one another in the order of the rows.
-
-    Raises ConfigurationError if there is no block.
-    """
+    """The selections admitted by every block, in the order of the rows. Raises ConfigurationError without a block."""
 
     blocks: tuple[SignatureBlock, ...]
 
@@ -95,10 +89,9 @@ class SignatureSet:
         return admitted
 
     def log_probability(self, products: Vector) -> float:
-        """Log probability of the set if row i is selected independently with probability 1/(1 + exp(a_i)), in nats.
+        """Log probability, in nats, of the set if row i is selected with 1/(1 + exp(a_i)). Raises ShapeError.
 
-        products: (m,), a_i; zeros give the share of the set in all signatures. Exact up to rounding. Raises ShapeError
-        if products are not (m,).
+        products: (m,), a_i; zeros give the share of the set in all signatures.
         """
         self._check(products)
         total = 0.0
@@ -110,19 +103,15 @@ class SignatureSet:
         return total
 
     def log_loss(self, products: Vector) -> float:
-        """Log of the exponential rado loss over the whole set, log of the mean of exp(-theta . pi), in nats.
+        """Log of the exponential rado loss (equation 2) over the whole set, in nats. Raises ShapeError.
 
-        Equation 2 with all of the set. By Lemma 2 the mean over all signatures is prod_i (1 + exp(-a_i)) / 2, and over
-        the set it is that times the ratio of the set's probabilities at theta and at 0. Raises ShapeError.
+        By Lemma 2 prod_i (1 + exp(-a_i)) / 2, times the ratio of the set's probabilities at theta and at 0.
         """
         everywhere = float(np.sum(np.logaddexp(0.0, -products))) - self.rows * math.log(2)
         return everywhere + self.log_probability(products) - self.log_probability(np.zeros(self.rows))
 
     def inclusion(self) -> Vector:
-        """The probability with which each row is selected by a uniform signature of the set: (m,).
-
-        The rows of a block are exchangeable in [s_i = target_i], so each matches with probability E[count] / rows.
-        """
+        """The probability with which each row is selected by a uniform signature: (m,)."""
         parts = []
         for block, _ in self._slices():
             counts = np.arange(block.low, block.high + 1)
@@ -134,11 +123,9 @@ class SignatureSet:
         return np.concatenate(parts)
 
     def best_selection(self, products: Vector) -> Mask:
-        """The selection of the set with the least sum of selected products, so the largest exp(-theta . pi): (m,).
+        """The selection of the set with the least sum of selected products: (m,). Raises ShapeError.
 
-        In a block, select the negative products, then correct the count by the changes of least cost: a best selection
-        of a given count differs from the unconstrained one in as few rows as possible, and each costs |a_i|. Raises
-        ShapeError if products are not (m,).
+        The negative products of a block, then the changes of least cost |a_i| that correct the count.
         """
         self._check(products)
         selection = products < 0
@@ -152,14 +139,11 @@ class SignatureSet:
         return selection
 
     def largest_norm(self, edges: Matrix) -> tuple[float, float]:
-        """Bounds (lower, upper) on the largest Euclidean norm of a rado of the set. edges: (m, d).
+        """Bounds (lower, upper) on the largest Euclidean norm of a rado (NP-hard in general). Raises ShapeError.
 
-        The largest norm of a subset sum is NP-hard in general. Lower: the best result of alternating between a
-        direction and the sum of the selection that extends farthest along it.
-
-        Upper: the smaller of the largest sum of selected norms, and, since pi = (1/2) sum_i e_i + (1/2) sum_i sigma_i
-        e_i up to signs, half the norm of the sum of all edges plus half the largest singular value times sqrt(m).
-        Raises ShapeError.
+        Lower: alternating between a direction and the selection that extends farthest along it. Upper: the smaller of
+        the largest sum of selected norms, and half the norm of the sum of all edges plus half the largest singular
+        value times sqrt(m).
         """
         if edges.ndim != 2 or len(edges) != self.rows:
             raise ShapeError(f"edges have shape {edges.shape}: give ({self.rows}, d)")
@@ -201,8 +185,7 @@ def dp_feat_signatures(
 ) -> SignatureSet:
     """Algorithm 2's set (equation 16), one for each party if party_rows are given, else one of the pool.
 
-    positive: (m,), whether the sensitive coordinate of the row's edge is +1. party_rows: add up to m. Raises
-    EmptyTruncationError if a set is empty, ShapeError if party_rows do not fit.
+    positive: (m,), [e = +1] of the sensitive coordinate. Raises EmptyTruncationError, ShapeError.
     """
     return SignatureSet(
         tuple(SignatureBlock(part, *truncation(len(part), epsilon_per_rado)) for part in _parts(positive, party_rows))
@@ -210,10 +193,7 @@ def dp_feat_signatures(
 
 
 def fixed_support_signatures(party_rows: Sequence[int], supports: Sequence[int]) -> SignatureSet:
-    """Signatures that select exactly supports[p] of the party_rows[p] rows of party p (equation 18; one party: m*).
-
-    Raises ConfigurationError if a support is not in 0..rows or there is not one for each party.
-    """
+    """Signatures that select exactly supports[p] of party_rows[p] rows (equation 18). Raises ConfigurationError."""
     if len(party_rows) != len(supports):
         raise ConfigurationError(f"{len(supports)} supports for {len(party_rows)} parties: give one for each party")
     return SignatureSet(
@@ -231,9 +211,7 @@ def _parts(rows: Mask, party_rows: Sequence[int] | None) -> list[Mask]:
 def log_count_probability(log_odds: Vector, low: int, high: int) -> float:
     """Log P(low <= sum of independent coins <= high), in nats; coin i is 1 with log odds log_odds[i].
 
-    0 <= low <= high <= coins. If the range is far from the mean, all log odds are first shifted by a t that moves the
-    mean to the range, and the masses are rescaled: P(k) = P_t(k) exp(-t k) prod (1 + exp(l_i + t)) / (1 + exp(l_i)), so
-    that nothing underflows.
+    Far from the mean, log odds are shifted by t: P(k) = P_t(k) exp(-t k) prod (1 + exp(l_i + t)) / (1 + exp(l_i)).
     """
     tilt = _tilt(log_odds, low, high)
     masses = _count_masses(_sigmoid(log_odds + tilt))[low : high + 1]
@@ -283,14 +261,8 @@ def _sigmoid(x: Vector) -> Vector:
 def signatures_of(design: RadoDesign, records: Records, party_rows: Sequence[int] | None = None) -> SignatureSet:
     """Sigma_r of a design, for Theorem 3's penalties.
 
-    records: of all parties, one after another, as the design sums them: a sensitive feature that the design rounds must
-    be rounded already. party_rows: m_p of each, if parties draw separately; None is one party, or one draw over the
-    pool. A design with split "exact" draws over the pool for any party_rows.
-
-    Raises:
-        ShapeError: party_rows do not add up to the records, EmptyTruncationError or.
-        SupportError: no signature can be drawn.
-        SchemaError: a sensitive coordinate is not coded -1/+1.
+    records: of all parties, as the design sums them, rounded if it rounds. party_rows: m_p, if parties draw separately.
+    Raises ShapeError, EmptyTruncationError, SupportError or SchemaError.
     """
     sizes = [records.rows] if party_rows is None else list(party_rows)
     if sum(sizes) != records.rows or min(sizes, default=0) < 1:

@@ -1,23 +1,121 @@
-"""Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts.
+"""The guarantee of a private PAC learner, and the number of rows that it needs.
 
-The parties release noisy totals of counts, from which anyone can choose a concept (post-processing).
-
-A bad concept wins a comparison with probability at most E exp(s (noise in favour - excess of errors)), for every s > 0:
-inequality (1) of dpcore.pac.guarantee, with K_h(s) the moment generating function of the noise on all counts that the
-comparison adds or subtracts.
+Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every distribution P and every target in the
+class, with probability at least 1 - beta over independent rows and coins, the learned concept errs with probability
+less than alpha under P, from `rows` rows on. Privacy, (epsilon, delta) for one replaced row, holds for every table.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpcore.accounting.noise_shares import GaussianShares, NoiseShares
-from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.pac.guarantee import PacGuarantee, least_rows
+from dpcore.errors import ConfigurationError, PlanError, ShapeError
+from dpcore.numbers.rationals import check_rational
+
+Where = Literal["at one party or a curator", "federated"]
+"""Who computes: a party that holds all rows; or anyone with the noisy totals of several parties, without any row."""
+
+
+class TooFewRowsError(PlanError):
+    """There are fewer `rows` than the guarantee needs: `needed` would suffice."""
+
+    def __init__(self, rows: int, needed: int) -> None:
+        self.rows, self.needed = rows, needed
+        super().__init__(f"{rows} rows, and the guarantee needs {needed}: add rows, or raise alpha, beta or epsilon")
+
+
+@dataclass(frozen=True)
+class PacGuarantee:
+    """(alpha, beta, epsilon, delta)-private PAC learning from `rows` rows. Raises ConfigurationError, PlanError."""
+
+    alpha: float
+    beta: float
+    epsilon: Fraction
+    delta: Fraction
+    rows: int
+    """Examples of all parties in total."""
+    where: Where
+    """See `Where`."""
+    agnostic: bool = False
+    """Labels may come from any distribution of (x, y), and the learned concept's error is less than that of the best
+    concept in the class plus alpha."""
+
+    def __post_init__(self) -> None:
+        check_accuracy(self.alpha, self.beta)
+        check_rational("epsilon", self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise ConfigurationError(f"delta is {self.delta}: give 0 or a probability below 1")
+        if self.rows < 1:
+            raise ConfigurationError(f"a guarantee from {self.rows} rows on: give at least 1")
+
+    def check_rows(self, rows: int) -> None:
+        """Raise TooFewRowsError if `rows` are fewer than the guarantee needs."""
+        if rows < self.rows:
+            raise TooFewRowsError(rows, self.rows)
+
+
+def check_accuracy(alpha: float, beta: float) -> None:
+    """Raise ConfigurationError if alpha or beta is not strictly between 0 and 1."""
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not (math.isfinite(value) and 0 < value < 1):
+            raise ConfigurationError(f"{name} is {value}: give a number strictly between 0 and 1")
+
+
+# How many rows suffice for a choice among finitely many concepts by noisy numbers of errors.
+#
+# A bad concept h has e(h) at least alpha of the rows (agnostic: above that of the best h*). All algorithms here
+# satisfy, for some s > 0 and numbers K_h(s) that do not depend on the data,
+#
+#     P[h is chosen | rows] <= K_h(s) exp(-s (e(h) - e(h*))).                                                    (1)
+#
+# With rate(s) = -log(1 - alpha (1 - exp(-s))), or -log(cosh(s) - alpha sinh(s)) in the agnostic case, a bad concept is
+# chosen with probability at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on. Proof:
+# docs/explanation/proofs.md, "Rows for a choice among concepts".
+
+
+_GRID = np.geomspace(1e-7, 1.0, 2001)
+# Neither bound improves for larger s: exp(-60) is negligible compared with 1.
+_LARGEST = 60.0
+# Bound on the relative rounding error of the few operations that give a number of rows.
+_ROUNDING = 1e-9
+
+
+def pac_rows(
+    log_competitors: Callable[[float], float], alpha: float, beta: float, reach: float, *, agnostic: bool
+) -> int:
+    """The number of rows from which a bad concept is chosen with probability at most beta.
+
+    log_competitors: log K(s), in nats, for s in (0, reach]; infinite if unknown. Raises PlanError, ConfigurationError.
+    """
+    check_accuracy(alpha, beta)
+    # cosh(s) - alpha sinh(s) is least at tanh(s) = alpha, and K(s) grows with s.
+    largest = min(reach, math.atanh(alpha) if agnostic else _LARGEST)
+    best = math.inf
+    for s in (largest * _GRID).tolist():
+        rate = row_rate(s, alpha, agnostic=agnostic)
+        if rate > 0:
+            best = min(best, (log_competitors(s) - math.log(beta)) / rate)
+    if not best < 1 << 62:
+        raise PlanError("no number of rows below 2^62 suffices: raise alpha, beta or epsilon, or take a smaller domain")
+    return math.ceil(best * (1 + _ROUNDING)) if best > 1 else 1
+
+
+def row_rate(s: float, alpha: float, *, agnostic: bool) -> float:
+    """The rate(s) of the module's docstring, in nats a row; not positive where agnostic and s is too large."""
+    if agnostic:
+        return -math.log1p(2 * math.sinh(s / 2) ** 2 - alpha * math.sinh(s))
+    return -math.log1p(alpha * math.expm1(-s))
+
+
+# Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts. In (1)
+# K_h(s) is the moment generating function of the noise on all counts that the comparison adds or subtracts.
+
 
 MOST_COUNT_BITS = 15
 """Domains up to {0, ..., 2^15 - 1}: two counts for each value are the 2^16 statistics that one query may ask for."""
@@ -27,10 +125,8 @@ MOST_COUNT_BITS = 15
 class IntervalCounts:
     """The counts to query: for each label and each interval [lo, hi), the rows of that label whose value is in it.
 
-    The answer has shape (2, len(intervals)): row 0 for label 0 (or -1), row 1 for label 1, columns in this order.
-
-    l1, l2_squared: the sensitivity of all counts to replacing one row. One row is counted at most once in each of the
-    `levels` of disjoint intervals, so replacing it moves at most two counts of a level by 1.
+    The answer is (2, len(intervals)), label 0 (or -1) first. l1, l2_squared: one row is in one interval of each of
+    `levels`.
     """
 
     intervals: tuple[tuple[int, int], ...]
@@ -51,9 +147,7 @@ class IntervalCounts:
 class GaussianCounts:
     """Noise on each total of standard deviation at most `sigma` rows, normal or a sum of discrete Gaussians.
 
-    A discrete Gaussian's moment generating function is at most exp(sigma^2 s^2 / 2)
-    (dpcore.randomness.noise, `tail_bound`), and variances of independent shares add. Raises
-    ConfigurationError if sigma is negative.
+    Its moment generating function is at most exp(sigma^2 s^2 / 2). Raises ConfigurationError if sigma is negative.
     """
 
     sigma: float
@@ -74,18 +168,12 @@ class GaussianCounts:
 
 @dataclass(frozen=True)
 class LaplaceCounts:
-    """Noise on each total: discrete Laplace of `scale` rows, on integers or any finer grid, `copies` times.
-
-    Raises ConfigurationError if a field is not positive.
-    """
+    """Noise on each total: discrete Laplace of `scale` rows, on any grid, `copies` times. Raises ConfigurationError."""
 
     scale: float
     copies: Fraction = Fraction(1)
-    """1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h.
-
-    With unit u and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for
-    s < 1/t, and sinh(x) / x grows, so it is at most that of the continuous distribution, 1 / (1 - s^2 t^2).
-    """
+    """1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h. Its moment
+    generating function is at most the continuous 1 / (1 - s^2 t^2), as sinh(x) / x grows."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale > 0 and self.copies > 0):
@@ -105,10 +193,7 @@ CountNoise = GaussianCounts | LaplaceCounts
 
 
 def count_noise(shares: NoiseShares, parties: int, fraction_bits: int) -> CountNoise:
-    """The noise on each count if each of `parties` adds its share and one row counts as 2^fraction_bits units.
-
-    Raises ConfigurationError if parties < 1.
-    """
+    """The noise on each count if `parties` add shares and a row is 2^fraction_bits units. Raises ConfigurationError."""
     if parties < 1:
         raise ConfigurationError(f"{parties} parties: give at least 1")
     unit = 1 << fraction_bits
@@ -127,22 +212,16 @@ def counts_guarantee(
     *,
     agnostic: bool,
 ) -> PacGuarantee:
-    """The guarantee of choosing the concept of fewest noisy errors.
+    """The guarantee of choosing the concept of fewest noisy errors, of counts released at (epsilon, delta).
 
-    log_competitors: log K(s) of dpcore.pac.guarantee as a function of the log of one count's moment generating
-    function at s. epsilon, delta: the privacy cost of releasing the counts, by its own accounting. Raises as
-    `least_rows`.
+    log_competitors: log K(s) of the log moment generating function of a count at s. Raises as `pac_rows`.
     """
-    rows = least_rows(lambda s: log_competitors(noise.log_mgf(s)), alpha, beta, noise.reach, agnostic=agnostic)
+    rows = pac_rows(lambda s: log_competitors(noise.log_mgf(s)), alpha, beta, noise.reach, agnostic=agnostic)
     return PacGuarantee(alpha, beta, epsilon, delta, rows, "federated", agnostic)
 
 
 def check_counts(counts: ArrayLike) -> tuple[NDArray[np.float64] | NDArray[np.int64], int]:
-    """Counts as an array (2, 2^bits), and bits.
-
-    Integers stay integers. Raises ShapeError unless the width is a power of two from 2 to 2^15, ConfigurationError if a
-    count is not finite.
-    """
+    """Counts as an array (2, 2^bits), integers as such, and bits, to 15. Raises ShapeError, ConfigurationError."""
     values = np.asarray(counts)
     width = values.shape[1] if values.ndim == 2 else 0
     bits = width.bit_length() - 1
@@ -164,10 +243,7 @@ MOST_BITS = 62
 
 
 def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
-    """Labels as Booleans (n,). Both conventions are accepted: {0, 1} or {-1, +1}, 1 the positive one in either.
-
-    Raises ShapeError if they are not one-dimensional, ConfigurationError for other values or a mixture of both.
-    """
+    """Labels as Booleans (n,), of {0, 1} or {-1, +1}, not mixed. Raises ShapeError, ConfigurationError."""
     values = np.asarray(labels)
     if values.ndim != 1:
         raise ShapeError(f"labels have shape {values.shape}: give one label a row, (n,)")
@@ -180,11 +256,7 @@ def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Points (n,) of {0, ..., 2^bits - 1} as int64, and their labels as Booleans (n,).
-
-    Raises ShapeError if the numbers of points and labels differ, ConfigurationError if a point is not an integer of the
-    domain, if bits is out of range, or as `labels_of` does.
-    """
+    """Points (n,) below 2^bits as int64, and labels as Booleans. Raises ShapeError, ConfigurationError."""
     check_bits(bits, MOST_BITS)
     positive, values = labels_of(labels), np.asarray(points)
     if values.shape != positive.shape:
@@ -199,10 +271,7 @@ def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArra
 
 
 def bit_rows_of(points: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Points (n, d), d >= 1, of zeros and ones as Booleans, and their labels as Booleans (n,).
-
-    Raises ShapeError if shapes do not fit, ConfigurationError for other values, or as `labels_of` does.
-    """
+    """Points (n, d) of 0 and 1, and labels, as Booleans. Raises ShapeError, ConfigurationError."""
     positive, values = labels_of(labels), np.asarray(points)
     if values.ndim != 2 or len(values) != len(positive) or values.shape[1] < 1:
         raise ShapeError(f"points have shape {values.shape} and labels {positive.shape}: give (n, d), d >= 1, and (n,)")
@@ -220,20 +289,12 @@ def check_bits(bits: int, most: int) -> None:
         raise ConfigurationError(f"a domain of {bits} bits: give an integer from 1 to {most}")
 
 
-# Point functions from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
-#
-# With N_y(x) rows of label y at x, concept j errs on e(j) = sum_x N_1(x) - N_1(j) + N_0(j) rows, so the fewest errors
-# are where N_1(j) - N_0(j) is largest.
-#
-# A comparison of two concepts by noisy counts involves four of them, so K(s) of dpcore.pac.guarantee is (2^d - 1)
-# M(s)^4, with M the moment generating function of the noise on one count.
+# Point functions from noisy counts: c_j(x) = 1 if x = j, else 0. With N_y(x) rows of label y at x, the fewest errors
+# are where N_1(j) - N_0(j) is largest. K(s) = (2^d - 1) M(s)^4, M the moment generating function of a count's noise.
 
 
 def point_counts(bits: int) -> IntervalCounts:
-    """The counts that `point_from_counts` needs: every value by label, 2^(bits + 1) in all, one level.
-
-    Raises ConfigurationError if bits is not from 1 to 15.
-    """
+    """The counts that `point_from_counts` needs: every value by label; bits to 15. ConfigurationError."""
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((value, value + 1) for value in range(1 << bits)), levels=1)
 
@@ -258,10 +319,7 @@ def point_counts_guarantee(
     *,
     agnostic: bool = False,
 ) -> PacGuarantee:
-    """The guarantee of `point_from_counts` with this noise on each count; the module's docstring has K(s).
-
-    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
-    """
+    """The guarantee of `point_from_counts` with this noise, of counts released at (epsilon, delta)."""
     check_bits(bits, MOST_COUNT_BITS)
     log_others = math.log((1 << bits) - 1)
     return counts_guarantee(
@@ -269,13 +327,10 @@ def point_counts_guarantee(
     )
 
 
-# Thresholds from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
+# Thresholds from noisy counts: c_j(x) = 1 if x < j, for j from 0 to 2^d; e(j) - e(0) = N_0[0, j) - N_1[0, j).
 #
-# With N_y[lo, hi) rows of label y in an interval, e(j) - e(0) = N_0[0, j) - N_1[0, j).
-#
-# Interval v, for v from 1 to 2^d, is [v - b, v) with b the lowest set bit of v (Fenwick's tree, Software: Practice and
-# Experience 24(3), 1994), so [0, j) is the disjoint union of one interval for each set bit of j. There are d + 1
-# lengths: one level for each.
+# Interval v, from 1 to 2^d, is [v - b, v) with b the lowest set bit of v (Fenwick, Software: Practice and Experience
+# 24(3), 1994): [0, j) is the union of one interval for each set bit of j, on d + 1 levels.
 #
 #     K(s) <= sum_{t < d} M2^(t + 1) (1 + M2)^t + M2^(d + 1);   K(s) = M2 (1 + M2)^d where j = 2^d,
 #
@@ -284,10 +339,7 @@ def point_counts_guarantee(
 
 
 def threshold_counts(bits: int) -> IntervalCounts:
-    """The counts that `threshold_from_counts` needs: 2^bits intervals by label, in bits + 1 levels of disjoint ones.
-
-    Raises ConfigurationError if bits is not from 1 to 15.
-    """
+    """The counts that `threshold_from_counts` needs: 2^bits intervals by label, in bits + 1 levels; bits to 15."""
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((end - (end & -end), end) for end in range(1, (1 << bits) + 1)), levels=bits + 1)
 
@@ -317,10 +369,7 @@ def threshold_counts_guarantee(
     *,
     agnostic: bool = False,
 ) -> PacGuarantee:
-    """The guarantee of `threshold_from_counts` with this noise on each count; the module's docstring has K(s).
-
-    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
-    """
+    """The guarantee of `threshold_from_counts` with this noise, of counts released at (epsilon, delta)."""
     check_bits(bits, MOST_COUNT_BITS)
     return counts_guarantee(
         lambda log_mgf: log_competitors(bits, log_mgf), noise, alpha, beta, epsilon, delta, agnostic=agnostic

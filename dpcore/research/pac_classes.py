@@ -1,23 +1,11 @@
 """Any finite class, by the exponential mechanism: the generic learner of Kasiviswanathan et al., section 3.
 
-A concept is chosen with probability proportional to exp(epsilon q / 2), q the number of rows that it labels correctly.
-Replacing a row changes every q by at most 1, so the choice is (epsilon, 0)-differentially private
-(dpcore.research.pac.classes). It runs at one party or a curator that holds the rows; the choice may be
-published.
+A concept is chosen with probability proportional to exp(epsilon q / 2), q the number of rows that it labels correctly,
+which a row changes by at most 1: (epsilon, 0)-private. P[h is chosen] <= exp(-epsilon (e(h) - e(h*)) / 2), so (1) of
+dpcore.statistics.pac holds for every s in (0, epsilon / 2] with K(s) = |C| - 1:
 
-Rows. P[h is chosen] <= exp(-epsilon (e(h) - e(h*)) / 2) for every h, since the sum of weights is at least that of h*;
-and a probability of at most x is at most x^t for every t in [0, 1].
-
-So inequality (1) of dpcore.pac.guarantee holds for every s in (0, epsilon / 2] with K(s) = |C| - 1:
-
-    realisable   n >= log((|C| - 1) / beta) / -log(1 - alpha (1 - exp(-epsilon / 2))),
-                 near 2 log(|C| / beta) / (alpha epsilon) for a small epsilon and Occam's log(|C| / beta) / alpha for a
-                 large one;
-    agnostic     n >= log((|C| - 1) / beta) / -log(cosh(s) - alpha sinh(s)), s = min(epsilon / 2, atanh(alpha)),
-                 near 2 log(|C| / beta) / alpha^2 if epsilon >= 2 alpha.
-
-The paper and the lectures state orders of magnitude, (log|C| + log(1/beta)) max(1 / (alpha epsilon), 1 / alpha^2); the
-bounds above have the constants.
+    realisable   n >= log((|C| - 1) / beta) / -log(1 - alpha (1 - exp(-epsilon / 2)));
+    agnostic     n >= log((|C| - 1) / beta) / -log(cosh(s) - alpha sinh(s)), s = min(epsilon / 2, atanh(alpha)).
 """
 
 import math
@@ -29,23 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.rationals import check_rational
-from dpcore.pac.counts import MOST_BITS, check_bits, integers_of, labels_of
-from dpcore.pac.guarantee import PacGuarantee, least_rows
 from dpcore.randomness.noise import exp_bounds
 from dpcore.randomness.sources import RandomSource
+from dpcore.statistics.pac import MOST_BITS, PacGuarantee, check_bits, integers_of, labels_of, pac_rows
 
-# The exponential mechanism over groups of candidates of equal score, sampled exactly.
+# The exponential mechanism over groups of candidates of equal score, exact (McSherry and Talwar, FOCS 2007): weights
+# exp(epsilon score / 2), (epsilon, 0)-private if a row changes every score by at most 1.
 #
-# McSherry and Talwar (FOCS 2007): a candidate is chosen with probability proportional to exp(epsilon score / 2). If
-# replacing one row changes every score by at most 1, each weight changes by at most a factor exp(epsilon / 2), and so
-# does their sum, so the choice is (epsilon, 0)-differentially private.
-#
-# Only the scores matter, so candidates of equal score form one group, and a class of 2^62 concepts costs no more than
-# the rows that distinguish them.
-#
-# Rounding never decides: a uniform number is compared with sums of weights in double precision if it is further from
-# each than their error; else weights are bracketed by integers (dpcore.randomness.noise), to as many bits as needed.
-# Neither the choice nor its running time is hidden from other users of the machine.
+# A class of 2^62 concepts costs no more than the rows that distinguish them. A uniform number is compared with sums of
+# weights in double precision where it is further from each than their error, else with integer brackets, to as many
+# bits as needed. Neither the choice nor its running time is hidden from other users of the machine.
 
 
 LARGEST_SCORE = 1 << 53
@@ -57,13 +38,8 @@ def choose(
 ) -> tuple[int, int]:
     """A group and an index in it: candidate k of group g has probability proportional to exp(epsilon scores[g] / 2).
 
-    sizes: (groups,), positive, the number of candidates of each, at most 2^62 + 1 in total. scores: (groups,), of
-    sensitivity 1 and magnitude at most 2^53. Returns (g, k) with 0 <= k < sizes[g].
-
-    Raises:
-        ShapeError: shapes differ.
-        ConfigurationError: there is no candidate, or too many.
-        PlanError: epsilon is not positive.
+    sizes: (groups,), at most 2^62 + 1 in total. scores: (groups,), of sensitivity 1, at most 2^53. Raises ShapeError,
+    ConfigurationError for no or too many candidates, PlanError if epsilon is not positive.
     """
     check_rational("epsilon", epsilon)
     if sizes.ndim != 1 or sizes.shape != scores.shape:
@@ -97,11 +73,10 @@ def _level(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, 
 
 
 def _likely(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, word: int) -> int | None:
-    """The result of `_decided`, if double precision suffices; None if a boundary is within its error.
+    """The result of `_decided` in double precision; None if a boundary is within its error.
 
-    A weight held exp(-gamma) has a relative error of at most (gamma + 4) 2^-52. With at most 2^62 candidates and
-    weights that add up to at least 1, those of gamma > 100 weigh less than 2^-80, so a sum of L levels has an error of
-    at most (L + 104) 2^-52.
+    A weight has an error of (gamma + 4) 2^-52; those of gamma > 100 weigh less than 2^-80: a sum of L levels, (L + 104)
+    2^-52.
     """
     sums = np.cumsum(held * np.exp(-float(epsilon / 2) * gaps))
     place = (word >> 64) * 2.0**-64 * sums[-1]
@@ -137,17 +112,10 @@ Concept = Callable[[Points], ArrayLike]
 
 
 def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fraction, random: RandomSource) -> int:
-    """The index of a concept, chosen with (epsilon, 0)-differential privacy; see the module's docstring.
+    """The index of a concept, chosen with (epsilon, 0)-differential privacy, where all rows are seen.
 
-    predictions: (|C|, n) Booleans, or zeros and ones, row h the predictions of concept h for each point. labels: (n,),
-    {0, 1} or {-1, +1}. `predictions_of` makes them from callables.
-
-    Runs at one party or a curator that sees all rows.
-
-    Raises:
-        ConfigurationError: the class is empty or labels are neither.
-        ShapeError: shapes do not fit.
-        PlanError: epsilon is not a positive Fraction.
+    predictions: (|C|, n) of zeros and ones, as of `predictions_of`. labels: (n,), {0, 1} or {-1, +1}. Raises
+    ConfigurationError, ShapeError, PlanError.
     """
     positive, predicted = labels_of(labels), np.asarray(predictions)
     if predicted.ndim != 2 or predicted.shape[1] != len(positive):
@@ -160,10 +128,7 @@ def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fract
 
 
 def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bool_]:
-    """Predictions of each concept for each point, (|C|, n) Booleans, for `learn_finite_class`.
-
-    Raises ConfigurationError if the class is empty, ShapeError if a concept does not label every point.
-    """
+    """Predictions of each concept for each point, (|C|, n) Booleans. Raises ConfigurationError, ShapeError."""
     if not concepts:
         raise ConfigurationError("the class is empty: give at least one concept")
     predicted = np.empty((len(concepts), len(points)), dtype=np.bool_)
@@ -178,30 +143,23 @@ def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bo
 def finite_class_guarantee(
     concepts: int, alpha: float, beta: float, epsilon: Fraction, *, agnostic: bool = False
 ) -> PacGuarantee:
-    """The guarantee of `learn_finite_class` for a class of `concepts`; the module's docstring has the proof.
-
-    Raises ConfigurationError or PlanError if an argument is out of range.
-    """
+    """The guarantee of `learn_finite_class` for a class of `concepts`. Raises ConfigurationError, PlanError."""
     check_rational("epsilon", epsilon)
     if concepts < 1:
         raise ConfigurationError(f"a class of {concepts} concepts: give at least one")
     log_others = math.log(concepts - 1) if concepts > 1 else -math.inf
-    rows = least_rows(lambda _: log_others, alpha, beta, float(epsilon / 2), agnostic=agnostic)
+    rows = pac_rows(lambda _: log_others, alpha, beta, float(epsilon / 2), agnostic=agnostic)
     return PacGuarantee(alpha, beta, epsilon, Fraction(0), rows, "at one party or a curator", agnostic)
 
 
-# POINT_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
-#
-# `learn_point` takes rows, at one party or a curator: the exponential mechanism over all 2^d concepts
-# (dpcore.research.pac.classes), in time n log n, since all points without a row make the same number of errors. A
-# federation uses noisy counts instead: dpcore.pac.counts.
+# POINT_d: c_j(x) = 1 if x = j, else 0, over {0, ..., 2^d - 1}. All points without a row make the same number of errors,
+# so `learn_point` takes time n log n. A federation uses noisy counts: dpcore.statistics.pac.
 
 
 def learn_point(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fraction, random: RandomSource) -> int:
-    """The j of a concept c_j, chosen with (epsilon, 0)-differential privacy by the exponential mechanism.
+    """The j of a concept c_j, chosen with (epsilon, 0)-differential privacy, where all rows are seen.
 
-    points: (n,) integers of {0, ..., 2^bits - 1}, bits from 1 to 62. labels: (n,), {0, 1} or {-1, +1}. Runs at one
-    party or a curator, who sees all rows. Raises ShapeError, ConfigurationError or PlanError for bad arguments.
+    points: (n,) of {0, ..., 2^bits - 1}, bits from 1 to 62. Raises ShapeError, ConfigurationError, PlanError.
     """
     values, positive = integers_of(points, labels, bits)
     seen, place = np.unique(values, return_inverse=True)
@@ -225,19 +183,12 @@ def point_guarantee(bits: int, alpha: float, beta: float, epsilon: Fraction, *, 
     return finite_class_guarantee(1 << bits, alpha, beta, epsilon, agnostic=agnostic)
 
 
-# THRESHOLD_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
-#
-# `learn_threshold` takes rows, at one party or a curator: the exponential mechanism over all 2^d + 1 concepts
-# (dpcore.research.pac.classes), in time n log n, since the number of errors changes only after a row's value. A
-# federation uses noisy counts instead: dpcore.pac.counts.
+# THRESHOLD_d: c_j(x) = 1 if x < j, over {0, ..., 2^d - 1}, for j from 0 to 2^d. The number of errors changes only after
+# a row's value, so `learn_threshold` takes time n log n. A federation uses noisy counts: dpcore.statistics.pac.
 
 
 def learn_threshold(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fraction, random: RandomSource) -> int:
-    """The j of a concept c_j, 0 <= j <= 2^bits, chosen with (epsilon, 0)-differential privacy.
-
-    points: (n,) integers of {0, ..., 2^bits - 1}, bits from 1 to 62. labels: (n,), {0, 1} or {-1, +1}. Runs at one
-    party or a curator, who sees all rows. Raises ShapeError, ConfigurationError or PlanError for bad arguments.
-    """
+    """The j of a concept c_j, 0 <= j <= 2^bits, chosen with (epsilon, 0)-differential privacy. As `learn_point`."""
     values, positive = integers_of(points, labels, bits)
     seen, place = np.unique(values, return_inverse=True)
     gain = np.zeros(len(seen), dtype=np.int64)

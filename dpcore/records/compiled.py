@@ -1,0 +1,223 @@
+"""Edge vectors and their clipping, compiled: exact integers, one block of rows at a time.
+
+Importing this module imports Numba, which is slow: import it only in functions that compute.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dpcore.numbers.compiling import compiled
+from dpcore.numbers.fixed_point import ONE
+from dpcore.records.clipping import Clip
+from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
+from dpcore.records.losses import LARGEST_MARGIN, STEP_BITS
+
+_LARGEST = (1 << 63) - 1
+
+
+def clip_in_place(clip: Clip, vectors: NDArray[np.int64], fraction_bits: int) -> None:
+    """Clip rows, (rows, d) int64, C-contiguous, in place; bit for bit as `Clip.apply`, verified in exact arithmetic."""
+    clip.check_room(vectors.shape[1], fraction_bits)
+    bias_squared = 1 << 2 * fraction_bits if clip.bias else 0
+    # No squared length exceeds the largest int64, so capping the bound there changes nothing.
+    most = min(clip.squared_units(fraction_bits) - bias_squared, _LARGEST)
+    _shorten(vectors, vectors.shape[1] - int(clip.bias), most)
+
+
+@compiled(types.void(types.int64[:, ::1], types.int64, types.int64))
+def _shorten(vectors: NDArray[np.int64], width: int, most: int) -> None:
+    """Shorten the first `width` coordinates of each row until their squares add up to `most` or less."""
+    for row in range(len(vectors)):
+        squared = np.int64(0)
+        for place in range(width):
+            squared += vectors[row, place] ** 2
+        if squared <= most:
+            continue
+        factor = np.sqrt(np.float64(most) / np.float64(squared))
+        while True:
+            squared = np.int64(0)
+            for place in range(width):
+                squared += np.int64(np.float64(vectors[row, place]) * factor) ** 2
+            if squared <= most:
+                break
+            # Rounding may leave a row one unit too long; retry with a slightly smaller factor.
+            factor *= 1 - 2.0**-40
+        for place in range(width):
+            vectors[row, place] = np.int64(np.float64(vectors[row, place]) * factor)
+
+
+@compiled(
+    types.void(
+        types.Array(types.int32, 2, "C", readonly=True),
+        types.Array(types.int8, 1, "C", readonly=True),
+        types.Array(types.boolean, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.int64,
+        types.int64[:, ::1],
+    )
+)
+def fill_edges(
+    features: NDArray[np.int32],
+    labels: NDArray[np.int8],
+    usable: NDArray[np.bool_],
+    sensitive: NDArray[np.int64],
+    fraction_bits: int,
+    block: NDArray[np.int64],
+) -> None:
+    """Write y trunc(x 2^fraction_bits) of every row into `block`, (rows, d); see dpcore.records.records.edges.
+
+    features: in units of 2^-30. sensitive: coordinates that are 2^fraction_bits in unusable rows.
+    """
+    rows, d = features.shape
+    shift = 30 - fraction_bits
+    below = (1 << shift) - 1
+    for row in range(rows):
+        if not usable[row]:
+            # Its features are not read: those of a row that is held back are not zero (Records.only).
+            for coordinate in range(d):
+                block[row, coordinate] = 0
+            for coordinate in sensitive:
+                block[row, coordinate] = 1 << fraction_bits
+            continue
+        # -1 in two's complement: (v ^ -1) - -1 = -v. A product would be slower without AVX-512.
+        sign = np.int64(labels[row]) >> 63
+        for coordinate in range(d):
+            value = np.int64(features[row, coordinate])
+            # An arithmetic shift rounds down. Adding 2^shift - 1 to negative values first makes it round toward zero.
+            value = (value + ((value >> 63) & below)) >> shift
+            block[row, coordinate] = (value ^ sign) - sign
+
+
+# Clipped gradients of rows.
+
+
+_HALF = LARGEST_MARGIN << STEP_BITS
+
+
+@compiled(
+    *(
+        types.void(
+            types.Array(kind, 2, "C"),
+            types.Array(types.int64, 1, "C", readonly=True),
+            types.Array(types.int64, 1, "C", readonly=True),
+            types.int64,
+            types.int64,
+            types.int64[::1],
+        )
+        for kind in (types.float64, types.int64)
+    )
+)
+def subtract_gradients(
+    vectors: NDArray[np.float64] | NDArray[np.int64],
+    theta: NDArray[np.int64],
+    table: NDArray[np.int64],
+    shift: int,
+    most: int,
+    total: NDArray[np.int64],
+) -> None:
+    """Subtract w z of every row from `total`, (d,), z being the row truncated toward zero and w its weight.
+
+    vectors: (rows, d), below 2^53. table: `weight_table`. shift: bits of a margin below a step of the table. most: the
+    largest squared length of w z. Bit for bit `shortened(weights(z @ theta), z^2, most) @ z` of dpcore.records.losses.
+    """
+    rows, d = vectors.shape
+    z = np.empty(d, dtype=np.int64)
+    for row in range(rows):
+        margin, squared = np.int64(0), np.int64(0)
+        for place in range(d):
+            value = np.int64(vectors[row, place])
+            z[place] = value
+            margin += value * theta[place]
+            squared += value * value
+        # Beyond the table, the weight of its end.
+        step = (margin >> shift) + _HALF
+        weight = table[0] if step < 0 else table[-1] if step >= len(table) else table[step]
+        if weight * weight * np.float64(squared) > 0.5 * np.float64(most):
+            # At most one unit too large: the root of a quotient in double precision, rounded down.
+            weight = min(weight, np.int64(np.sqrt(np.float64(most) / np.float64(squared)) + 1))
+            while weight > 0 and squared > most // (weight * weight):
+                weight -= 1
+        if weight > 0:
+            for place in range(d):
+                total[place] -= weight * z[place]
+
+
+# Feature maps.
+
+
+_COLUMN, _HAT, _POINT_MASS, _PRODUCT = range(4)
+# Beyond every coordinate: such a hat stays 1 on that side.
+_FAR = 1 << 40
+
+
+def mapped(features: NDArray[np.int32], feature_map: FeatureMap) -> NDArray[np.int32]:
+    """The terms of each row, and the bias: int32 (rows, feature_map.d), of int32 (rows, d), in units of 2^-30."""
+    found = np.empty((len(features), feature_map.d), dtype=np.int32)
+    if feature_map.bias:
+        found[:, -1] = features[:, -1]
+    _fill(features, _program(feature_map), found)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _program(feature_map: FeatureMap) -> NDArray[np.int64]:
+    """A row for each term: kind, operand, left knot or second operand, peak or value, right knot, centre, halvings."""
+    rows = []
+    for term in feature_map.terms:
+        match term.function:
+            case Column(coordinate):
+                row = [_COLUMN, coordinate, 0, 0, 0]
+            case Hat(coordinate, left, peak, right):
+                ends = (-_FAR if left is None else left, _FAR if right is None else right)
+                row = [_HAT, coordinate, ends[0], peak, ends[1]]
+            case PointMass(coordinate, at):
+                row = [_POINT_MASS, coordinate, 0, at, 0]
+            case Product(first, second):
+                row = [_PRODUCT, first, second, 0, 0]
+        rows.append([*row, term.centre, term.halvings])
+    program = np.array(rows, dtype=np.int64)
+    program.setflags(write=False)
+    return program
+
+
+@compiled(types.int64(types.int64, types.int64, types.int64, types.int64))
+def _hat(value: np.int64, left: np.int64, peak: np.int64, right: np.int64) -> Any:
+    """See dpcore.records.feature_map.Hat. Products stay below 2^62, as knots differ by at most 2^31."""
+    if value <= peak:
+        if left == -_FAR:
+            return ONE
+        return 0 if value <= left else ((value - left) << 30) // (peak - left)
+    if right == _FAR:
+        return ONE
+    return 0 if value >= right else ONE - ((value - peak) << 30) // (right - peak)
+
+
+@compiled(
+    types.void(
+        types.Array(types.int32, 2, "C", readonly=True),
+        types.Array(types.int64, 2, "C", readonly=True),
+        types.int32[:, ::1],
+    )
+)
+def _fill(features: NDArray[np.int32], program: NDArray[np.int64], found: NDArray[np.int32]) -> None:
+    terms = len(program)
+    centred = np.empty(terms, dtype=np.int64)
+    for row in range(len(features)):
+        for place in range(terms):
+            kind, operand, halvings = program[place, 0], program[place, 1], program[place, 6]
+            if kind == 3:
+                value = (centred[operand] * centred[program[place, 2]]) >> 30
+            else:
+                value = np.int64(features[row, operand])
+                if kind == 1:
+                    value = _hat(value, program[place, 2], program[place, 3], program[place, 4])
+                elif kind == 2:
+                    value = np.int64(ONE if value == program[place, 3] else 0)
+            value -= program[place, 5]
+            centred[place] = value
+            # An arithmetic shift rounds down. Adding 2^halvings - 1 to negative values first rounds toward zero.
+            found[row, place] = (value + ((value >> 63) & ((1 << halvings) - 1))) >> halvings

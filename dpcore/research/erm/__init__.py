@@ -1,1 +1,0 @@
-"""Central private empirical risk minimisation: the reference for the federated form."""
