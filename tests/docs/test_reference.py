@@ -20,6 +20,7 @@ def pages():
     return generated_pages()
 
 
+@pytest.mark.more
 def test_generated_pages_are_up_to_date(pages):
     stale = [path.name for path, text in pages.items() if not path.exists() or path.read_text() != text]
     assert not stale, "run `make docs` (python -m docs.generate)"

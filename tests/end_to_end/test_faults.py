@@ -331,6 +331,7 @@ def test_a_drained_coordinator_completes_what_runs_and_takes_what_it_refused_lat
         check_release(federation, other.fetch(unsent), "abcd")
 
 
+@pytest.mark.more
 def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federation, charged, line):
     """The coordinator is stopped, then killed, then the party is killed: no charge or chunk is lost or doubled."""
     learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **QUORUM)

@@ -109,7 +109,8 @@ def test_a_peer_that_claims_many_names_fills_neither_the_log_nor_the_memory(writ
 def test_the_default_timer_logs_the_summary(caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("radobase.logs.REFUSALS_WINDOW_S", 0.05)
-    log = Log("test.log")
+    # The clock stands, so that the window does not end before all refusals are counted.
+    log = Log("test.log", clock=lambda: 0.0)
     for _ in range(REFUSALS_LOGGED + 3):
         log.refused("call refused", peer="bo", code=Code.ROLE_FORBIDDEN)
     wait_until(lambda: own(caplog)[-1].getMessage() == "refusals not logged", what="the summary")

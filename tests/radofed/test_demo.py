@@ -359,6 +359,7 @@ def running_demo(temporary):
         yield process
 
 
+@pytest.mark.more
 def test_everything_ends_with_the_demo(tmp_path):
     with running_demo(tmp_path) as process:
         process.send_signal(signal.SIGINT)

@@ -415,6 +415,7 @@ def test_a_node_that_cannot_read_its_state_is_not_said_to_be_stopped(own_desk):
     assert "Ready." not in text
 
 
+@pytest.mark.more
 def test_a_damaged_history_is_a_page_with_its_sentence(own_desk):
     own_desk.asked()
     own_desk.ada.history.database.close()
