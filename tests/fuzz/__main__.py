@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 
 def compiled_modules() -> list[str]:
     """Modules of functions that Numba compiles, which it cannot do once their branches are counted."""
-    return [".".join(path.with_suffix("").parts) for path in sorted(Path("dpcore").glob("*/compiled_*.py"))]
+    return [".".join(path.with_suffix("").parts) for path in sorted(Path("dpcore").glob("*/compiled.py"))]
 
 
 def ran(target: "Target", seconds: float) -> bool:
