@@ -273,4 +273,4 @@ def advice(schema: Schema) -> str:
     if not fields:
         return ""
     shown = ", ".join(fields[:4]) + (f" and {len(fields) - 4} more" if len(fields) > 4 else "")
-    return f'{shown} = "refuse". {ADVICE}'
+    return f'{shown} = "refuse". {REFUSING_ADVICE}'

@@ -131,7 +131,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from coordinator.store import Statement, Store
-from wire.envelopes import Envelope, Kind
+from wire.envelopes import Envelope, MessageType
 store = Store(Path(sys.argv[1]), "test")
 query = Envelope(b"a query", b"1" * 32, b"2" * 64)
 if not store.load():
@@ -139,7 +139,7 @@ if not store.load():
 n = store.load()[0].round_data["n"]
 while True:
     n += 1
-    said = Statement(1, f"p{n}", Kind.READY, query)
+    said = Statement(1, f"p{n}", MessageType.READY, query)
     data = {"attempt": 1, "n": n}
     saved = store.save(query.payload_hash, data, work_changed=False, finished_at_unix_s=None, statement=said)
     print(n, saved.revision, flush=True)

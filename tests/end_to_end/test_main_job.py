@@ -116,7 +116,7 @@ def test_the_documented_python_runs(federation, monkeypatch):
     names: dict = {}
     exec(compile(snippet, "use-python.md", "exec"), names)
     assert names["release"].rados.shape == (200, 7)
-    assert names["model"].learner == "mean-variance"
+    assert names["model"].estimator == "mean-variance"
 
 
 def test_the_released_numbers_are_sums_of_the_parties_edges(federation):

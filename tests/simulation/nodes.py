@@ -391,7 +391,7 @@ class PartyNodeInMemory(PartyParts):
             self.history.database.close()
         self.up = False
 
-    def charge_plan(self) -> None:
+    def acknowledge(self) -> None:
         """What a data officer does after a genuine restore: `rado ledger acknowledge`, without asking for witnesses."""
         self.stop()
         owner, limits = LedgerOwner(NAME, self.name, "data.csv"), self.federation.policy(self.name).limits.of_ledger
