@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
-
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Any
 
 from dpcore.numbers.rationals import lower_digits, lower_percent, rounded_up, upper, upper_digits, upper_percent
 from radobase.presentation.svg import colours
 from radobase.presentation.words import counted, day, figure, number, seldom
 from radobase.printing import duration, local_time, printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# ruff: noqa: PLC0415  (Jinja is an extra: what gathers a report works without it)
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Document:
 
     def saved(self) -> str:
         """The page as a file of its own."""
+        from markupsafe import Markup
+
         shared = {"title": self.title, "views": None, "saved_at": None, "stylesheet": Markup(stylesheet())}  # noqa: S704  (the program's own)
         return environment(self.package).get_template(self.template).render(shared | dict(self.values))
 
@@ -41,11 +45,13 @@ def stylesheet() -> str:
 
 
 @cache
-def environment(package: str) -> Environment:
+def environment(package: str) -> "Environment":
     """Templates of a package's folder `templates`, with those that all pages share.
 
     Raises UndefinedError at the first name that has no value.
     """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     made = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("radobase.presentation")]),
         autoescape=True,
@@ -74,4 +80,4 @@ def environment(package: str) -> Environment:
 
 
 def _finalized(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -172,14 +172,14 @@ def test_a_running_node_keeps_its_ledger(party, capsys):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from parties.ledger import anchor
+from parties.ledger import head
 from tests.radofed.test_ledger_backup import ONE, opened
 
 ledger = opened(Path(sys.argv[1]))
 for number in range(100, 103):
     query_id = number.to_bytes(32, "big")
     if number == 102:
-        anchor.write_durably = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        head.write_durably = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
     ledger.reserve(query_id, 1, ONE, lapses_at_unix_s=1e12, now_unix_s=0.0)
     ledger.charge(query_id, 1, cohort_digest=b"c" * 32, spool_digest=b"s" * 32, now_unix_s=0.0)
     print(number, flush=True)

@@ -508,7 +508,7 @@ def of_margins() -> Iterator[tuple[str, list[float]]]:
         yield "tail bounds", [noise_shares.LaplaceShares(Fraction(90), 3).tail_bound(n, 9) for n in (2, 3, 8)]
     with large(noise_shares, _LOG_ERROR=0.1):
         yield "errors of logarithms", [noise_shares.LaplaceShares(Fraction(90), 3).tail_bound(n, 9) for n in (2, 8)]
-    with large(mixed, _MARGIN=1e-3):
+    with large(mixed, _PURE_MARGIN=1e-3):
         for bound in (Fraction(1, 3), Fraction(7)):
             one = mixed.PureLoss(bound)
             yield f"pure {float(bound)}", [*ends(one.epsilon(0.3)), *ends(one.delta(0.2))]
