@@ -257,8 +257,9 @@ class Sizes:
         if pairs or self.affords(terms, needed):
             return PlannedPairs(every)
         enough = [f"there would be some {', or '.join(found)}"] if (found := self.enough(terms, needed)) else []
+        products = "1 pair" if len(every) == 1 else f"{len(every)} pairs"
         return PlannedPairs(
-            left_out=f"the model has no products: with those of {len(every)} pairs it would have {terms} terms, and "
+            left_out=f"the model has no products: with those of {products} it would have {terms} terms, and "
             f"epsilon {float(self.oracle.epsilon):g} is too little for them with {self.oracle.rows} rows; "
             + "; ".join([*enough, "pairs can be named"])
         )
