@@ -730,8 +730,7 @@ class Binding(google.protobuf.message.Message):
     opening_key: builtins.bytes
     """An X25519 public key, 32 bytes, fresh in every query. Its private half opens the total's tag."""
     commitment: builtins.bytes
-    """What every party compares with the seed that was sealed for it (see the protocol document), 32 bytes.
-    """
+    """What every party compares with the seed that was sealed for it (see the protocol document), 32 bytes."""
     @property
     def seeds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SealedSeed]:
         """The tag's seed for every party that the query asks, in ascending order of names. Other parties take no part."""
