@@ -88,7 +88,7 @@ def draw_fixed_support(edges: Matrix, count: int, support: int, random: np.rando
 
 def boost_rados(fold: Fold, rados: Matrix, *, oracle: str = "strong", floor: float = 0.0) -> float:
     """Test error in % of RadoBoost on rados of the fold."""
-    learner = RadoBoost(ROUNDS, oracle=oracle, clip=CLIP, floor=floor, selection=error_of(fold.edges))
+    learner = RadoBoost(ROUNDS, recentre=None, oracle=oracle, clip=CLIP, floor=floor, selection=error_of(fold.edges))
     return fold.error(learner.fit_release(RadoSample(rados=rados, rows=len(fold.rows), bias=False)).theta_)
 
 

@@ -241,15 +241,22 @@ class Boosted:
     """A sentence if theta puts every row on its positive side: more rounds only scale it. Else None."""
 
 
-def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Progress | None = None) -> Boosted:
-    """Boost on rows (n, d), finite, and keep one iterate.
+def boost(
+    rows: Matrix,
+    rules: BoostingRules,
+    selection: Selection,
+    progress: Progress | None = None,
+    *,
+    centre: Vector | None = None,
+) -> Boosted:
+    """Boost on rows (n, d), finite, and keep one iterate. centre: (d,), subtracted from every row; None is zero.
 
     selection: "lowest-loss", the start included; "last"; or a callable whose lowest score counts, the last among
     equals. Raises ConfigurationError if it is unknown, or the oracle admits no feature at the start.
     """
     if not callable(selection) and selection not in SELECTIONS:
         raise ConfigurationError(f"selection is {selection!r}: choose one of {', '.join(SELECTIONS)}, or a callable")
-    state = Boosting(rows, rules)
+    state = Boosting(rows, rules, np.zeros(rows.shape[1]) if centre is None else centre)
     kept = _Kept(selection, state)
     stopped = None
     for done in range(int(rules.n_rounds)):
@@ -268,7 +275,7 @@ def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Pr
         if rules.patience is not None and done + 1 - kept.improved_in >= rules.patience:
             stopped = f"after {done + 1} rounds: the last {rules.patience} (patience) found no better iterate"
             break
-    margins = rows @ kept.theta
+    margins = rows @ kept.theta - float(state.centre @ kept.theta)
     return Boosted(
         theta=kept.theta,
         best_round=kept.round,
@@ -286,9 +293,9 @@ _SEPARATED = (
 )
 
 
-def largest_sizes(rows: Matrix) -> Vector:
-    """max_j |v_jk| for each coordinate, (d,), without allocating a matrix of absolute values."""
-    largest: Vector = np.maximum(rows.max(axis=0), -rows.min(axis=0))
+def largest_sizes(rows: Matrix, centre: Vector | float = 0.0) -> Vector:
+    """max_j |v_jk - centre_k| for each coordinate, (d,), without allocating a matrix of absolute values."""
+    largest: Vector = np.maximum(rows.max(axis=0) - centre, centre - rows.min(axis=0))
     return largest
 
 
@@ -316,14 +323,16 @@ class _Kept:
 class Boosting:
     """The state of Algorithm 1; a round costs one matrix-vector product. Call `refusal`, then `step` if it is None.
 
-    weights: (n,), they sum to 1. feature: the last boosted one. separated: its edge was 1 or -1, so boosting must end.
+    centre: (d,), subtracted from every row. weights: (n,), they sum to 1. feature: the last boosted one. separated: its
+    edge was 1 or -1, so boosting must end.
     """
 
-    def __init__(self, rows: Matrix, rules: BoostingRules) -> None:
+    def __init__(self, rows: Matrix, rules: BoostingRules, centre: Vector) -> None:
         n, d = rows.shape
         self._rows = rows
         self._rules = rules
-        self._largest = largest_sizes(rows)
+        self.centre = centre
+        self._largest = largest_sizes(rows, centre)
         # A coordinate that is zero in every row keeps edge 0 and is never picked.
         self._usable = self._largest > SMALLEST_COLUMN
         self._margins = np.zeros(n)
@@ -338,7 +347,7 @@ class Boosting:
     def refusal(self) -> str | None:
         """Pick the next feature; a sentence if there is none, ConfigurationError if the oracle never admitted one."""
         self._edges = np.divide(
-            self.weights @ self._rows, self._largest, out=np.zeros_like(self.theta), where=self._usable
+            self.weights @ self._rows - self.centre, self._largest, out=np.zeros_like(self.theta), where=self._usable
         )
         largest, smallest = self._rules.largest_edge, self._rules.smallest_edge
         seen = np.where(np.abs(self._edges) > smallest, np.clip(self._edges, -largest, largest), 0.0)
@@ -363,7 +372,7 @@ class Boosting:
         edge = float(self._edges[feature])
         rules = self._rules
         r = math.copysign(min(max(abs(edge), rules.floor), rules.largest_edge), edge)
-        column = self._rows[:, feature] / self._largest[feature]
+        column = (self._rows[:, feature] - self.centre[feature]) / self._largest[feature]
         scaled_alpha = math.atanh(r) / rules.kappa  # atanh(r) = log((1 + r) / (1 - r)) / 2
         alpha = scaled_alpha / float(self._largest[feature])
         self.theta[feature] += alpha

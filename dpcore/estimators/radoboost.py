@@ -1,5 +1,6 @@
 """RadoBoost: boosting on Rademacher observations (Nock, Patrini and Friedman, ICML 2015, Algorithm 1)."""
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,8 @@ from dpcore.numbers.processors import Progress
 class RadoBoost(RadoClassifier):
     """Boosting on rados; by default it keeps the iterate of lowest exponential rado loss (equation 2), start included.
 
+    - recentre: t > 0, the rados' mean is first multiplied by t / sqrt(m), see `centre_of`; None is Algorithm 1 on the
+      rados as they are.
     - n_rounds: T, the maximum of rounds.
     - oracle: which feature a round takes: "strong", of largest |r_t| (section 4); "prudential", of largest |r_t| <=
       lambda_p (section 5.2); "median", of median |r_t| (section 6). lambda_p: in (0, 1].
@@ -27,12 +30,12 @@ class RadoBoost(RadoClassifier):
     - patience: boosting stops after this many rounds without a better iterate; None never stops.
     - n_rados, random_state: as in `RadoClassifier`.
 
-    Without a floor the loss after T rounds is at most exp(-sum r_t^2 / (2 kappa)) (Lemma 4, equation 17). A falling
-    loss implies little about the error on records: a rado's mean grows with m and its spread with sqrt(m), so n << 2^m
-    rados of a real table are usually separable, and their loss has no minimum.
+    Without a floor the loss after T rounds is at most exp(-sum r_t^2 / (2 kappa)) (Lemma 4, equation 17). With recentre
+    None a falling loss implies little about the error on records: a rado's mean grows with m and its spread with
+    sqrt(m), so n << 2^m rados of a real table are usually separable, and their loss has no minimum.
 
     After fitting, besides what `RadoClassifier` sets: `rounds_`, a `RoundTrace`; `best_round_`, the number of theta_'s
-    steps; `log_rado_loss_`, the log of its rado loss in nats; `weights_`, (n,), after the last round;
+    steps; `log_rado_loss_`, the log of its loss over the rados that it boosts, in nats; `weights_`, (n,), after the last round;
     `stopped_because_`, a sentence, or None if all rounds ran; `warning_`, a sentence if theta_ separates the rados,
     else None.
 
@@ -44,6 +47,7 @@ class RadoBoost(RadoClassifier):
         self,
         n_rounds: int = 1000,
         *,
+        recentre: float | None = 1.0,
         oracle: str = "strong",
         lambda_p: float = 0.9,
         kappa: float = 1.0,
@@ -57,6 +61,7 @@ class RadoBoost(RadoClassifier):
     ) -> None:
         super().__init__(n_rados=n_rados, random_state=random_state)
         self.n_rounds = n_rounds
+        self.recentre = recentre
         self.oracle = oracle
         self.lambda_p = lambda_p
         self.kappa = kappa
@@ -76,7 +81,8 @@ class RadoBoost(RadoClassifier):
             smallest_edge=self.smallest_edge,
             patience=self.patience,
         )
-        boosted = boost(release.rados, rules, self.selection, progress)
+        centre = None if self.recentre is None else centre_of(release, self.recentre)
+        boosted = boost(release.rados, rules, self.selection, progress, centre=centre)
         self.rounds_ = boosted.rounds
         self.best_round_ = boosted.best_round
         self.log_rado_loss_ = boosted.log_loss
@@ -84,6 +90,24 @@ class RadoBoost(RadoClassifier):
         self.stopped_because_ = boosted.stopped_because
         self.warning_ = boosted.warning
         return boosted.theta
+
+
+def centre_of(release: RadoSample, t: float) -> Vector:
+    """What is subtracted from every rado, (d,), so that their mean keeps the share min(1, t / sqrt(m)).
+
+    Rados of mean mu and covariance V have about the log loss -theta . mu + theta . V theta / 2, as sums of many
+    records. At its minimum V^-1 mu the margins have the variance L = mu . V^-1 mu, and n rados estimate the mean of
+    their exponentials only where log n is above about L / 2.
+
+    For plain rados mu = (1/2) sum e and V = (1/4) sum e e^T, so L <= m by Cauchy and Schwarz: too large for any n. With
+    the mean's share t / sqrt(m) the minimum has the same direction, and L <= t^2.
+
+    Raises ConfigurationError if t is not positive and finite.
+    """
+    if not (math.isfinite(t) and t > 0):
+        raise ConfigurationError(f"recentre is {t}: give a positive number, or None for the rados as they are")
+    mean: Vector = release.rados.mean(axis=0)
+    return mean * (1.0 - min(1.0, t / math.sqrt(release.rows)))
 
 
 # AdaBoost with the weak learner of RadoBoost, on edge vectors: the baseline of ICML 2015, section 4. It trains on rows,

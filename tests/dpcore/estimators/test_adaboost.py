@@ -54,7 +54,7 @@ def test_it_is_radoboost_on_edge_vectors(table, update):
     rows, labels = table
     edges = edges_of(rows, labels)
     on_rows = AdaBoost(100, update=update, selection="lowest-loss").fit(rows, labels)
-    on_rados = RadoBoost(100).fit_release(RadoSample(rados=edges, rows=len(rows)))
+    on_rados = RadoBoost(100, recentre=None).fit_release(RadoSample(rados=edges, rows=len(rows)))
     assert np.allclose(on_rows.theta_, on_rados.theta_, rtol=1e-9) == (update == "linear")
     assert abs(on_rows.log_loss_ - np.log(np.mean(np.exp(-edges @ on_rows.theta_)))) < 1e-10
 
@@ -67,7 +67,9 @@ def test_n_rows_boosts_on_a_sample_and_selects_on_all(table):
     chosen = np.random.RandomState(1).choice(600, size=40, replace=False)
     assert len(set(chosen)) == 40
     edges = edges_of(rows, labels)
-    reference = RadoBoost(50, selection=error_of(edges)).fit_release(RadoSample(rados=edges[chosen], rows=40))
+    reference = RadoBoost(50, recentre=None, selection=error_of(edges)).fit_release(
+        RadoSample(rados=edges[chosen], rows=40)
+    )
     assert np.allclose(some.theta_, reference.theta_, rtol=1e-12)
     other = AdaBoost(50, n_rows=40, random_state=2).fit(rows, labels)
     assert not np.allclose(some.theta_, other.theta_)

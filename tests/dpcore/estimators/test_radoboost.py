@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import RadoSample
+from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.boosting import LARGEST_EDGE, log_rado_loss
 from dpcore.estimators.radoboost import RadoBoost
 
 
-def boost(rados, **parameters):
-    return RadoBoost(**parameters).fit_release(RadoSample(rados=rados, rows=50))
+def boost(rados, *, recentre=None, **parameters):
+    return RadoBoost(recentre=recentre, **parameters).fit_release(RadoSample(rados=rados, rows=50))
 
 
 def log_loss(theta, rados):
@@ -175,3 +175,53 @@ def test_separated_rados_give_a_warning_and_ordinary_ones_none(ordinary_rados):
     fitted = boost(one_sign, n_rounds=50)
     assert "no minimum" in fitted.warning_
     assert fitted.log_rado_loss_ < -1
+
+
+def cigar_edges(m=2000):
+    """Edge vectors (m, 5): one coordinate of large spread hides the others that predict."""
+    random = np.random.default_rng(4)
+    rows = random.normal(size=(m, 4)) * [1.0, 0.3, 0.1, 2.0]
+    rows[:, 0] += rows[:, 3]
+    labels = np.where(rows[:, 0] - rows[:, 3] + 3 * rows[:, 1] + random.normal(scale=0.3, size=m) > 0, 1.0, -1.0)
+    return np.column_stack([rows, np.ones(m)]) * labels[:, np.newaxis]
+
+
+@pytest.fixture(scope="module")
+def recentred():
+    edges = cigar_edges()
+    rados = draw_plain_rados(edges, 1000, np.random.RandomState(0))
+    return edges, rados, RadoBoost(3000).fit_release(RadoSample(rados=rados, rows=len(edges)))
+
+
+def test_recentred_rados_have_the_stated_share_of_their_mean(recentred):
+    _, rados, fitted = recentred
+    moved = rados - rados.mean(axis=0) * (1 - 1 / np.sqrt(2000))
+    by_hand = RadoBoost(3000, recentre=None).fit_release(RadoSample(rados=moved, rows=2000))
+    assert np.allclose(fitted.theta_, by_hand.theta_, rtol=1e-9)
+    assert np.allclose(fitted.rounds_.log_loss, by_hand.rounds_.log_loss, rtol=1e-9)
+    assert not np.allclose(fitted.theta_, RadoBoost(3000, recentre=2.0).fit_release(RadoSample(rados, 2000)).theta_)
+
+
+def test_the_minimum_over_recentred_rados_points_where_the_records_moments_do(recentred):
+    """V^-1 mu, computed from the records: within 10 degrees. Algorithm 1 on the rados as they are is far from it."""
+    edges, rados, fitted = recentred
+    direction = np.linalg.solve(edges.T @ edges, edges.sum(axis=0))
+    as_they_are = RadoBoost(3000, recentre=None).fit_release(RadoSample(rados=rados, rows=len(edges)))
+
+    def cosine(theta):
+        return theta @ direction / np.linalg.norm(theta) / np.linalg.norm(direction)
+
+    assert cosine(fitted.theta_) > np.cos(np.radians(10)) > np.cos(np.radians(20)) > cosine(as_they_are.theta_)
+    assert fitted.warning_ is None
+    assert as_they_are.warning_ is not None
+
+
+@pytest.mark.parametrize("separable", [False, True])
+def test_margins_at_the_minimum_vary_by_at_most_t(separable):
+    """mu . V^-1 mu <= m for the mean and covariance of all 2^m rados, with equality where one theta fits every edge."""
+    edges = cigar_edges(300)
+    edges = edges / (edges @ [1, 3, 0, -1, 0.1])[:, np.newaxis] if separable else edges
+    mean, covariance = edges.sum(axis=0) / 2, edges.T @ edges / 4
+    largest = mean @ np.linalg.solve(covariance, mean)
+    assert largest <= 300 * (1 + 1e-9)
+    assert (largest > 300 * (1 - 1e-6)) == separable

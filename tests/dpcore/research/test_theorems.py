@@ -202,7 +202,7 @@ def boosted(zeta: float, seed: int, support: int = 400, kappa: float = 1.0):
     edges = x * np.where(x @ np.array([1.0, -1.0, 0.5, 0.0]) + 0.2 * generator.normal(size=m) > 0, 1, -1)[:, None]
     selection = np.argsort(generator.random((n, m)), axis=1) < support
     noisy = selection @ (edges + zeta * generator.normal(size=edges.shape))
-    rounds = RadoBoost(15, kappa=kappa).fit_release(RadoSample(rados=noisy, rows=m, bias=False)).rounds_
+    rounds = RadoBoost(15, recentre=None, kappa=kappa).fit_release(RadoSample(rados=noisy, rows=m, bias=False)).rounds_
     theta = np.bincount(rounds.feature, weights=rounds.alpha, minlength=d)
     return noisy_rate(theta, selection @ edges, rounds.r, m=m, support=support, zeta=zeta, kappa=kappa)
 
