@@ -35,9 +35,9 @@ class RadoBoost(RadoClassifier):
     sqrt(m), so n << 2^m rados of a real table are usually separable, and their loss has no minimum.
 
     After fitting, besides what `RadoClassifier` sets: `rounds_`, a `RoundTrace`; `best_round_`, the number of theta_'s
-    steps; `log_rado_loss_`, the log of its loss over the rados that it boosts, in nats; `weights_`, (n,), after the last round;
-    `stopped_because_`, a sentence, or None if all rounds ran; `warning_`, a sentence if theta_ separates the rados,
-    else None.
+    steps; `log_rado_loss_`, the log of its loss in nats over the rados as they were boosted; `weights_`, (n,), after
+    the last round; `stopped_because_`, a sentence, or None if all rounds ran; `warning_`, a sentence if theta_
+    separates the rados, else None.
 
     `fit_release` and `fit` raise ConfigurationError if a parameter is out of range, or the prudential oracle admits no
     feature at the start.
