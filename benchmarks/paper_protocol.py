@@ -86,9 +86,11 @@ def draw_fixed_support(edges: Matrix, count: int, support: int, random: np.rando
     return rados
 
 
-def boost_rados(fold: Fold, rados: Matrix, *, oracle: str = "strong", floor: float = 0.0) -> float:
+def boost_rados(
+    fold: Fold, rados: Matrix, *, oracle: str = "strong", clip: float | None = CLIP, floor: float = 0.0
+) -> float:
     """Test error in % of RadoBoost on rados of the fold."""
-    learner = RadoBoost(ROUNDS, recentre=None, oracle=oracle, clip=CLIP, floor=floor, selection=error_of(fold.edges))
+    learner = RadoBoost(ROUNDS, recentre=None, oracle=oracle, clip=clip, floor=floor, selection=error_of(fold.edges))
     return fold.error(learner.fit_release(RadoSample(rados=rados, rows=len(fold.rows), bias=False)).theta_)
 
 
@@ -100,20 +102,22 @@ def boost_rows(fold: Fold, *, n_rows: int | None = None, update: str = "linear",
     return fold.error(learner.fit(fold.rows, fold.labels).theta_)
 
 
-def boost_plain(fold: Fold, *, floor: float = 0.0) -> float:
+def boost_plain(fold: Fold, *, clip: float | None = CLIP, floor: float = 0.0) -> float:
     """Test error in % of RadoBoost on plain rados of the fold."""
-    return boost_rados(fold, draw_plain_rados(fold.edges, fold.rados, fold.random), floor=floor)
+    return boost_rados(fold, draw_plain_rados(fold.edges, fold.rados, fold.random), clip=clip, floor=floor)
 
 
 Way = Callable[[Fold], float]
 
 ADABOOST, ADABOOST_N, RADOBOOST = "AdaBoost", "AdaBoost(n)", "RadoBoost"
+NO_CLIP = "RadoBoost, no clip"
 WAYS: dict[str, Way] = {
     ADABOOST: boost_rows,
     ADABOOST_N: lambda fold: boost_rows(fold, n_rows=fold.rados),
     RADOBOOST: boost_plain,
+    NO_CLIP: lambda fold: boost_plain(fold, clip=None),
     "AdaBoost, exponential update": lambda fold: boost_rows(fold, update="exponential"),
     "AdaBoost, floor 0.1": lambda fold: boost_rows(fold, floor=FLOOR),
     "RadoBoost, floor 0.1": lambda fold: boost_plain(fold, floor=FLOOR),
 }
-"""Table 1's three learners, and the options of the released program."""
+"""Table 1's three algorithms, and the options of the released program."""
