@@ -21,9 +21,9 @@ from learner.release import Release
 from parties.data.dataset import check
 from parties.data.schema_draft import infer
 from parties.policy import Policy
+from radofed.cli.demo import _schema
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output
-from radofed.cli.plan import _schema
 from radofed.demo.federation import ChildError, Children, Shared, ended_by_signals, last_lines, wait_for
 from radofed.demo.options import DemoCommandOptions, DemoOptions
 from radofed.demo.parts import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for, why_not
