@@ -335,7 +335,7 @@ def test_the_users_own_file_without_anything_boolean(tmp_path):
     words = " ".join(result.stdout.split())
     assert "Whole records protected: test error on 80 held-out rows" in words
     assert "8 encrypted sums of 2 parties, with noise" in words
-    assert "epsilon is at most 1.0000 against the learner alone, and 1.0000 if the coordinator works with it" in words
+    assert "against the learner alone, and at most 1.0000 if the coordinator colludes with the learner" in words
     assert "Plain rados: test error on 80 held-out rows" in words
     assert "mean-variance" in words
     assert "No differential privacy is claimed" in words
