@@ -15,7 +15,7 @@ from typing import Self
 
 from dpcore.accounting.words import after_attempt
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.statement import (
     PrivacyStatement,

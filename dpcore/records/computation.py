@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import check_room, largest
-from dpcore.numbers.processors import Progress, one_blas_thread, processors
+from dpcore.numbers.processors import one_blas_thread, processors
+from dpcore.numbers.progress import Progress
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
 from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
 from dpcore.records.held_back import RowKey, RowNumbers
