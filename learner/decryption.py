@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, TotalError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.paillier import packing
 from dpcore.paillier.masks import CohortAttempt, check_tag, coefficient, pad
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidCiphertextError, InvalidKeyError, PublicKey

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpcore.accounting.protection import ReleaseCost
+from dpcore.accounting.words import after_attempt, figures, theorem, within
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.rationals import rounded_up
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.kind import MAX_VALUES, QueryKind, QueryLimits, fewest_ciphertexts
-from dpcore.queries.statement import cost_of_attempts
+from dpcore.queries.statement import cost_of_attempts, unit_of
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
-from radobase.presentation.words import theorem_words
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
@@ -106,12 +105,12 @@ class Plan:
                 attempts=2,
             )
         except PlanError:
-            figure = "no epsilon holds"
+            figure = "With two attempts no epsilon holds"
         else:
-            figure = f"epsilon becomes {rounded_up(twice)}"
+            figure = after_attempt(twice, query.delta, "two attempts")
         sentence = (
             "Another attempt is made only if you ask for it. Under collusion every attempt counts, as its total can be "
-            f"completed: with two attempts {figure} there. A budget for several queries covers one attempt of each."
+            f"completed. {figure}. A budget for several queries covers one attempt of each."
         )
         return [sentence]
 
@@ -121,18 +120,10 @@ class Plan:
             return ["The release has no privacy bound: parties refuse it unless their policy allows unprotected rados."]
         if self.cost is None:
             return ["The roster does not state every party's rows, so epsilon is known only after the parties answer."]
-        covered = {
-            "marginal": "only the marginal of each protected feature is",
-            "joint": "the sensitive column is",
-            "record": "every record is",
-        }[scope]
-        words = (
-            f"If every party takes part, {covered} protected with epsilon {rounded_up(self.cost.epsilon)} at delta "
-            f"{float(self.query.delta):.3g} against the learner, and with epsilon "
-            f"{rounded_up(self.cost.epsilon_if_others_collude)} under collusion"
-        )
-        theorem = self.cost.theorem_epsilon
-        return [f"{words}." if theorem is None else f"{words}; {theorem_words(theorem)}."]
+        cost, unit = self.cost, unit_of(self.query.kind, self.query.schema)
+        said = figures(cost.epsilon, cost.epsilon_if_others_collude, self.query.delta)
+        words = f"If every party takes part, {said}, for {unit}, within {within(scope)}."
+        return [words, *([] if cost.theorem_epsilon is None else [f"{theorem(cost.theorem_epsilon)}."])]
 
 
 def purpose_sentence(purpose: str) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.accounting.odds import EXCEPTIONS
+from dpcore.accounting.words import limit as limit_words
 from dpcore.numbers.rationals import upper_digits
 from parties.ledger.budgets import Period, ScopeBudget
-from parties.policy import Policy, PolicyLimits, ScopeLimit
+from parties.policy import Policy, ScopeLimit
 from parties.report.gathering import MOST_LISTED, Report
 from radobase.presentation import words as shared
 from radobase.presentation.page import Document
@@ -82,12 +83,12 @@ def policy_words(policy: Policy) -> Iterator[str]:
         yield "Queries that state no purpose are refused."
     yield (
         f"This party answers only together with others: at least {policy.members_needed(1)} parties, itself included, "
-        f"whose keys it has accepted. It assumes that up to {policy.assumed_colluders} of them work with the learner "
-        "and the coordinator."
+        f"whose keys it has accepted. {_collusion(policy)}"
     )
-    yield f"Budget over the lifetime of the data and all learners, in each scope: {_limit(limits)}."
+    whole = limit_words(limits.epsilon, limits.delta)
+    yield f"Budget over the lifetime of the data and all learners, in each scope: {whole}."
     for scope, limit in _own_limits(policy):
-        yield f"Budget {scope}: {_limit(limit)}."
+        yield f"Budget {scope}: {limit_words(limit.epsilon, limit.delta)}."
     yield (
         f"One query: delta at most {float(limits.delta_per_query):g}, {limits.rados_per_query} rados, "
         f"{limits.predicates_per_query} predicates, {limits.map_terms_per_query} terms of a feature map, "
@@ -172,8 +173,11 @@ def _own_limits(policy: Policy) -> Iterator[tuple[str, ScopeLimit]]:
         yield "for any 24 hours, in addition", limits.per_day
 
 
-def _limit(limit: ScopeLimit | PolicyLimits) -> str:
-    return f"epsilon {float(limit.epsilon):g} at delta {float(limit.delta):g}"
+def _collusion(policy: Policy) -> str:
+    return (
+        f"At most {policy.assumed_colluders} of the parties that this party accepted are assumed to collude with the "
+        "learner and the coordinator."
+    )
 
 
 def _duration(seconds: int) -> str:
@@ -254,8 +258,7 @@ def assumptions(report: Report) -> list[Sentence]:
     found = [
         shared.NOISE_KEPT,
         Sentence(
-            f"At most {policy.assumed_colluders} of the parties that this party accepted work with the learner and the "
-            "coordinator. Parties that it did not accept may all do so.",
+            f"{_collusion(policy)} Parties that it did not accept may all do so.",
             "P3",
         ),
         Sentence("Fingerprints were compared truthfully, and signing keys were only ever with their owners.", "4.2"),
@@ -373,10 +376,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 }
                 for member in report.members
             ],
-            "collusion": (
-                f"Assumed: up to {policy.assumed_colluders} of the parties that this party accepted work with "
-                "coordinator and learner."
-            ),
+            "collusion": _collusion(policy),
             "analysts_collusion": (
                 "Covered: the limits hold for all learners together. Several learners that are one person get several "
                 "times a limit for each learner, and never more than the lifetime's."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.accounting.odds import chance_after
+from dpcore.accounting.words import ROW_NOT_PERSON
 from dpcore.numbers.rationals import upper_digits
 from radobase.printing import amount
 
@@ -36,11 +37,6 @@ def number(value: float) -> str:
 def counted(count: int, unit: str) -> str:
     """A number with separators and its unit, such as "1 row" or "12,000 rows"."""
     return f"{number(count)} {amount(count, unit).partition(' ')[2]}"
-
-
-def theorem_words(epsilon: float) -> str:
-    """The bound of the paper's Theorem 6, beside the counted one."""
-    return f"Theorem 6 alone would say {epsilon:.6g}"
 
 
 def effort_words(
@@ -234,7 +230,7 @@ def parameters(epsilon: float | None, delta: float | None) -> dict[str, float | 
 
 def unit(words: str) -> str:
     """The unit of privacy, and what it leaves out."""
-    return f"The unit is {words}. A person with several rows is not covered as one."
+    return f"The unit is {words}. {ROW_NOT_PERSON}"
 
 
 def texts(sentences: Iterable[Sentence]) -> list[str]:

@@ -223,7 +223,8 @@ def test_every_rule_of_a_policy_has_its_words():
     )
     words = " ".join(policy_words(made))
     for said in (
-        "pins: lea.", "moments (", "statistic (", "up to 2 of them", "at least 4 parties", "epsilon 7 at delta 1e-05",
+        "pins: lea.", "moments (", "statistic (", "At most 2 of the parties", "at least 4 parties",
+        "epsilon 7 at delta 1e-05",
         "whole records, instead: epsilon 3", "column age, instead: epsilon 2.5", "feature smoker, instead: epsilon 1.5",
         "each learner, in addition: epsilon 4.5", "24 hours, in addition: epsilon 0.5", "1234 rados",
         "5678 predicates", "2 attempts", "7 days", "approval of 2 people", "queries of lea", "of the kinds moments",

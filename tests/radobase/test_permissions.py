@@ -18,7 +18,7 @@ from radobase import reading
 from radobase.reading import ExposedKeyError, FileKind, WritableFileError, check_unwritable, read_bytes, with_remedy
 from tests.federation.party import limits
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("wire", "parties", "coordinator", "learner", "radobase", "radofed")
 PLAIN = FileKind(with_remedy("fix it"), limit_bytes=100, decides=True)
 WRITABLE = [0o666, 0o664, 0o646, 0o662, 0o626, 0o777]
