@@ -11,11 +11,14 @@ sum_j w_j pi_jk / pi_*k and b = atanh(r),
     F(theta + alpha 1_k) - F(theta) <= log(cosh(b - alpha pi_*k) / cosh(b))
                                        + omega (Omega(theta + alpha 1_k) - Omega(theta)).
 
-alpha minimises this bound, so F never rises. (The paper takes AdaBoost's step for every Omega, which can raise F.) Over
-few rados F is unbounded below unless omega is large. Proof: docs/explanation/proofs.md, "Regularised boosting".
+alpha minimises this bound, so F never rises. (The paper takes AdaBoost's step for every Omega, which can raise F.)
+
+Where Omega is no sum over coordinates, a round may move a group of one magnitude instead: single ones stop short of the
+minimum. Over few rados F is unbounded below unless omega is large.
+
+Proof: docs/explanation/proofs.md, "Regularised boosting".
 """
 
-import bisect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -30,90 +33,19 @@ from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.boosting import LARGEST_EDGE
 from dpcore.estimators.moments_discriminant import Spread, products_of
+from dpcore.estimators.rado_dual import lowest_value
+from dpcore.estimators.regularisers import Group, Regulariser, Ridge, SortedNorm
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.progress import Progress
 
 BISECTIONS = 60
 """Halvings of the interval that holds the new coordinate."""
 
+SMALL_GAP = 0.01
+"""A gap to the minimum, in nats, that needs no warning."""
+
 SAME_SIZE = 1e-14
 """Coordinates whose magnitudes differ relatively by at most this are equal up to rounding."""
-
-
-class Regulariser(ABC):
-    """A convex Omega(theta) that depends on |theta| alone and grows with each |theta_k|."""
-
-    @abstractmethod
-    def value(self, theta: Vector) -> float:
-        """Omega(theta)."""
-
-    @abstractmethod
-    def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
-        """Derivatives of Omega by |theta_k| from below and above, (d,) each; both from above if theta_k is 0."""
-
-    @abstractmethod
-    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:
-        """The derivative of Omega by |theta_k| as a function of |theta_k|, the other coordinates fixed."""
-
-    @abstractmethod
-    def unit(self, rados: Matrix, shares: Vector) -> float:
-        """The unit of strengths chosen from rados weighted by shares (n,): positive unless all are zero."""
-
-
-@dataclass(frozen=True)
-class Ridge(Regulariser):
-    """Omega(theta) = |theta|_2^2 / 2."""
-
-    def value(self, theta: Vector) -> float:
-        """Half the square of the norm."""
-        return float(theta @ theta) / 2.0
-
-    def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
-        """|theta_k|, twice."""
-        size = np.abs(theta)
-        return size, size
-
-    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:  # noqa: ARG002  the same for all
-        """The magnitude itself."""
-        return lambda size: size
-
-    def unit(self, rados: Matrix, shares: Vector) -> float:
-        """The mean square of a coordinate: at this strength theta is about mean / unit, and margins about 1."""
-        squares: Vector = np.einsum("jk,jk->j", rados, rados)
-        return float(squares @ shares / rados.shape[1])
-
-
-@dataclass(frozen=True, eq=False)
-class SortedNorm(Regulariser):
-    """Omega(theta) = sum_k weights_k |theta|_(k), |theta|_(1) the largest; weights (d,) not negative and not rising.
-
-    All ones: lasso. (1, 0, ..., 0): l-infinity. Otherwise SLOPE (Bogdan et al., Annals of Applied Statistics 2015).
-    """
-
-    weights: Vector
-
-    def value(self, theta: Vector) -> float:
-        """The weighted sum of the sorted magnitudes."""
-        return float(np.sort(np.abs(theta))[::-1] @ self.weights)
-
-    def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
-        """The weights of the last and the first of the ranks that coordinate k may take among its equals."""
-        size = np.abs(theta)
-        ascending = np.sort(size)
-        larger = len(size) - np.searchsorted(ascending, size, side="right")
-        as_large = len(size) - np.searchsorted(ascending, size, side="left")
-        above = self.weights[larger]
-        return np.where(size > 0, self.weights[as_large - 1], above), above
-
-    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:
-        """The weight of the rank that a coordinate of this magnitude takes, the first among equals."""
-        others = np.sort(np.abs(np.delete(theta, feature))).tolist()
-        weights = self.weights.tolist()
-        return lambda size: float(weights[len(others) - bisect.bisect_right(others, size)])
-
-    def unit(self, rados: Matrix, shares: Vector) -> float:
-        """The least strength at which boosting leaves theta at zero: the largest mean over the first weight."""
-        return float(np.abs(shares @ rados).max()) / float(self.weights[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +56,14 @@ class _Boosted:
     objective: Vector
     """F at the start and after each round."""
     finished: bool
-    """No coordinate had a slope left."""
+    """No coordinate and no group of them had a slope left."""
+    weights: Vector
+    """The weights of the rados at theta, (n,)."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """At most n_rounds rounds; they stop when no coordinate's slope over pi_*k exceeds smallest_edge."""
+    """At most n_rounds rounds; they stop when no slope over pi_* exceeds smallest_edge."""
 
     n_rounds: int
     smallest_edge: float
@@ -151,19 +85,18 @@ def boost_regularised(
     weights = shares
     objective = [0.0]
     for _ in range(rounds.n_rounds):
-        edges = (weights @ rados) / largest
-        below, above = regulariser.slopes(theta)
-        outward = np.where(theta == 0, np.abs(edges), np.sign(theta) * edges) - strength * above / largest
-        inward = np.where(theta == 0, 0.0, strength * below / largest - np.sign(theta) * edges)
-        gains = np.maximum(outward, inward)
-        feature = int(np.argmax(gains))
-        if gains[feature] <= rounds.smallest_edge:
-            return _Boosted(theta, np.array(objective), finished=True)
-        slope = regulariser.along(theta, feature)
-        value = _step(float(edges[feature]), float(largest[feature]), float(theta[feature]), strength, slope)
-        value = _snap(value, np.abs(np.delete(theta, feature)))
-        margins += (value - theta[feature]) * rados[:, feature]
-        theta[feature] = value
+        mean = weights @ rados
+        move = _steepest(theta, mean, regulariser, strength, largest)
+        if move.gain <= rounds.smallest_edge:
+            return _Boosted(theta, np.array(objective), finished=True, weights=weights)
+        column = rados[:, move.members] @ move.signs
+        reach = float(np.abs(column).max(initial=0.0, where=kept)) or 1.0
+        old = float(theta[move.members[0]] * move.signs[0])
+        edge = float(mean[move.members] @ move.signs) / reach
+        value = _step(edge, reach, old, strength, regulariser.along(theta, move.members))
+        value = _snap(value, np.abs(np.delete(theta, move.members)))
+        margins += (value - old) * column
+        theta[move.members] = value * move.signs
         shift = float(margins.min(initial=np.inf, where=kept))
         # An unused rado may have a margin far below the others', so its exponential is not computed.
         weights = np.exp(shift - margins, out=np.zeros_like(shares), where=kept)
@@ -171,7 +104,22 @@ def boost_regularised(
         total = float(weights.sum())
         weights /= total
         objective.append(math.log(total) - shift + strength * regulariser.value(theta))
-    return _Boosted(theta, np.array(objective), finished=False)
+    return _Boosted(theta, np.array(objective), finished=False, weights=weights)
+
+
+def _steepest(theta: Vector, mean: Vector, regulariser: Regulariser, strength: float, largest: Vector) -> Group:
+    """The coordinate, or group, of largest slope of F over pi_*."""
+    edges = mean / largest
+    below, above = regulariser.slopes(theta)
+    outward = np.where(theta == 0, np.abs(edges), np.sign(theta) * edges) - strength * above / largest
+    inward = np.where(theta == 0, 0.0, strength * below / largest - np.sign(theta) * edges)
+    gains = np.maximum(outward, inward)
+    feature = int(np.argmax(gains))
+    gain, group = float(gains[feature]), regulariser.steepest_group(theta, mean, strength, largest)
+    # A group of separable terms has a gain between its members': rounding must not make it the larger.
+    if group is not None and group.gain > gain * (1 + 1e-9):
+        return group
+    return Group(gain, np.array([feature]), np.ones(1))
 
 
 def _largest_sizes(rados: Matrix, kept: NDArray[np.bool_]) -> Vector:
@@ -228,8 +176,11 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
     classes.
 
     After fitting, besides what `RadoClassifier` sets: `strength_`, the omega used; `objective_`, F at the start and
-    after each round, in nats, never rising; `finished_`, whether it stopped because no coordinate could improve;
-    `correlation_`, the cross-validated correlation, signed, for each fraction, or None if the strength was given.
+    after each round, in nats, never rising; `finished_`, whether no coordinate or group could improve; `correlation_`,
+    the cross-validated correlation, signed, for each fraction, or None if the strength was given.
+
+    `gap_`: the last F is above its minimum by at most this, in nats; inf if F may have none. `warning_` says so where
+    the rounds ended early, else None.
     """
 
     FRACTIONS: ClassVar[tuple[float, ...]]
@@ -267,7 +218,21 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
         shares = all_alike(len(release.rados))
         boosted = boost_regularised(release.rados, shares, regulariser, self.strength_, self._rounds)
         self.objective_, self.finished_ = boosted.objective, boosted.finished
+        lowest = lowest_value(release.rados, shares, boosted.weights, regulariser, self.strength_)
+        self.gap_ = max(0.0, float(boosted.objective[-1]) - lowest)
+        self.warning_ = self._warning()
         return boosted.theta
+
+    def _warning(self) -> str | None:
+        # Without a regulariser the number of rounds takes its place, and F need not have a minimum.
+        if self.finished_ or not self.strength_ or self.gap_ <= SMALL_GAP:
+            return None
+        if math.isinf(self.gap_):
+            return f"after {self.n_rounds} rounds the loss still falls and may have no minimum: give a larger strength"
+        return (
+            f"after {self.n_rounds} rounds the regularised loss is within {self.gap_:.3g} nats of its minimum: for a "
+            "smaller gap, raise n_rounds"
+        )
 
     @property
     def _rounds(self) -> Rounds:

@@ -4,24 +4,24 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import isotonic_regression, minimize
 from sklearn.linear_model import LogisticRegression
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.boosting import log_rado_loss
+from dpcore.estimators.rado_dual import lowest_value
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import (
     RadoBoostL1,
     RadoBoostL2,
     RadoBoostLinf,
     RadoBoostSlope,
-    Ridge,
     Rounds,
-    SortedNorm,
     all_alike,
     boost_regularised,
 )
+from dpcore.estimators.regularisers import Ridge, SortedNorm
 
 D = 5
 REGULARISERS = {
@@ -87,6 +87,59 @@ def test_separable_regularisers_reach_the_minimum(rados, name, strength):
     assert boosted.objective[-1] <= min(result.fun for result in found) + 1e-7
 
 
+def by_proximal_descent(rados, weights, strength):
+    """The minimiser under a sorted norm by accelerated proximal steps, the prox by isotonic regression."""
+    theta = ahead = np.zeros(rados.shape[1])
+    step = 4.0 / (rados**2).sum(axis=1).max()
+    for count in range(3000):
+        margins = rados @ ahead
+        shares = np.exp(margins.min() - margins)
+        moved = ahead + step * (shares / shares.sum()) @ rados
+        order = np.argsort(-np.abs(moved))
+        sizes = isotonic_regression(np.abs(moved)[order] - step * strength * weights, increasing=False).x
+        before, theta = theta, np.zeros_like(theta)
+        theta[order] = np.sign(moved[order]) * np.maximum(sizes, 0.0)
+        ahead = theta + (count % 100) / (count % 100 + 3) * (theta - before)
+    return theta
+
+
+@pytest.mark.variants(1)
+@pytest.mark.parametrize(
+    ("name", "strength"), [("linf", 1.5), ("slope", 0.5), ("l1", 1.0), ("linf", 0.6), ("linf", 4.0), ("slope", 1.0)]
+)
+def test_sorted_norms_reach_the_minimum_by_groups(rados, name, strength):
+    """Single coordinates stop short of it for the l-infinity norm and SLOPE."""
+    regulariser = REGULARISERS[name]
+    boosted = boosted_on(rados, regulariser, strength, 20_000, 1e-9)
+    assert boosted.finished
+    other = objective(by_proximal_descent(rados, regulariser.weights, strength), rados, regulariser, strength)
+    assert boosted.objective[-1] == pytest.approx(other, abs=1e-7)
+    assert boosted.objective[-1] < -1e-3
+    lowest = lowest_value(rados, all_alike(len(rados)), boosted.weights, regulariser, strength)
+    assert other >= lowest - 1e-12
+    assert boosted.objective[-1] - lowest <= 1e-6
+
+
+@pytest.mark.variants(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gap_is_at_least_the_distance_to_the_minimum_and_is_said(rados, kind):
+    sample = RadoSample(rados, rows=120, bias=False)
+    late = kind(20_000, strength=1.0, smallest_edge=1e-9).fit_release(sample)
+    assert late.gap_ <= 1e-6
+    assert late.warning_ is None
+    for n_rounds in (2, 5, 20):
+        early = kind(n_rounds, strength=1.0).fit_release(sample)
+        distance = early.objective_[-1] - late.objective_[-1]
+        assert distance - 1e-6 <= early.gap_
+        if early.gap_ > 0.01 and not early.finished_:
+            assert f"within {early.gap_:.3g} nats" in early.warning_
+    assert kind(2, strength=1.0).fit_release(sample).warning_ is not None
+    # All rados on one side of a plane: a small strength leaves no minimum.
+    apart = kind(20, strength=1e-3).fit_release(RadoSample(np.abs(rados) + 1.0, rows=120, bias=False))
+    assert math.isinf(apart.gap_) == (kind is not RadoBoostL2)
+    assert ("no minimum" in apart.warning_) == (kind is not RadoBoostL2)
+
+
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("name", REGULARISERS)
 def test_it_stops_when_no_single_coordinate_improves(rados, name):
@@ -145,7 +198,8 @@ def test_slopes_are_the_derivatives_of_the_value(name):
             sign = np.sign(theta[k]) or 1.0
             outward = (regulariser.value(theta + 1e-7 * sign * axis) - regulariser.value(theta)) / 1e-7
             assert math.isclose(outward, above[k], abs_tol=1e-5)
-            assert math.isclose(regulariser.along(theta, k)(abs(theta[k])), above[k], abs_tol=1e-12)
+            along = regulariser.along(theta, np.array([k]))
+            assert math.isclose(along(abs(theta[k])), above[k], abs_tol=1e-12)
             if theta[k] != 0:
                 inward = (regulariser.value(theta) - regulariser.value(theta - 1e-7 * sign * axis)) / 1e-7
                 assert math.isclose(inward, below[k], abs_tol=1e-5)
