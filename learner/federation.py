@@ -3,13 +3,14 @@
     federation = Federation(SessionSource(session), schema)
     federation.statistic(['x["age"] >= 65'], epsilon=Fraction(1, 10), tolerance=0.01)
     LogisticDescent().fit_queries(federation.within(Fraction(1), Fraction(1, 10**6)))
+    oracle = federation.within(Fraction(1), Fraction(1, 10**6), adaptive=10)  # questions may depend on answers
 
 An `AnswerSource` provides the answers: a session over gRPC (learner.journal) or a simulation. Every query goes through
 the same steps: it is planned, signed, accepted or refused by each party, charged, summed and opened.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +36,8 @@ from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.losses import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import PLAIN, Batch, Correction, Estimates, HalfWidths, SharedNoise, corrected_batch
+from dpcore.statistics.adaptive import Adaptive
+from learner.adaptive import Series
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.planning import Plan
@@ -101,6 +104,11 @@ class AnswerSource(Protocol):
         Raises WireError with exit code 6 if the federation refuses. Raises RoundLostError if an attempt was lost, or an
         earlier query of the round ended without a total, and another attempt needs the learner's decision.
         """
+        ...
+
+    @property
+    def earlier(self) -> Sequence[Answer]:
+        """Answers about these rows that the learner had before, of which this run's questions are no part."""
         ...
 
     @property
@@ -184,12 +192,14 @@ class Federation:
         found: HeldBack | None = self._terms.get("held_back")
         return found
 
-    def within(self, epsilon: Fraction, delta: Fraction) -> "BudgetedOracle":
+    def within(self, epsilon: Fraction, delta: Fraction, adaptive: Adaptive | int | None = None) -> "BudgetedOracle":
         """An oracle for one estimator. The composition of its answers is (epsilon, delta)-private.
 
-        Raises ConfigurationError if epsilon is not positive or delta is not in [0, 1).
+        adaptive: the most statistic questions, if earlier answers may choose them; their tolerances then hold all the
+        same, together. The oracle answers only statistics then. Raises ConfigurationError if an argument is out of
+        range.
         """
-        return BudgetedOracle(self, epsilon, delta)
+        return BudgetedOracle(self, epsilon, delta, adaptive)
 
     def answer(self, plan: Plan) -> Answer:
         """Send a plan's query, store its answer and return it."""
@@ -215,17 +225,14 @@ class _Widths:
     def of(self, rows: int) -> HalfWidths:
         """The half-widths over all of the parties' `rows` rows, of which the answers may be about a part.
 
-        With n = `part.rows(rows)` the answers are the sum over rows of [in the part] phi, over m, times m / n.
-
-        Values of [in the part] phi are in [0, 1] too (or in what `label_noise` says, which contains 0), so the
-        half-widths of all rows hold for the first factor, around p E[phi]. p m / n is within 1 / (2 n) of 1, and E[phi]
-        in [0, 1].
+        With n = `part.rows(rows)` the answers are the sum over rows of [in the part] phi, over m, times m / n. `batch`
+        divides by p m; p m / n is within 1 / (2 n) of 1, and E[phi] in [0, 1].
         """
         found = self.batch.half_widths(rows, self.failure)
         if self.part is None:
             return found
-        n = self.part.rows(rows)
-        factor, rounded = rows / n, abs(float(self.part.chance * rows / n - 1))
+        factor = float(self.part.chance * rows / self.part.rows(rows))
+        rounded = abs(factor - 1)
         return HalfWidths(factor * found.sampling, factor * found.quantisation + rounded, factor * found.noise)
 
     def check(self, tolerance: float | None, rows: int) -> None:
@@ -237,22 +244,27 @@ class _Widths:
                 "no party states its rows in the roster (rado provision init --party NAME=ROWS), so a tolerance cannot "
                 "be checked in advance: leave it out, and read the half-widths of the estimates"
             )
-        chance = 1.0 if self.part is None else float(self.part.chance)
         if self.of(rows).tolerance > tolerance:
-            needed = self.batch.rows(tolerance * chance, self.failure)
-            while self.of(needed).tolerance > tolerance:  # by the rounding of the rows of a part
-                needed += 1 + needed // 10_000
             raise PlanError(
                 f"{amount(rows, 'row')} cannot keep a tolerance of {tolerance:g} with probability "
-                f"{1 - self.failure:g}: {needed} "
-                f"rows would, or a tolerance of {rounded_up(self.of(rows).tolerance)}"
+                f"{1 - self.failure:g}: {self._remedy(tolerance)}a tolerance of {rounded_up(self.of(rows).tolerance)}"
             )
+
+    def _remedy(self, tolerance: float) -> str:
+        if self.batch.bias is not None and self.batch.bias >= tolerance * self.batch.share:
+            return "no number of rows would at this noise, but "
+        needed = self.batch.rows(tolerance, self.failure)
+        while self.of(needed).tolerance > tolerance:  # by the rounding of the rows of a part
+            needed += 1 + needed // 10_000
+        return f"{needed} rows would, or "
 
 
 class BudgetedOracle:
     """A federation within (epsilon, delta): a `dpcore.estimators.oracle.Oracle`."""
 
-    def __init__(self, federation: Federation, epsilon: Fraction, delta: Fraction) -> None:
+    def __init__(
+        self, federation: Federation, epsilon: Fraction, delta: Fraction, adaptive: Adaptive | int | None = None
+    ) -> None:
         if not (isinstance(epsilon, Fraction) and isinstance(delta, Fraction)):
             raise ConfigurationError("epsilon and delta must be exact fractions: write Fraction('1e-6'), not 1e-6")
         if epsilon <= 0 or not 0 <= delta < 1:
@@ -261,6 +273,11 @@ class BudgetedOracle:
             )
         self._federation, self._epsilon, self._delta = federation, epsilon, delta
         self._left, self._refused, self._refused_part = WHOLE, False, Fraction(0)
+        self._series: Series | None = None
+        if adaptive is not None:
+            chosen = adaptive if isinstance(adaptive, Adaptive) else Adaptive(adaptive)
+            earlier = [*federation.source.earlier, *federation.answers]
+            self._series = Series(chosen, federation.held_back, earlier)
         self.answers: list[Answer] = []
         self.unanswered: list[Unanswered] = []
 
@@ -307,7 +324,18 @@ class BudgetedOracle:
     ) -> Estimates:
         """See dpcore.estimators.oracle.Oracle; texts are parsed."""
         plan, correction = self._statistic(predicates, part, tolerance, confidence, noise_rate, feature_map)
-        return _estimates(self._answer(plan, part), correction, confidence)
+        series = self._series
+        if series is None:
+            return _estimates(self._answer(plan, part), correction, confidence)
+        series.ask()
+        try:
+            answer = self._answer(plan, part)
+        except (AskedBeforeError, NotAskedBeforeError):
+            series.take_back()
+            raise
+        widths = self._widths(answer.query, correction, list(answer.party_rows.values()), confidence)
+        series.answered(answer, widths.batch, sum(answer.party_rows.values()), widths.failure)
+        return replace(_estimates(answer, correction, confidence, widths), premise=series.premise)
 
     def planned(
         self,
@@ -338,11 +366,23 @@ class BudgetedOracle:
         wanted = tuple(parse(text) if isinstance(text, str) else as_predicate(text) for text in predicates)
         asked, correction = corrected_batch(wanted, noise_rate)
         options = {**self._options(part), "feature_map": feature_map}
-        plan = self._plan(StatisticRequest(self.schema, asked, pure=self._delta == 0, **options))
-        stated = len(plan.party_rows or ()) or plan.query.honest_parties
-        widths = _widths(plan.query, correction, stated, 1 - confidence)
-        widths.check(tolerance, self._federation.source.rows)
+        request = StatisticRequest(self.schema, asked, pure=self._delta == 0, **options)
+        rows, series = self._federation.source.rows, self._series
+        if series is not None and series.is_open:
+            plan = self._plan(request)
+            series.decide(plan.query, _batch(plan.query, correction, _stated(plan)), _stated(plan), rows, confidence)
+        plan = self._plan(request if series is None else replace(request, held_back=series.part()))
+        stated = plan.party_rows or [max(1, rows)] * plan.query.honest_parties
+        self._widths(plan.query, correction, stated, confidence).check(tolerance, rows)
         return plan, correction
+
+    def _widths(self, query: Query, correction: Correction, party_rows: Sequence[int], confidence: float) -> _Widths:
+        """The half-widths of an answer of these parties, which in a series hold for what it is asked after."""
+        batch = _batch(query, correction, len(party_rows))
+        if self._series is None:
+            return _Widths(batch, 1 - confidence, query.held_back)
+        failure = self._series.failure(confidence)
+        return _Widths(self._series.widths(query, batch, party_rows, failure), failure, query.held_back)
 
     def moments(
         self,
@@ -435,6 +475,8 @@ class BudgetedOracle:
         return options if self._delta == 0 else {**options, "delta": self._delta}
 
     def _check_not_pure(self, what: str) -> None:
+        if self._series is not None:
+            raise ConfigurationError(f"{what} have no tolerance that a series could keep: leave adaptive out")
         if self._delta == 0:
             raise ConfigurationError(f"{what} have Gaussian noise, which has no delta of 0: give a delta such as 1e-6")
 
@@ -515,10 +557,13 @@ def estimates_of(answer: Answer, *, confidence: float = 0.95) -> Estimates:
     return _estimates(answer, correction, confidence)
 
 
-def _estimates(answer: Answer, correction: Correction, confidence: float) -> Estimates:
+def _estimates(answer: Answer, correction: Correction, confidence: float, widths: _Widths | None = None) -> Estimates:
     kind = _kind(answer.query, StatisticQuery)
     every, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
-    found = _widths(answer.query, correction, len(answer.party_rows), 1 - confidence).of(every)
+    if widths is None:
+        batch = _batch(answer.query, correction, len(answer.party_rows))
+        widths = _Widths(batch, 1 - confidence, answer.query.held_back)
+    found = widths.of(every)
     noise, rows = SharedNoise(kind.noise, len(answer.party_rows), bits), rows_about(answer)
     return Estimates(
         values=correction.apply(kind.decode(answer.integers, bits) / rows),
@@ -533,11 +578,17 @@ def _estimates(answer: Answer, correction: Correction, confidence: float) -> Est
     )
 
 
-def _widths(query: Query, correction: Correction, parties: int, failure: float) -> _Widths:
+def _stated(plan: Plan) -> int:
+    """The number of parties that a plan counts on."""
+    return len(plan.party_rows or ()) or plan.query.honest_parties
+
+
+def _batch(query: Query, correction: Correction, parties: int) -> Batch:
+    """The half-widths of an answer, as if nothing had been asked before."""
     kind = _kind(query, StatisticQuery)
     bits = query.encoding.fraction_bits
-    quantisation = 0.0 if kind.is_boolean else 2.0**-bits
-    return _Widths(correction.batch(SharedNoise(kind.noise, parties, bits), quantisation), failure, query.held_back)
+    batch = correction.batch(SharedNoise(kind.noise, parties, bits), 0.0 if kind.is_boolean else 2.0**-bits)
+    return batch if query.held_back is None else replace(batch, share=float(query.held_back.chance))
 
 
 def _kind(query: Query, expected: type[Kind]) -> Kind:

@@ -76,7 +76,7 @@ class LearnerHistory:
         if not self._state.is_sent(query_id) or self._state.end(query_id) is not None:
             return False
         query = Query.from_bytes(self._state.find(query_id).query.payload)
-        return time.time() <= query.not_after_unix_s and not self._directory(query_id).exists()
+        return time.time() <= query.not_after_unix_s and not self.directory(query_id).exists()
 
     def is_sent(self, query_id: bytes) -> bool:
         """Whether the coordinator has acknowledged the query."""
@@ -102,14 +102,15 @@ class LearnerHistory:
         """As `learner.session.Session.rows_of`."""
         return self._state.rows_of(parties, roster)
 
-    def _directory(self, query_id: bytes) -> Path:
+    def directory(self, query_id: bytes) -> Path:
+        """Where its release is, if it was opened here."""
         return self._config.releases_directory / query_id.hex()[:RELEASE_NAME_DIGITS]
 
     def read(self, query_id: bytes) -> AskedRead:
         """One query. Raises WireError(QUERY_UNKNOWN), ConfigurationError if its files are damaged."""
         query = Query.from_bytes(self._state.find(query_id).query.payload)
         asked, attempts = QuerySummary.of(query), possible_attempts(query, self._state.attempts_signed(query_id))
-        directory = self._directory(query_id)
+        directory = self.directory(query_id)
         if directory.exists():
             try:
                 release = Release.load(directory)
@@ -131,6 +132,15 @@ class LearnerHistory:
             return AskedRead(query_id, asked, f"ended: {end['code']} {end['detail']}".rstrip(), attempts)
         outcome = "sent" if self._state.is_sent(query_id) else "never acknowledged"
         return AskedRead(query_id, asked, f"{outcome}; not opened here", attempts)
+
+
+def opened_releases(config: LearnerConfig) -> list[Release]:
+    """Every release on this learner's disk, oldest first; none before the first query. Raises as `Release.load`."""
+    if not config.state_directory.is_dir():
+        return []
+    history = LearnerHistory(config)
+    found = [directory for query_id in history.query_ids if (directory := history.directory(query_id)).exists()]
+    return [Release.load(directory) for directory in reversed(found)]
 
 
 # The same question twice: what this learner asked before is found on its disk, so that no answer is paid for twice.

@@ -20,7 +20,7 @@ from typing import NotRequired, TypedDict
 from dpcore.errors import ConfigurationError
 from learner.composition import Unanswered
 from learner.federation import RoundEndedError, RoundLostError
-from learner.history import AskedBefore, AskedBeforeError, NotAskedBeforeError, question_digest
+from learner.history import AskedBefore, AskedBeforeError, NotAskedBeforeError, opened_releases, question_digest
 from learner.planning import Plan
 from learner.release import Release
 from learner.requests import Request
@@ -135,6 +135,12 @@ class SessionSource:
             if sentence not in self._warned:
                 self._warned.add(sentence)
                 self._note(sentence)
+
+    @property
+    def earlier(self) -> list[Release]:
+        """Every release of this learner on disk, oldest first, but those of the journal, which this run asks for."""
+        own = {entry["query_id"] for entry in self._rounds}
+        return [one for one in opened_releases(self._session.config) if one.query_id.hex() not in own]
 
     @property
     def unanswered(self) -> list[Unanswered]:

@@ -10,6 +10,7 @@ from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
 from learner.composition import Unanswered
 from learner.federation import Federation
+from learner.history import opened_releases
 from learner.planning import Plan
 from learner.progress import WouldAccept
 from learner.release import Release
@@ -73,6 +74,11 @@ class Questions:
     def rows(self) -> int:
         """As of `learner.journal.SessionSource`."""
         return self._session.stated_rows()
+
+    @property
+    def earlier(self) -> Sequence[Release]:
+        """As of `learner.journal.SessionSource`."""
+        return opened_releases(self._session.config)
 
     @property
     def unanswered(self) -> tuple[Unanswered, ...]:

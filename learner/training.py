@@ -78,9 +78,11 @@ def _covariance_of(estimator: Any) -> NDArray[np.float64] | None:
 
 def held_back_from(queries: Sequence[Query]) -> Fraction | None:
     """The share of rows that all these signed queries left out; None if there is no such share."""
-    parts = {query.held_back for query in queries}
+    # Pieces of one part leave out what the part does.
+    parts = {None if query.held_back is None else (query.held_back.share, query.held_back.part) for query in queries}
     (part,) = parts if len(parts) == 1 else [None]
-    return part.share if part is not None and part.part is Part.TRAINING else None
+    share, is_training = (part[0], part[1] is Part.TRAINING) if part is not None else (Fraction(0), False)
+    return share if is_training and share else None
 
 
 def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
@@ -162,6 +164,8 @@ class AskedTraining:
     epsilon: Fraction
     delta: Fraction
     terms: Mapping[str, Any]
+    adaptive: int | None = None
+    """As of `learner.federation.Federation.within`."""
 
     @classmethod
     def of(cls, name: str, options: TrainOptions, schema: Schema) -> "AskedTraining":
@@ -171,11 +175,11 @@ class AskedTraining:
         """
         chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
         terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
-        return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms)
+        return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms, options.adaptive)
 
     def run(self, source: AnswerSource) -> Trained:
         """Ask everything, and make the model. Once only. Raises what the estimator and the source raise."""
-        oracle = Federation(source, self.schema, **self.terms).within(self.epsilon, self.delta)
+        oracle = Federation(source, self.schema, **self.terms).within(self.epsilon, self.delta, self.adaptive)
         # Estimators compute with matrices so small that the threads of BLAS, which spin, take far longer than one.
         with one_blas_thread():
             self.estimator.fit_queries(oracle)

@@ -50,6 +50,12 @@ LEAST_KEY_BITS, MOST_KEY_BITS = 2048, 4096
 DELTA = Option("The delta of epsilon.", above=0, below=1)
 DELTA_OR_ZERO = Option("The delta of epsilon; 0 allows Laplace noise only.", at_least=0, below=1)
 CONFIDENCE = Option("Confidence of all intervals and tolerances together.", above=0, below=1)
+ADAPTIVE = Option(
+    "K: the most statistic questions if earlier answers may choose later ones, those that were answered before "
+    "included. Tolerances then hold for new rows all the same, for all K together.",
+    default="the statistics were chosen without any answer about these rows",
+    at_least=2,
+)
 MAP_FILE = Option(
     "moments, gaussian, fixed-support with --epsilon: a feature map in the columns' units, TOML or JSON; records are "
     "mapped before they are clipped.",
@@ -313,6 +319,7 @@ class TrainOptions(AskOptions):
         Option("To query: file with the queries so far, to continue from.", default="OUTPUT.journal"),
     ] = None
     hold_back: Annotated[Fraction | None, HOLD_BACK] = None
+    adaptive: Annotated[int | None, ADAPTIVE] = None
 
 
 # Which options each design accepts and requires: one table for queries, plans and simulations.

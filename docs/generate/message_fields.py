@@ -97,7 +97,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "GradientQuery": {"query": "loss theta clip share_sigma basis"},
     "SealedSeed": {"seed": "party seed"},
     "Binding": {"seed": "seeds commitment", "query": "opening_key"},
-    "HeldBack": {"query": "share part"},
+    "HeldBack": {"query": "share part pieces piece"},
     "HatFunction": {"query": "coordinate left peak right"},
     "PointMass": {"query": "coordinate at"},
     "ProductFunction": {"query": "first second"},

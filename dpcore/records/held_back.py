@@ -2,7 +2,8 @@
 
 A query names a share s and one of the two parts. A row is held back if its number u < ceil(s 2^64), a pseudorandom
 function, under a key of the party, of the row's id or place. So its side is the same in every query with this s. A
-larger share holds back these rows and more.
+larger share holds back these rows and more. A part may be cut, by the same numbers, into k pieces of equal
+probability, of which each row is in one: fresh rows for each of k questions.
 
     key      = HKDF-SHA256(the party's secret, no salt, 32 bytes,
                            info = "rado.v1/held-back" || 00 || purpose || 00 || names)
@@ -37,6 +38,8 @@ from dpcore.records.records import Records
 
 _DOMAIN = b"rado.v1/held-back\0"
 _BITS = 64
+MOST_PIECES = 1 << 16
+"""Most pieces that a part is cut into."""
 
 
 class Part(StrEnum):
@@ -48,20 +51,40 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class HeldBack:
-    """The part of the rows that a query is about. share: s, the share that each party holds back. Raises PlanError."""
+    """The part of the rows that a query is about, or a piece of it. Raises PlanError."""
 
     share: Fraction
+    """s, the share that each party holds back. 0 only for a piece of all rows."""
     part: Part
+    pieces: int = 0
+    """k, the number of pieces of equal probability that the part is cut into; 0 if it is whole."""
+    piece: int = 0
+    """Which of them, from 0."""
 
     def __post_init__(self) -> None:
-        check_rational("the share of rows that is held back", self.share)
+        is_piece_of_all = self.share == 0 and self.part is Part.TRAINING and self.pieces > 0
+        if not is_piece_of_all:
+            check_rational("the share of rows that is held back", self.share)
         if self.share >= 1:
             raise PlanError(f"the share of rows that is held back is {self.share}: choose one between 0 and 1")
+        if self.pieces == self.piece == 0:
+            return
+        if not 2 <= self.pieces <= MOST_PIECES or not 0 <= self.piece < self.pieces:
+            raise PlanError(
+                f"piece {self.piece} of {self.pieces}: cut rows into 2 to {MOST_PIECES} pieces, counted from 0"
+            )
+
+    @classmethod
+    def piece_of(cls, whole: "HeldBack | None", pieces: int, piece: int) -> "HeldBack":
+        """Piece number `piece` of `pieces` of a part; None stands for all rows. Raises PlanError."""
+        share, part = (Fraction(0), Part.TRAINING) if whole is None else (whole.share, whole.part)
+        return cls(share, part, pieces, piece)
 
     @property
     def chance(self) -> Fraction:
-        """p, the probability that a row is in the part: 1 - s or s."""
-        return self.share if self.part is Part.HELD_BACK else 1 - self.share
+        """p, the probability that a row is in the part, or in the piece: 1 - s or s, over k."""
+        whole = self.share if self.part is Part.HELD_BACK else 1 - self.share
+        return whole / max(1, self.pieces)
 
     def rows(self, rows: int) -> int:
         """The number of rows to divide by: p times `rows`, rounded, at least 1 (`Estimates.quantisation`); or 0."""
@@ -73,16 +96,26 @@ class HeldBack:
 
     def contains(self, numbers: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the rows with these numbers are in the part: bool (m,)."""
-        # At most 2^64 - 1: the share is below 1, and its denominator below 2^63.
-        first_kept = np.uint64(ceil(self.share * (1 << _BITS)))
-        return numbers < first_kept if self.part is Part.HELD_BACK else numbers >= first_kept
+        start = Fraction(0) if self.part is Part.HELD_BACK else self.share
+        first, end = (ceil((start + place * self.chance) * (1 << _BITS)) for place in (self.piece, self.piece + 1))
+        # first is below 2^64 up to shares within 2^-47 of 1: then the piece has no number.
+        found = numbers >= np.uint64(first) if first >> _BITS == 0 else np.zeros(numbers.shape, dtype=np.bool_)
+        return found if end >> _BITS else found & (numbers < np.uint64(end))
 
     def to_dict(self) -> dict[str, str]:
         """For JSON."""
-        return {"share": str(self.share), "part": self.part.value}
+        piece = {"pieces": str(self.pieces), "piece": str(self.piece)} if self.pieces else {}
+        return {"share": str(self.share), "part": self.part.value, **piece}
 
     def words(self) -> str:
         """The part in words."""
+        if not self.pieces:
+            return self._part_words
+        rows = "all rows" if self.share == 0 else self._part_words
+        return f"piece {self.piece + 1} of {self.pieces} of {rows}"
+
+    @property
+    def _part_words(self) -> str:
         share = f"{float(self.share):.6g}"
         if self.part is Part.HELD_BACK:
             return f"the part of the rows that each party holds back, a share of {share}"

@@ -130,12 +130,16 @@ def _checked(values: int, failure: float) -> float:
 # The answer to a batch of statistical queries, and its distance from the truth.
 
 
+CHOSEN_BEFORE = "if no answer about these rows chose the statistics"
+"""The premise of half-widths of a sample."""
+
+
 @dataclass(frozen=True, eq=False)
 class Estimates:
     """Estimates of E[phi] for a batch of M predicates phi with values in [0, 1].
 
-    With probability >= `confidence`, over independent rows and the noise, all are within `tolerance` of the truth.
-    Raises ShapeError, DataError, ConfigurationError.
+    With probability >= `confidence`, over independent rows and the noise, all are within `tolerance` of the truth,
+    under the `premise`. Raises ShapeError, DataError, ConfigurationError.
     """
 
     values: NDArray[np.float64]
@@ -156,6 +160,8 @@ class Estimates:
     """The distribution of the independent noise on rows times each value; None if it is not known."""
     most_rows: int | None = None
     """At most so many rows are behind each mean; None for `rows`, which of a part is what it has on average."""
+    premise: str = CHOSEN_BEFORE
+    """When `sampling` holds, as a clause."""
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -188,8 +194,9 @@ class Estimates:
 # sqrt(ln(2 M / a) / (2 m)) + q + noise / m (Hoeffding), noise the half-width that fails with probability b, a + b =
 # failure (a = b with noise, else b = 0), q the unit that values are rounded down to.
 #
-# Queries that depend on earlier answers need fresh rows each: Theorems 6 and 7 of Balcan's lecture notes (Differential
-# privacy and the statistical query model, 2015). Proof: docs/explanation/proofs.md, "Rows for statistical queries".
+# Queries that depend on earlier answers need more (dpcore.statistics.adaptive), such as fresh rows each: Theorems 6 and
+# 7 of Balcan's lecture notes (Differential privacy and the statistical query model, 2015). Proof:
+# docs/explanation/proofs.md, "Rows for statistical queries".
 
 
 MOST_ROWS = 1 << 62
@@ -236,8 +243,16 @@ class Batch:
     asked: int | None = None
     """How many sums carry noise, M unless each answer combines several; `amplification` gives the factors."""
     amplification: Amplification = PLAIN
+    share: float = 1.0
+    """p, the probability that a row is asked about, whatever its values; sums are divided by p times the rows."""
+    bias: float | None = None
+    """What stands for `sampling` before amplification, if not a sample's deviation (dpcore.statistics.adaptive)."""
+    information: float = 0.0
+    """I, in nats: what earlier answers tell about the rows (dpcore.statistics.adaptive)."""
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 1.0:
+            raise ConfigurationError(f"a share of {self.share} of the rows is asked about: give one in (0, 1]")
         if self.queries < 1 or (self.asked is not None and self.asked < 1):
             raise ConfigurationError(f"a batch of {self.queries} queries: ask at least one")
         if not (math.isfinite(self.quantisation) and self.quantisation >= 0.0):
@@ -252,11 +267,15 @@ class Batch:
 
     def _half_widths(self, rows: int, failure: float, noise: float) -> HalfWidths:
         sampling_failure = failure if self.noise is None else failure / 2.0
-        sampling = math.sqrt(math.log(2.0 * self.queries / sampling_failure) / (2.0 * rows))
+        sampling = self.bias
+        if sampling is None:
+            sampling = _deviation(
+                (math.log(2.0 * self.queries / sampling_failure) + self.information) / rows, self.share
+            )
         return HalfWidths(
-            sampling=self.amplification.sampling * sampling,
-            quantisation=self.amplification.quantisation * self.quantisation,
-            noise=self.amplification.noise * noise / rows,
+            sampling=self.amplification.sampling * sampling / self.share,
+            quantisation=self.amplification.quantisation * self.quantisation / self.share,
+            noise=self.amplification.noise * noise / (self.share * rows),
         )
 
     def rows(self, tolerance: float, failure: float) -> int:
@@ -264,7 +283,7 @@ class Batch:
         _require_probability(failure)
         if not 0.0 < tolerance <= 1.0:
             raise ConfigurationError(f"tolerance is {tolerance}: it must be above 0 and at most 1")
-        if self.amplification.quantisation * self.quantisation >= tolerance:
+        if self.amplification.quantisation * self.quantisation >= tolerance * self.share:
             raise PlanError(
                 f"values are rounded to multiples of {self.quantisation:.3g}, which alone exceeds a tolerance of "
                 f"{tolerance:.3g}: raise fraction_bits or the tolerance"
@@ -277,6 +296,25 @@ class Batch:
         if self.noise is None:
             return 0.0
         return self.noise.half_width(self.asked or self.queries, failure / 2.0)
+
+
+def _deviation(rate: float, share: float) -> float:
+    """The t that a mean of m values in [0, 1] exceeds on a side with probability at most exp(-m rate).
+
+    share: bounds their expectation. Hoeffding 1963, Theorem 1: exp(-m K(b + t, b)), K the divergence of coins,
+    for an expectation of b or 1 - b. K is convex in b and symmetric around (1 - t) / 2, where it is at least 2 t^2.
+    """
+    simple = math.sqrt(rate / 2.0)
+    if share >= 0.5 or simple >= 1.0:
+        return simple
+    low, high = 0.0, simple
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        b = min(share, (1.0 - middle) / 2.0)
+        a = b + middle
+        divergence = a * math.log(a / b) + (1.0 - a) * math.log1p(-middle / (1.0 - b))
+        low, high = (low, middle) if divergence >= rate else (middle, high)
+    return high
 
 
 def separate_rows(

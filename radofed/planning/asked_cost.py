@@ -138,7 +138,7 @@ class AskedCost:
         words = (
             f"Each estimate is within {upper(found.tolerance, 5)} of the truth with probability {found.confidence:g} "
             f"for all together: sampling {upper(found.sampling, 5)}, quantisation "
-            f"{upper(found.quantisation, 5)}, noise {upper(found.noise, 5)}."
+            f"{upper(found.quantisation, 5)}, noise {upper(found.noise, 5)}. This holds {found.premise}."
         )
         return [words]
 
@@ -188,7 +188,9 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
         reason = "no cohort has one party, since its sum would be the party's own"
         return AskedCost(request, feasible=False, reason=reason, suggestion="have at least 2 parties")
     parties = PlannedParties(request)
-    oracle = Federation(parties, request.schema, **request.terms).within(request.epsilon, request.delta)
+    oracle = Federation(parties, request.schema, **request.terms).within(
+        request.epsilon, request.delta, request.adaptive
+    )
     try:
         found, notes = _asked(request, oracle)
         statement = oracle.statement()

@@ -37,7 +37,16 @@ from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_sch
 from radofed.planning.remedies import first_in, larger_delta, larger_epsilon, more_rows
 from radofed.planning.signal import Signal
 from wire.query import Query, setting_of
-from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA, TrainOptions
+from wire.request_fields import (
+    ADAPTIVE,
+    CONFIDENCE,
+    DELTA_OR_ZERO,
+    KEY_BITS,
+    KEY_SIZE,
+    NOISE_RATE,
+    USUAL_DELTA,
+    TrainOptions,
+)
 
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
 _MADE_UP_ROWS, _SEED = 512, 2015
@@ -64,6 +73,7 @@ class AskRequest(Declared):
     tolerance: float | None = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
+    adaptive: Annotated[int | None, ADAPTIVE] = None
     honest: int | None = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
 
@@ -146,6 +156,11 @@ class PlannedParties:
     def rows(self) -> int:
         """The rows of all parties."""
         return self._request.rows
+
+    @property
+    def earlier(self) -> tuple[_Answer, ...]:
+        """None: nothing is asked before a plan."""
+        return ()
 
     @property
     def unanswered(self) -> tuple[Unanswered, ...]:

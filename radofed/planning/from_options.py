@@ -266,6 +266,7 @@ def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
         tolerance=options.tolerance,
         confidence=options.confidence,
         noise_rate=options.noise_rate,
+        adaptive=options.adaptive,
         honest=options.honest,
         key_bits=options.key_bits,
     )

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from dpcore.declared import Option
 from wire.request_fields import (
+    ADAPTIVE,
     CONFIDENCE,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
@@ -98,6 +99,7 @@ class PlanOptions(DesignFields):
     ] = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
+    adaptive: Annotated[int | None, ADAPTIVE] = None
     picture: Annotated[
         Path | None, Option("Draw epsilon against n, and error against epsilon, into this new SVG file.")
     ] = None

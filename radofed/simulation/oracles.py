@@ -50,6 +50,8 @@ class Budget:
 
     epsilon: Fraction
     delta: Fraction
+    adaptive: int | None = None
+    """As of `learner.federation.Federation.within`."""
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
@@ -109,6 +111,11 @@ class SimulatedSource:
         return planned.plan
 
     @property
+    def earlier(self) -> tuple[SimulatedAnswer, ...]:
+        """None: its parties are asked by one federation only."""
+        return ()
+
+    @property
     def unanswered(self) -> tuple[Unanswered, ...]:
         """None: a simulated party uploads in the first attempt."""
         return ()
@@ -163,7 +170,7 @@ class Oracles:
             raise ConfigurationError(f"{estimator!r} already has its oracle: an estimator gets its budget once")
         source = SimulatedSource(self._federation, self._parts, self._fold, estimator, self._progress)
         federation = Federation(source, self._schema, held_back=self._held_back)
-        oracle = federation.within(self._budget.epsilon, self._budget.delta)
+        oracle = federation.within(self._budget.epsilon, self._budget.delta, self._budget.adaptive)
         self._asked[estimator] = source, oracle
         return oracle
 

@@ -115,7 +115,9 @@ def asked_of_a_federation(
     if asking:
         if asked.epsilon is None:
             raise ConfigurationError(f"{', '.join(asking)}: queries need a budget, so give epsilon")
-        budget = Budget(asked.epsilon, asked.delta)
+        budget = Budget(asked.epsilon, asked.delta, asked.adaptive)
+    elif asked.adaptive is not None:
+        raise ConfigurationError("no estimator asks statistics, so leave adaptive out")
     # Estimators of rows, such as adaboost, need no design, but on their own they have always had one.
     if not asking or any(map(from_release, estimators.values())):
         return DesignOptions(**values_of(asked, ReleaseFields), split=asked.split, delta=asked.delta), budget

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from dpcore.declared import Declared, Option, declarations
 from wire.request_fields import (
+    ADAPTIVE,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
     KEY_BITS,
@@ -72,6 +73,7 @@ class SimulationFields(RunFields, ReleaseFields):
             above=0,
         ),
     ] = None
+    adaptive: Annotated[int | None, ADAPTIVE] = None
     evaluation_epsilon: Annotated[
         Fraction | None, Option("Epsilon of each evaluation on rows that are held back.", default="--epsilon", above=0)
     ] = None

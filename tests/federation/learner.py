@@ -203,6 +203,10 @@ class Memory:
         return self.world.plan(request)
 
     @property
+    def earlier(self) -> tuple[()]:
+        return ()
+
+    @property
     def unanswered(self) -> list[Unanswered]:
         return self.lost
 

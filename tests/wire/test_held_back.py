@@ -44,6 +44,14 @@ def test_a_part_survives_a_round_trip_and_is_signed(world, request_, part):
     assert replace(query, held_back=other.pop()).to_bytes() != query.to_bytes()
 
 
+@pytest.mark.parametrize("piece", [HeldBack.piece_of(whole, 7, 6) for whole in (None, PART)])
+def test_a_piece_survives_a_round_trip_is_signed_and_named(world, piece):
+    query = world.plan(replace(REQUESTS[2], held_back=piece)).query
+    assert Query.from_bytes(query.to_bytes()) == query
+    assert replace(query, held_back=replace(piece, piece=5)).to_bytes() != query.to_bytes()
+    assert "about piece 7 of 7 of " in QuerySummary.of(query).words
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -78,6 +86,11 @@ def rational(numerator: int, denominator: int) -> query_pb2.Rational:
         query_pb2.HeldBack(share=rational(-1, 5), part=query_pb2.PART_TRAINING),
         query_pb2.HeldBack(share=rational(2, 10), part=query_pb2.PART_TRAINING),
         query_pb2.HeldBack(share=rational(1, 0), part=query_pb2.PART_TRAINING),
+        query_pb2.HeldBack(share=rational(0, 1), part=query_pb2.PART_TRAINING, pieces=1),
+        query_pb2.HeldBack(share=rational(0, 1), part=query_pb2.PART_TRAINING, pieces=3, piece=3),
+        query_pb2.HeldBack(share=rational(0, 1), part=query_pb2.PART_HELD_BACK, pieces=3),
+        query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING, pieces=1 << 17),
+        query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING, piece=1),
     ],
     ids=lambda message: str(message).replace("\n", " "),
 )

@@ -754,20 +754,30 @@ class HeldBack(google.protobuf.message.Message):
 
     SHARE_FIELD_NUMBER: builtins.int
     PART_FIELD_NUMBER: builtins.int
+    PIECES_FIELD_NUMBER: builtins.int
+    PIECE_FIELD_NUMBER: builtins.int
     part: Global___Part.ValueType
     """Which part."""
+    pieces: builtins.int
+    """The number of pieces of equal probability that the part is cut into by the same rule, from 2; 0 if it is whole."""
+    piece: builtins.int
+    """Which piece the query is about, from 0."""
     @property
     def share(self) -> Global___Rational:
-        """The share of its rows that a party holds back, by a keyed rule of its own; between 0 and 1."""
+        """The share of its rows that a party holds back, by a keyed rule of its own; between 0 and 1, or 0/1 for a piece of all
+        rows, which PART_TRAINING then names.
+        """
 
     def __init__(
         self,
         *,
         share: Global___Rational | None = ...,
         part: Global___Part.ValueType = ...,
+        pieces: builtins.int = ...,
+        piece: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["share", b"share"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["part", b"part", "share", b"share"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["part", b"part", "piece", b"piece", "pieces", b"pieces", "share", b"share"]) -> None: ...
 
 Global___HeldBack: typing_extensions.TypeAlias = HeldBack
 

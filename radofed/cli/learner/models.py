@@ -18,7 +18,7 @@ from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result
 from radofed.cli.output import Output, Result
-from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
+from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
@@ -52,6 +52,7 @@ class StatisticOptions(AskOptions):
     ] = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
+    adaptive: Annotated[int | None, ADAPTIVE] = None
 
 
 def train(output: Output, options: TrainOptions) -> Result:
@@ -72,7 +73,7 @@ def train(output: Output, options: TrainOptions) -> Result:
     if name not in (*BY_QUERIES, *FROM_RELEASES):
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
-        if odd := first_changed(options, (*ASKING, "schema", "rounds", "journal", "hold_back")):
+        if odd := first_changed(options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive")):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if options.release is None:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
@@ -231,7 +232,7 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     # Check before connecting.
     check(predicates, shared)
     with asked_federation(output, options, shared) as federation:
-        oracle = federation.within(*options.budget("statistic"))
+        oracle = federation.within(*options.budget("statistic"), options.adaptive)
         try:
             found = oracle.statistic(
                 predicates, tolerance=tolerance, confidence=options.confidence, noise_rate=options.noise_rate
@@ -246,12 +247,14 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     each = list(zip(options.predicate, found.values.tolist(), strict=True))
     estimates = [{"predicate": text, "estimate": value} for text, value in each]
     data = {"estimates": estimates, "rows": found.rows, "confidence": found.confidence, **widths}
+    data["premise"] = found.premise
     width = upper(found.tolerance, 5)
     lines = [f"{value:.5f} +- {width}  {text}" for text, value in each]
     lines.append(
         f"over {amount(found.rows, 'row')}; all tolerances hold with probability {found.confidence:g}: sampling "
         f"{upper(found.sampling, 5)}, quantisation {upper(found.quantisation, 5)}, noise {upper(found.noise, 5)}"
     )
+    lines.append(f"this holds {found.premise}")
     lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
     return Result({**data, "privacy": statement.to_dict()}, in_lines([*lines, *statement.short_sentences()]))
 

@@ -143,6 +143,10 @@ class _Stoppable:
         return self._source.rows
 
     @property
+    def earlier(self) -> Sequence[Release]:
+        return self._source.earlier
+
+    @property
     def unanswered(self) -> Sequence[Unanswered]:
         return self._source.unanswered
 

@@ -146,6 +146,30 @@ def test_other_shares_are_refused(share):
         HeldBack(share, Part.TRAINING)
 
 
+@pytest.mark.parametrize("share", [Fraction(0), Fraction(1, 3), Fraction((1 << 62) - 1, 1 << 62)])
+def test_every_row_of_a_part_is_in_one_piece_of_it(share):
+    edges = [0, 1, (1 << 64) // 3, (1 << 64) // 3 + 1, (1 << 64) - 1]
+    numbers = np.concatenate([np.array(edges, dtype=np.uint64), np.arange(100, dtype=np.uint64) << np.uint64(57)])
+    for part in Part if share else [Part.TRAINING]:
+        whole = HeldBack(share, part) if share else None
+        pieces = [HeldBack.piece_of(whole, 7, place) for place in range(7)]
+        inside = np.ones(len(numbers), dtype=bool) if whole is None else whole.contains(numbers)
+        assert np.array_equal(np.sum([piece.contains(numbers) for piece in pieces], axis=0), inside)
+        assert sum(piece.chance for piece in pieces) == (1 if whole is None else whole.chance)
+
+
+def test_rows_of_pieces_are_as_many_and_drawn_alike():
+    numbers = RowKey(bytes(32), "clinics", "ada", "data").of_places(70_000)
+    counts = [HeldBack.piece_of(None, 7, place).contains(numbers).sum() for place in range(7)]
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("pieces", "piece"), [(1, 0), (3, 3), (3, -1), (0, 1), ((1 << 16) + 1, 0)])
+def test_other_pieces_are_refused(pieces, piece):
+    with pytest.raises(PlanError, match="cut rows into 2 to 65536 pieces"):
+        HeldBack(Fraction(1, 5), Part.TRAINING, pieces, piece)
+
+
 def test_rows_to_divide_by():
     assert (TRAINING.chance, HELD_BACK.chance) == (Fraction(4, 5), FIFTH)
     assert [TRAINING.rows(m) for m in (0, 1, 3, 1000)] == [0, 1, 2, 800]

@@ -1,0 +1,189 @@
+"""A series of questions of which each may depend on the answers before it, and the tolerance that each answer keeps.
+
+The series decides once, before its first question, by which way its tolerances hold (`dpcore.statistics.adaptive`).
+Every tolerance fails with probability at most (1 - confidence) / k, so that all k hold together.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpcore.accounting.gaussian import ShiftDistribution
+from dpcore.accounting.mixed import PureLoss
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.numbers.rationals import rounded_up
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.held_back import HeldBack
+from dpcore.statistics.accuracy import PLAIN, Batch, SharedNoise
+from dpcore.statistics.adaptive import Adaptive, Leak, PosteriorNoise, Way, nats
+from radobase.printing import amount
+from wire.query import Query, setting_of
+
+if TYPE_CHECKING:
+    from learner.federation import Answer
+
+TRIVIAL = 0.5
+"""The tolerance of the constant 1/2."""
+
+
+class Series:
+    """At most k questions. earlier: answers about these rows that the learner knows already."""
+
+    def __init__(self, adaptive: Adaptive, whole: HeldBack | None, earlier: Sequence["Answer"]) -> None:
+        self._adaptive, self._whole = adaptive, whole
+        self._way, self._decided = adaptive.way, False
+        self._asked, self._pieces_only = 0, True
+        self._leak, self._nats = Leak(), 0.0
+        for answer in earlier:
+            self._count(answer)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no question was planned yet."""
+        return not self._decided
+
+    @property
+    def premise(self) -> str:
+        """When they hold, as a clause."""
+        assert self._way is not None, "a series has a way from its first question on"
+        return (
+            f"for all of up to {self._adaptive.questions} questions together, each of which earlier answers may have "
+            f"chosen, because {self._way.words}"
+        )
+
+    def part(self) -> HeldBack | None:
+        """The rows that the next question is about. Raises ConfigurationError if all questions were asked."""
+        self._check_left()
+        if self._way is not Way.SPLIT:
+            return self._whole
+        return HeldBack.piece_of(self._whole, self._adaptive.questions, self._asked)
+
+    def failure(self, confidence: float) -> float:
+        """The probability with which one question's tolerance may fail."""
+        return (1 - confidence) / self._adaptive.questions
+
+    def decide(self, query: Query, batch: Batch, parties: int, rows: int, confidence: float) -> None:
+        """Choose the way, if it is open: the smallest tolerance of the last question, if all are like this one.
+
+        Raises PlanError if that promises no more than the constant 1/2 keeps.
+        """
+        if not rows:
+            raise PlanError(
+                "no party states its rows in the roster (rado provision init --party NAME=ROWS), so adaptive questions "
+                "have no tolerance before they are asked: state rows, or leave adaptive out"
+            )
+        failure, leak = self.failure(confidence), _leak_of(query, [rows // parties or 1] * parties)
+        found = {way: self._last(way, batch, leak, rows, failure) for way in Way}
+        way = self._way or min(found, key=lambda each: found[each])
+        if way is Way.SPLIT and not self._pieces_only:
+            raise PlanError(
+                "answers about all of these rows are known already, so no piece of them is fresh: choose another way"
+            )
+        tolerance = min(found[way], 1.0)
+        if tolerance >= TRIVIAL:
+            questions = amount(self._adaptive.questions, "adaptive question")
+            raise PlanError(
+                f"{amount(rows, 'row')} are too few for {questions}: the last answer would be within "
+                f"{rounded_up(tolerance)} of the truth, and the constant 1/2 always is within 1/2; "
+                "ask fewer questions or fewer statistics in each, or add rows"
+            )
+        self._way, self._decided = way, True
+
+    def _last(self, way: Way, batch: Batch, leak: Leak, rows: int, failure: float) -> float:
+        questions = self._adaptive.questions
+        last = questions - self._asked - 1
+        if way is Way.SPLIT:
+            if not self._pieces_only:
+                return math.inf
+            return replace(batch, share=batch.share / questions).half_widths(rows, failure).tolerance
+        if way is Way.PRIVACY:
+            told = self._leak + leak.times(last + 1)
+            return self._masked(batch, told, failure).half_widths(rows, failure).tolerance
+        each = _nats_of(batch, rows)
+        width = 0.0
+        # From below to the least fixed point, where answers before are as close as the last.
+        for _ in range(200):
+            told_nats = self._nats + last * each(width * rows)
+            widths = replace(batch, information=told_nats).half_widths(rows, failure)
+            before, width = width, widths.sampling / batch.amplification.sampling * batch.share
+            if width - before <= 1e-6 * width or width >= 1:
+                break
+        return widths.tolerance
+
+    def widths(self, query: Query, batch: Batch, party_rows: Sequence[int], failure: float) -> Batch:
+        """The batch whose half-widths hold for an answer to this question, over these rows."""
+        if self._way is Way.INFORMATION:
+            return replace(batch, information=self._nats)
+        if self._way is Way.PRIVACY and self._leak != Leak():
+            return self._masked(batch, self._leak + _leak_of(query, party_rows), failure)
+        return batch
+
+    def _masked(self, batch: Batch, leak: Leak, failure: float) -> Batch:
+        noise = batch.noise
+        assert isinstance(noise, SharedNoise), "answers of parties have their noise"
+        return replace(batch, bias=leak.bias(failure / 2.0), noise=PosteriorNoise(noise))
+
+    def ask(self) -> None:
+        """Count a question that is being sent, whatever becomes of it: its rows are used."""
+        self._check_left()
+        self._asked += 1
+
+    def take_back(self) -> None:
+        """The question that was counted last was not sent."""
+        self._asked -= 1
+
+    def answered(self, answer: "Answer", batch: Batch, rows: int, failure: float) -> None:
+        """Count what an answer to this series tells. batch: as of `widths`."""
+        self._leak += _leak_of(answer.query, list(answer.party_rows.values()))
+        if self._way is Way.INFORMATION:
+            sampling = batch.half_widths(rows, failure).sampling
+            # The sum is in this interval unless the answer's own half-width for sampling failed.
+            width = sampling / batch.amplification.sampling * batch.share * rows
+            self._nats += _nats_of(batch, rows)(width)
+
+    def _count(self, answer: "Answer") -> None:
+        """Count an earlier answer: a question of this series, or one before it."""
+        query, rows = answer.query, sum(answer.party_rows.values())
+        self._leak += _leak_of(query, list(answer.party_rows.values()))
+        kind = query.kind
+        if isinstance(kind, StatisticQuery):
+            noise = SharedNoise(kind.noise, len(answer.party_rows), query.encoding.fraction_bits)
+            self._nats += len(kind.predicates) * nats(noise, rows / 2)
+            self._pieces_only &= query.held_back == self._piece(self._asked)
+            self._asked += 1
+        else:
+            self._nats, self._pieces_only = math.inf, False
+        self._way = self._adaptive.way or (Way.SPLIT if self._pieces_only else None)
+
+    def _piece(self, number: int) -> HeldBack | None:
+        """Piece `number` of the rows; None beyond the last."""
+        count = self._adaptive.questions
+        return HeldBack.piece_of(self._whole, count, number) if number < count else None
+
+    def _check_left(self) -> None:
+        if self._asked >= self._adaptive.questions:
+            raise ConfigurationError(
+                f"{amount(self._adaptive.questions, 'adaptive question')} were asked, so the tolerances of more would "
+                "not hold together: start with a larger number of adaptive questions"
+            )
+
+
+def _nats_of(batch: Batch, rows: int) -> Callable[[float], float]:
+    """What an answer tells, in nats, whose sums are within a width of what is expected."""
+    noise, count = batch.noise, batch.asked or batch.queries
+    assert isinstance(noise, SharedNoise), "answers of parties have their noise"
+    if batch.amplification != PLAIN:
+        # The half-widths are of corrected answers. Each sum is between 0 and the rows.
+        return lambda _: count * nats(noise, rows / 2)
+    return lambda width: count * nats(noise, min(width, rows / 2))
+
+
+def _leak_of(query: Query, party_rows: Sequence[int]) -> Leak:
+    """What an answer tells about one record, to a learner that sees answers only; infinite without a bound."""
+    protection = query.kind.protection(setting_of(query))
+    if protection.scope == "record":
+        found = protection.distribution_for(party_rows, min(party_rows), query.delta, colluding=False)
+        if isinstance(found, ShiftDistribution | PureLoss):
+            return Leak.of(found)
+    return Leak(math.inf, math.inf)

@@ -1,0 +1,157 @@
+"""A series of adaptive questions to parties: which rows are asked, which tolerance is promised, and what is refused."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.predicates.notation import parse
+from dpcore.records.encoding import store
+from dpcore.records.held_back import HeldBack, Part
+from dpcore.records.records import Records
+from dpcore.records.schema import BooleanFeature, Label, Schema
+from dpcore.statistics.accuracy import CHOSEN_BEFORE
+from dpcore.statistics.adaptive import Adaptive, Leak, Way
+from learner.federation import Federation
+from tests.federation.learner import Memory, World
+
+DELTA = Fraction(1, 10**6)
+QUESTION = ("y == 1",)
+
+
+def coins(rows: int, features: int, seed: int) -> Records:
+    """Independent fair coins, also as labels: no predicate about them has anything to find."""
+    random = np.random.default_rng(seed)
+    x = np.column_stack([random.choice([-1.0, 1.0], (rows, features)), np.ones(rows)])
+    return Records(store(x), random.choice([-1, 1], rows).astype(np.int8), np.ones(rows, dtype=bool))
+
+
+def federation(learner_key, rows: int, features: int = 2, seed: int = 0, parties: int = 3) -> Federation:
+    names = [f"p{place}" for place in range(parties)]
+    flags = [BooleanFeature(name=f"b{place}", true=("t",), false=("f",)) for place in range(features)]
+    schema = Schema(name="coins", label=Label(column="l", positive=("t",)), features=tuple(flags))
+    records = {name: coins(rows // parties, features, 100 * seed + place) for place, name in enumerate(names)}
+    world = World(learner_key, dict.fromkeys(names, rows // parties))
+    return Federation(Memory(world, records, secret=seed.to_bytes(32, "big")), schema)
+
+
+def overfit(federation: Federation, adaptive: Adaptive | int | None) -> list[bool]:
+    """Ask each feature against the label, then the vote that the answers choose; whether each tolerance held."""
+    oracle = federation.within(Fraction(100), DELTA, adaptive)
+    names = [feature.name for feature in oracle.schema.flags]
+    agree = [f'x["{name}"] & (y == 1)' for name in names] + [f'~x["{name}"] & (y == -1)' for name in names]
+    first = oracle.statistic([parse(text) for text in agree], part=Fraction(1, 2))
+    votes = first.values[: len(names)] + first.values[len(names) :] - 0.5
+    form = " ".join(f'{"+" if vote > 0 else "-"} 1*z["{name}"]' for name, vote in zip(names, votes, strict=True))
+    second = oracle.statistic([parse(f"({form.lstrip('+ ')} >= 0) & (y == 1)")], part=Fraction(1, 2))
+    return [bool(np.abs(found.values - 0.25).max() <= found.tolerance) for found in (first, second)]
+
+
+@pytest.mark.more
+def test_tolerances_hold_against_a_learner_that_overfits_only_in_a_series(learner_key):
+    """600 questions and the vote that they choose, over 1,998 fair coins."""
+    without = [overfit(federation(learner_key, 1998, 300, seed), None) for seed in range(5)]
+    within = [overfit(federation(learner_key, 1998, 300, seed), 2) for seed in range(15)]
+    assert all(first for first, _ in without)
+    assert sum(second for _, second in without) <= 2
+    # The stated share is 95 %, and Hoeffding's bound leaves more.
+    assert sum(all(run) for run in within) >= 14
+
+
+def test_a_split_asks_each_row_once_and_promises_what_a_piece_keeps(learner_key):
+    asked = federation(learner_key, 30_000)
+    oracle = asked.within(Fraction(50), DELTA, Adaptive(3, Way.SPLIT))
+    found = [oracle.statistic(QUESTION, part=Fraction(1, 3)) for _ in range(3)]
+    pieces = [query.held_back for query in asked.source.asked]
+    assert pieces == [HeldBack(Fraction(0), Part.TRAINING, 3, place) for place in range(3)]
+    covered = [
+        np.sum([asked.source.part(name, query).usable for name in asked.source.records]) for query in asked.source.asked
+    ]
+    assert sum(covered) == 30_000
+    assert all(abs(count - 10_000) < 500 for count in covered)
+    rows = {estimates.rows for estimates in found}
+    assert rows == {10_000}
+    # Within [1, 2] of the half-width of 10,000 rows of one's own, at a third of the failure.
+    own = math.sqrt(math.log(2 / (0.05 / 6)) / 20_000)
+    assert all(own < estimates.sampling < 2 * own for estimates in found)
+    assert all("rows of its own" in estimates.premise for estimates in found)
+    with pytest.raises(ConfigurationError, match="3 adaptive questions were asked"):
+        oracle.statistic(QUESTION, part=Fraction(1, 100))
+
+
+def test_without_a_series_the_premise_is_that_no_answer_chose_the_question(learner_key):
+    found = federation(learner_key, 300).statistic(QUESTION, epsilon=Fraction(1))
+    assert found.premise == CHOSEN_BEFORE
+
+
+def test_few_answers_with_noise_tell_little_so_all_rows_answer_all(learner_key):
+    asked = federation(learner_key, 30_000)
+    oracle = asked.within(Fraction(1), DELTA, 10)
+    found = [oracle.statistic(QUESTION, part=Fraction(1, 10)) for _ in range(10)]
+    assert {query.held_back for query in asked.source.asked} == {None}
+    assert all("tell little" in estimates.premise for estimates in found)
+    # The first is a sample's, each later one larger.
+    assert found[0].sampling == pytest.approx(math.sqrt(math.log(2 / (0.05 / 20)) / 60_000))
+    assert all(earlier.sampling < later.sampling for earlier, later in pairwise(found))
+    split = federation(learner_key, 30_000).within(Fraction(1), DELTA, Adaptive(10, Way.SPLIT))
+    assert found[-1].tolerance < split.statistic(QUESTION, part=Fraction(1, 10)).tolerance
+
+
+def test_private_answers_keep_tolerances_of_any_number_of_statistics(learner_key):
+    asked = federation(learner_key, 3_000_000 // 1000, features=1)
+    oracle = asked.within(Fraction(1, 100), DELTA, Adaptive(2, Way.PRIVACY))
+    many = [f'100 * z["b0"] >= {place}' for place in range(-20, 20)]
+    with pytest.raises(PlanError, match="too few"):
+        oracle.statistic(many, part=Fraction(1, 2))
+    roomy = asked.within(Fraction(1), Fraction(0), Adaptive(2, Way.PRIVACY))
+    first, second = (roomy.statistic(QUESTION, part=Fraction(1, 2)) for _ in range(2))
+    assert first.sampling < 0.05
+    assert second.sampling == pytest.approx(math.tanh(1 / 4), rel=1e-6)
+    assert second.sampling <= Leak(1.0, math.inf).bias(1e-9)
+
+
+@pytest.mark.parametrize("way", Way)
+def test_too_few_rows_are_refused_before_anything_is_asked(learner_key, way):
+    asked = federation(learner_key, 60)
+    oracle = asked.within(Fraction(1), DELTA, Adaptive(20, way))
+    with pytest.raises(PlanError, match="60 rows are too few for 20 adaptive questions"):
+        oracle.statistic(QUESTION, part=Fraction(1, 20))
+    assert not asked.source.asked
+    assert oracle.left == 1
+
+
+def test_parties_that_state_no_rows_give_no_promise_beforehand(learner_key):
+    asked = federation(learner_key, 3000)
+    asked.source.world.rows = dict.fromkeys(asked.source.world.rows)
+    with pytest.raises(PlanError, match="state rows, or leave adaptive out"):
+        asked.within(Fraction(1), DELTA, 2).statistic(QUESTION, part=Fraction(1, 2))
+
+
+def test_a_series_answers_statistics_only(learner_key):
+    oracle = federation(learner_key, 3000).within(Fraction(1), DELTA, 2)
+    with pytest.raises(ConfigurationError, match="leave adaptive out"):
+        oracle.moments(part=Fraction(1, 2))
+
+
+def test_answers_before_a_series_count_as_answers_of_it(learner_key):
+    asked = federation(learner_key, 30_000)
+    asked.statistic(QUESTION, epsilon=Fraction(1))
+    with pytest.raises(PlanError, match="no piece of them is fresh"):
+        asked.within(Fraction(1), DELTA, Adaptive(3, Way.SPLIT)).statistic(QUESTION, part=Fraction(1, 3))
+    later = asked.within(Fraction(1), DELTA, Adaptive(3, Way.INFORMATION))
+    found = later.statistic(QUESTION, part=Fraction(1, 3))
+    fresh = federation(learner_key, 30_000).within(Fraction(1), DELTA, Adaptive(3, Way.INFORMATION))
+    assert found.sampling > fresh.statistic(QUESTION, part=Fraction(1, 3)).sampling
+    later.statistic(QUESTION, part=Fraction(1, 3))
+    with pytest.raises(ConfigurationError, match="were asked"):
+        later.statistic(QUESTION, part=Fraction(1, 3))
+
+
+def test_a_tolerance_that_no_number_of_rows_keeps_is_refused_in_words(learner_key):
+    oracle = federation(learner_key, 30_000).within(Fraction(1), Fraction(0), Adaptive(2, Way.PRIVACY))
+    oracle.statistic(QUESTION, part=Fraction(1, 2))
+    with pytest.raises(PlanError, match="no number of rows would at this noise, but a tolerance of"):
+        oracle.statistic(QUESTION, part=Fraction(1, 2), tolerance=0.1)
