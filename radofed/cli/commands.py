@@ -7,7 +7,7 @@ import typer
 
 from radofed.cli import backup, console, coordinator, health, ledger, party, party_approval, plan, provision, schema
 from radofed.cli.framework import command, group
-from radofed.cli.learner import histograms, history, models, queries, report
+from radofed.cli.learner import histograms, history, models, queries, report, selection
 from radofed.cli.output import Result
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
@@ -37,7 +37,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     app: (plan.demo, plan.plan, plan.simulate, console.console, health.health, backup.restore),
     queries.app: (
         *(models.train, models.evaluate, models.statistic, models.predict),
-        *(histograms.histogram, histograms.quantiles),
+        *(histograms.histogram, histograms.quantiles, selection.select),
         *(models.export, report.picture, history.privacy, history.history, history.members, history.accept),
         report.report,
     ),
