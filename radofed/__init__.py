@@ -8,6 +8,7 @@ This module is the public API. Each name is imported on first use, so `import ra
     RadosRequest, MomentsRequest    what a learner asks for; a session plans it
     Federation, SessionSource       queries within a budget: statistics, estimators of several rounds, evaluations
     column_histograms   shares and quantiles of columns, with intervals
+    select          which candidate has the best score on the parties' rows, and how sure that is
     evaluate        the quality of a model on the parties' rows, with intervals
     x, y, z, clip   predicates: (x["age"] >= 65) & (y == 1)
     Release         the result of a query, with its privacy statement
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import evaluate
     from dpcore.evaluation.histograms import column_histograms
     from dpcore.evaluation.options import EvaluationOptions
+    from dpcore.evaluation.selection import select
     from dpcore.predicates.frontend import clip, x, y, z
     from dpcore.queries.statement import PrivacyStatement
     from dpcore.records.schema import Schema
@@ -69,6 +71,7 @@ _HOMES = {
     "evaluate": "dpcore.evaluation.evaluation",
     "composed_privacy": "learner.composition",
     "predict": "learner.model",
+    "select": "dpcore.evaluation.selection",
     "shapes_of": "learner.shapes",
     "simulate": "radofed.simulation.run",
     "simulated_federation": "radofed.simulation.oracles",
@@ -100,6 +103,7 @@ __all__ = [
     "evaluate",
     "predict",
     "provision",
+    "select",
     "shapes_of",
     "simulate",
     "simulated_federation",

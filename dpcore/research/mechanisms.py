@@ -317,6 +317,36 @@ class ExponentialMechanism:
         return [self.epsilon * (best - score) / (2 * self.sensitivity) for score in exact]
 
 
+@dataclass(frozen=True)
+class NoisyMax:
+    """Report-noisy-max: the index of the greatest score after discrete Laplace noise; (epsilon, 0)-private.
+
+    Only the index may be released, never the noisy scores: k of them cost k / 2 times epsilon (Dwork and Roth, The
+    Algorithmic Foundations of Differential Privacy, 2014, section 3.3). Proof: beside that of
+    dpcore.evaluation.selection. Raises PlanError.
+    """
+
+    epsilon: Fraction
+    """Exact."""
+    sensitivity: int
+    """The most that replacing a record moves any one score, in integer units."""
+
+    def __post_init__(self) -> None:
+        _ = self.shares
+
+    @property
+    def shares(self) -> LaplaceShares:
+        """The noise on each score, as one share: its scale is 2 sensitivity / epsilon."""
+        return LaplaceMechanism(self.epsilon, 2 * self.sensitivity).shares
+
+    def release(self, scores: NDArray[np.integer], random: RandomSource) -> int:
+        """The index chosen, the first among equals. Raises DataError if there is none or a score is no integer."""
+        true = integer_values(scores)
+        if not len(true):
+            raise DataError("no candidate: give at least one score")
+        return int(np.argmax(true + self.shares.draw(len(true), random)))
+
+
 def _accepted(gammas: Sequence[Fraction], rounded: NDArray[np.float64], random: RandomSource) -> int | None:
     """The first of some uniform candidates whose coin is heads, if any; at least one in k is, on average."""
     drawn = [random.below(len(gammas)) for _ in range(min(_BATCH, len(gammas)))]

@@ -51,17 +51,18 @@ def asked(tmp_path_factory):
 
 
 def test_all_examples_are_found():
-    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 6
+    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 7
     assert len(SIMULATIONS) == 2
     assert [command.split()[2] for command in ASKING] == [
         "statistic",
         "histogram",
+        "select",
         "query",
         "train",
         "train",
         "evaluate",
     ]
-    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 7
+    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 8
     assert len(FIRST_STEPS) == 2
     assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "plan", "simulate"]
 
@@ -107,7 +108,7 @@ def test_commands_for_organisations(asked, tmp_path):
         rado("rado learner keygen --config learner.toml", lab)
         # Fewer rounds take less time, and are otherwise alike.
         more = {"train": ("--rounds", "3")}
-        statistic, histogram, mapped, trained, held, evaluated = (
+        statistic, histogram, selected, mapped, trained, held, evaluated = (
             json.loads(rado(command, lab, *more.get(command.split()[2], ()), "--format", "json"))["data"]
             for command in ASKING
         )
@@ -125,6 +126,7 @@ def test_commands_for_organisations(asked, tmp_path):
     estimates = [entry["estimate"] for entry in statistic["estimates"]]
     # The stated half-width holds in 19 of 20 runs; three times it fails in fewer than one of 10^5.
     assert np.abs(np.subtract(estimates, true)).max() <= 3 * statistic["noise"] < 0.01
+    assert selected["chosen"] == '~x["smoker"] & (y == 1)'
     assert trained["answers"] == 3
     assert trained["privacy"]["epsilon"] < trained["privacy"]["epsilon_if_others_collude"] <= 1
     assert evaluated["privacy"]["epsilon_if_others_collude"] <= 0.5

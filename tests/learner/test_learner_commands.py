@@ -2,6 +2,7 @@
 
 import json
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -185,7 +186,7 @@ def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
 
 
 @pytest.mark.variants(2)
-@pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate"])
+@pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate", "select"])
 def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     trained = learner.directory / "trained.json"
     Model(np.zeros(SCHEMA.d), SCHEMA, "mean-variance", bytes(32), STATEMENT).save(trained)
@@ -198,6 +199,7 @@ def test_a_purpose_is_signed_into_the_query(setting, learner, command):
         "statistic": lambda: learner("statistic", "y == 1", *shared),
         "train": lambda: learner("train", "--estimator", "newton", "--output", model, *shared),
         "histogram": lambda: learner("histogram", "age", *shared),
+        "select": lambda: learner("select", "y == 1", 'x["age"] >= 50', *shared),
         "quantiles": lambda: learner("quantiles", "age", *shared),
         "evaluate": lambda: learner("evaluate", str(trained), "--epsilon", "1", "--max-rows", "10000", *purpose),
     }
@@ -223,6 +225,43 @@ def test_a_purpose_that_cannot_be_shown_is_refused_before_anything_is_asked(sett
     code, _, err = learner(*asked[command])
     assert (code, setting.stub.submitted) == (4, [])
     assert "a purpose has 1 to 200 printable characters" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--schema",), "there is no candidate"),
+        (("y == 1", "--schema"), "there is one candidate"),
+        (("y == 1", "y == 1", "--schema"), "all are the same"),
+        (("y == 1", "true"), "give the --schema"),
+        (("y == 1", "--model", "MODEL"), "either models"),
+        (("--model", "MODEL"), "there is one candidate"),
+        (("--model", "MODEL", "--model", "OTHER"), "hold other shares of rows back"),
+        (("y == 1", "true", "--weight", "2", "--schema"), "1 weights of 2 candidates"),
+    ],
+)
+def test_a_selection_of_nothing_is_refused_before_anything_is_asked(setting, learner, given, words):
+    places = {name: learner.directory / f"{name}.json" for name in ("MODEL", "OTHER")}
+    for name, share in {"MODEL": None, "OTHER": Fraction(1, 5)}.items():
+        Model(np.zeros(SCHEMA.d), SCHEMA, "mean-variance", bytes(32), STATEMENT, held_back=share).save(places[name])
+    schema = (str(learner.directory / "schema.toml"),) if given[-1] == "--schema" else ()
+    code, _, err = learner("select", *(str(places.get(word, word)) for word in given), *schema, "--epsilon", "1")
+    assert (code, setting.stub.submitted) == (4, [])
+    assert words in " ".join(err.split())
+
+
+def test_models_are_compared_on_the_rows_that_they_hold_back(setting, learner):
+    files = [learner.directory / f"{name}.json" for name in ("first", "second")]
+    for sign, file in zip((1.0, -1.0), files, strict=True):
+        theta = sign * np.ones(SCHEMA.d)
+        Model(theta, SCHEMA, "mean-variance", bytes(32), STATEMENT, held_back=Fraction(1, 5)).save(file)
+    models = [word for file in files for word in ("--model", str(file))]
+    code, found = learner.json("select", *models, "--epsilon", "4", "--max-rows", "10000")
+    assert (code, found["data"]["chosen"] in map(str, files)) == (0, True)
+    assert found["data"]["regret_on_distribution"] >= found["data"]["regret_on_rows"] >= 0
+    (sent,) = setting.stub.submitted
+    query = Query.from_bytes(sent.payload)
+    assert (query.held_back.share, query.held_back.part, len(query.kind.batch)) == (Fraction(1, 5), "held-back", 2)
 
 
 def test_every_command_that_asks_has_the_options_of_a_query():

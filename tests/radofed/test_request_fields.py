@@ -19,6 +19,7 @@ from radobase.options import from_texts
 from radofed.cli.commands import app
 from radofed.cli.learner.histograms import HistogramOptions, QuantileOptions
 from radofed.cli.learner.models import EvaluateOptions, StatisticOptions
+from radofed.cli.learner.selection import SelectOptions
 from radofed.console.pages import Form
 from radofed.demo.options import DemoCommandOptions
 from radofed.planning.asked_queries import AskRequest
@@ -47,6 +48,7 @@ COMMANDS = {
     "learner statistic": StatisticOptions,
     "learner histogram": HistogramOptions,
     "learner quantiles": QuantileOptions,
+    "learner select": SelectOptions,
     "plan": PlanOptions,
     "simulate": SimulateOptions,
     "demo": DemoCommandOptions,

@@ -5,7 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.evaluation.selection import select
 from radofed.simulation.oracles import simulated_federation
 
 ROWS = 900
@@ -40,6 +41,24 @@ def test_answers_are_of_all_rows_with_noise_of_the_size_that_is_stated(table, ag
     # Of 70 draws a deviation is off by a twelfth or so.
     assert 0.7 < noise.std() / (found.deviation * ROWS) < 1.3
     assert federation.answers[0].statement.epsilon_if_others_collude <= 5
+
+
+def test_a_threshold_is_selected_and_a_tolerance_beyond_the_rows_is_refused(table, age):
+    federation = asked(table)
+    oracle, years = federation.within(Fraction(4), Fraction(0)), range(50, 70, 2)
+    with pytest.raises(PlanError, match="rows would"):
+        select(years, oracle, _right, tolerance=0.01)
+    assert oracle.left == 1
+    found = select(years, oracle, _right)
+    true = [np.mean((age >= limit) == (age > 60)) for limit in years]
+    assert true[found.chosen] >= max(true) - found.regret_on_rows
+    assert max(true) - min(true) > found.regret_on_rows
+    assert found.chosen in {years.index(60), years.index(62)}
+    assert oracle.statement().epsilon_if_others_collude <= 4
+
+
+def _right(limit: int) -> str:
+    return f'(x["age"] >= {limit}) & (y == 1) | (x["age"] < {limit}) & (y == -1)'
 
 
 def test_a_seed_repeats_all_and_no_two_questions_share_noise(table):

@@ -140,7 +140,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
     with asked_federation(output, options, shared) as federation:
         oracle = federation.within(*options.budget("a histogram"))
         if options.plan:
-            return _planned(oracle.planned(predicates), predicates, confidence)
+            return planned_counts(oracle.planned(predicates), predicates, confidence)
         try:
             found = column_histograms(names, oracle, cells=cells, edges=edges, confidence=confidence)
         except QuestionAnsweredError as answered:
@@ -159,7 +159,7 @@ def _histograms(release: "Release", confidence: float) -> "Histograms":
     return histograms_of(release.schema, kind.batch, estimates, part=release.query.held_back)
 
 
-def _planned(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: float) -> Result:
+def planned_counts(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: float) -> Result:
     """What a query would cost, and what its noise would do to a share."""
     from dpcore.queries.statistic import StatisticQuery
     from dpcore.statistics.accuracy import SharedNoise
