@@ -436,9 +436,8 @@ def run(*, everything: bool = False) -> Report:
     )
     notes = [
         "A bound far below the printed figure does not show that less noise would do: the adversary does not see all",
-        "that the accounting gives away (whether a record is in a gaussian rado, which of two records is in a rado of",
-        "fixed support), and intervals of rare events are wide. A count moves in steps. At half the noise, a quarter",
-        "of the releases are made.",
+        "that the accounting gives away (which of two records is in a rado of fixed support), and intervals of rare",
+        "events are wide. A count moves in steps. At half the noise, a quarter of the releases are made.",
     ]
     setting: dict[str, Any] = {"epsilon": float(EPSILON), "choosing": CHOOSING, "doubt": DOUBT, "rados": RADOS}
     setting["designs"] = [

@@ -5,8 +5,9 @@ norm; sigma, the standard deviation of the independent noise on each coordinate.
 
 - One release: delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), tight (Balle and Wang, ICML
   2018, Theorem 8, arXiv 1805.06530).
-- A coin: the record enters each of n rados with probability p. With K ~ Binomial(n, p), delta(epsilon) <=
-  E_K[delta_G(epsilon; mu sqrt(K))], also against an adversary that knows the coins.
+- A public coin: the record enters each of n rados with probability p. With K ~ Binomial(n, p), delta(epsilon) <=
+  E_K[delta_G(epsilon; mu sqrt(K))], also against an adversary that knows the coins. Fair coins that stay secret cost
+  less (docs/explanation/proofs.md, "Secret coins").
 - Composition: squared shifts add (`ShiftDistribution`). Queries may depend on earlier answers, their parameters (mu, n,
   p) may not (Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
 

@@ -44,6 +44,15 @@ def edge_squared(clip: Clip, fraction_bits: int) -> int:
     return 4 * clip.squared_units(fraction_bits)
 
 
+def secret_coin_squared(clip: Clip, fraction_bits: int) -> int:
+    """S = R^2 4^fraction_bits: a fair secret coin on v or nothing, |v|^2 <= S, costs at most a shift by sqrt(S).
+
+    v / 2 + (coin) v / 2: opposite v are the farthest, and the coins then are noise on a shift from -v / 2 to v / 2.
+    Proof: docs/explanation/proofs.md, "Secret coins".
+    """
+    return clip.squared_units(fraction_bits)
+
+
 def joint_squared(squared_range: int, fraction_bits: int) -> int:
     """Max |e - e'|^2 where only one source column's coordinates differ, codings at most squared_range apart.
 

@@ -296,7 +296,7 @@ class GaussianProtection(NoiseProtection):
     share_sigma: int
     """Each share's standard deviation, in integer units."""
     squared: Fraction | int
-    """Delta^2, the squared L2 sensitivity of what one coin decides about, in squared units."""
+    """Delta^2, the squared L2 sensitivity of one rado, or of what one public coin decides about, in squared units."""
     values: int
     """D, the number of a record's values that get noise, over all rados."""
     rados: int = 1

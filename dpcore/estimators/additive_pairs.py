@@ -33,8 +33,9 @@ from dpcore.statistics.accuracy import Estimates
 #         = E[y s_i s_j] - E[y] E[s_i s_j] - E[s_i] E[y s_j] - E[s_j] E[y s_i] + 2 E[y] E[s_i] E[s_j],
 #
 # 0 if the label depends on at most one of two independent features, up to 1 in magnitude for an exclusive-or. F
-# features need M = F^2 + F + 1 predicates; none exclude another, so the squared sensitivity is M. A pair is chosen
-# above sqrt(2 log(2 pairs)) standard deviations of noise and sampling: about a tenth of a pair for nothing, on average.
+# features need F^2 + F + 1 predicates. They are parities, so the squared sensitivity is floor((F + 1)^2 / 2) only
+# (dpcore.predicates.parities). A pair is chosen above sqrt(2 log(2 pairs)) standard deviations of noise and sampling:
+# about a tenth of a pair for nothing, on average.
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -62,10 +63,9 @@ class Choice:
         return None
 
 
-def asked(features: int) -> int:
-    """How many predicates `choose` asks about so many features: its squared sensitivity."""
-    compared = min(features, MOST_COLUMNS)
-    return compared * (compared + 1) + 1
+def choice_squared(features: int) -> int:
+    """The squared sensitivity of what `choose` asks about so many features."""
+    return (min(features, MOST_COLUMNS) + 1) ** 2 // 2
 
 
 def least_score(features: int, deviation: float, rows: int) -> float:
@@ -310,7 +310,7 @@ class Sizes:
         if self._mu is None:
             return 0.0
         rows = self.oracle.rows
-        return least_score(features, math.sqrt(asked(features) / self.part) / (self._mu * rows), rows)
+        return least_score(features, math.sqrt(choice_squared(features) / self.part) / (self._mu * rows), rows)
 
 
 def count(schema: Schema, knots: int, pairs: Pairs) -> int:

@@ -8,6 +8,7 @@ change, each by at most 1, and its square is at most its magnitude. Predicates t
 group.
 
 Facts prove exclusion, also under a feature map. Without proof predicates overlap: M predicates have at most M and M.
+A batch of parities has its own bound (dpcore.predicates.parities).
 """
 
 import heapq
@@ -35,6 +36,7 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
+from dpcore.predicates.parities import parities_changed
 from dpcore.records.features import Bound, Day
 
 # Facts: what a non-zero value of a predicate proves about a record. Contradicting facts prove that predicates exclude.
@@ -283,6 +285,8 @@ def _sensitivity(batch: _Batch) -> Sensitivity:
     # A predicate without facts excludes no other.
     alone = sum(not member for member in members)
     moved = max(1, alone + _cost(_Grouping().sizes([member for member in members if member])))
+    changed = parities_changed(batch.predicates)
+    moved = moved if changed is None else min(moved, changed)
     return Sensitivity(l1=moved, l2_squared=moved)
 
 

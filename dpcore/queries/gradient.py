@@ -48,7 +48,6 @@ class GradientQuery(QueryKind):
 
     array: ClassVar[str] = "gradient"
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
-    assumptions: ClassVar[tuple[str, ...]] = (QUESTION_SEEN,)
 
     loss: LossName
     """The loss whose gradient is taken."""
@@ -133,6 +132,11 @@ class GradientQuery(QueryKind):
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
         return {"d": d, "unit": f"2^-{fraction_bits + WEIGHT_BITS}", "loss": self.loss}
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """See `QueryKind`."""
+        return (QUESTION_SEEN,)
 
     @property
     def takes_parts(self) -> bool:

@@ -169,8 +169,10 @@ class QueryKind(SumQuery[Any], ABC):
     leaks: ClassVar[tuple[str, ...]] = ()
     """Warnings about what a release reveals if it does not protect whole records."""
 
-    assumptions: ClassVar[tuple[str, ...]] = ()
-    """Assumptions of a release's statement in addition to those of every statement."""
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Assumptions of a release's statement in addition to those of every statement."""
+        return ()
 
     @property
     def takes_parts(self) -> bool:

@@ -139,6 +139,11 @@ class RadosQuery(QueryKind):
         return self.design.features(schema)
 
     @property
+    def assumptions(self) -> tuple[str, ...]:
+        """See `QueryKind`."""
+        return self.design.assumptions
+
+    @property
     def protected_column(self) -> str:
         """See `QueryKind`."""
         return self.design.protected_column

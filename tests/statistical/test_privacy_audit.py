@@ -66,7 +66,7 @@ LEAST = {
     "statistic, Gaussian": 0.6,
     "moments": 0.5,
     "dp-feat, joint": 0.8,
-    "gaussian rados": 0.35,
+    "gaussian rados": 0.75,
     "fixed support, noised": 0.0,
     "plain, marginal": 0.8,
     "dp-feat, marginal": 0.8,

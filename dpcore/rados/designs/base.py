@@ -144,6 +144,11 @@ class RadoDesign(ABC):
         """If the scope is "joint": the source column whose cells are covered."""
         return ""
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the bound assumes in addition to what every bound does."""
+        return ()
+
     def noise_words(self, parties: int, honest: int) -> str | None:
         """The noise and who adds it, in words, if it is not a sum of shares of which `honest` count."""
         return None

@@ -9,16 +9,21 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.noise_shares import edge_squared
+from dpcore.accounting.noise_shares import edge_squared, secret_coin_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError
 from dpcore.numbers.rationals import lower_digits
-from dpcore.rados.designs.base import HALF, RadoDesign, check_fraction
+from dpcore.rados.designs.base import RadoDesign, check_fraction
 from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.support import check_support, pooled_inclusion
 from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
+
+OWN_COINS = (
+    "Which rados a record enters is decided by fair coins, and the record's own party draws them and keeps them to "
+    "itself; the other parties' coins may be known."
+)
 
 LEAST_CHANCE = 1000
 """The least probability that a record enters some rado, as a multiple of delta (`RareInclusionError`)."""
@@ -40,9 +45,10 @@ class RareInclusionError(PlanError):
 class GaussianDesign(RadoDesign):
     """Clipped edges, summed over uniform or fixed-support signatures, and noise on every value of the total.
 
-    Sensitivity: 2 R 2^fraction_bits in each rado that the record enters, by a coin that is the same for both neighbours
-    (with probability 1/2, or the share of the party's rows in a rado). Proof:
-    dpcore.accounting.noise_shares.edge_squared and, of the coin, dpcore.accounting.gaussian.
+    Sensitivity: R 2^fraction_bits in each rado, by a fair coin that the record's own party keeps secret. With a fixed
+    support 2 R 2^fraction_bits, by a coin that may be public (the share of the party's rows). Proof:
+    dpcore.accounting.noise_shares.secret_coin_squared; dpcore.accounting.noise_shares.edge_squared and, of public
+    coins, dpcore.accounting.gaussian.
 
     Raises PlanError if a field is out of range.
     """
@@ -106,12 +112,19 @@ class GaussianDesign(RadoDesign):
         """See `RadoDesign`."""
         return "record"
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """See `RadoDesign`."""
+        return (OWN_COINS,) if self.fraction is None else ()
+
     def protection(self, rados: int, setting: Setting) -> GaussianProtection:
         """See `RadoDesign`."""
-        kind, inclusion = (GaussianProtection, HALF) if self.fraction is None else (_SampledProtection, self.fraction)
+        honest, values = setting.honest_parties, rados * setting.d
+        if self.fraction is None:
+            squared = secret_coin_squared(self.clip, setting.fraction_bits)
+            return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, rados)
         squared = edge_squared(self.clip, setting.fraction_bits)
-        values = rados * setting.d
-        return kind(self.scope, setting.honest_parties, self.share_sigma, squared, values, rados, inclusion)
+        return _SampledProtection(self.scope, honest, self.share_sigma, squared, values, rados, self.fraction)
 
 
 @dataclass(frozen=True)
