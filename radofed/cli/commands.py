@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli import backup, console, coordinator, health, ledger, party, party_approval, plan, provision, schema
+from radofed.cli import (
+    backup,
+    console,
+    coordinator,
+    health,
+    ledger,
+    party,
+    party_approval,
+    party_rehearse,
+    plan,
+    provision,
+    schema,
+)
 from radofed.cli.framework import command, group
 from radofed.cli.learner import histograms, history, models, queries, report
 from radofed.cli.output import Result
@@ -46,6 +58,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
+        party_rehearse.rehearse,
     ),
     provision.app: (
         *(provision.create, provision.request, provision.sign, provision.add, provision.install, provision.renew),
