@@ -22,6 +22,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.measuring import REPEATS, Measure, Report, Table, require
 from dpcore.accounting.gaussian import shift_distribution, subsampled_mu
+from dpcore.accounting.odds import right_guesses
+from dpcore.attacks.known_rest import KnownAllButOneBit
 from dpcore.errors import DataError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
@@ -30,7 +32,6 @@ from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
-from dpcore.research.leaks import KnownAllButOneBit, most_accurate
 from dpcore.research.theorems import UnrecoverableError, reconstruct_edges
 
 FRACTION_BITS = 16
@@ -182,8 +183,8 @@ def joint(epsilon: Fraction, share_of_noise: Fraction) -> Guessing:
         f"joint, eps {float(epsilon):g} at 1e-6{less}",
         JOINT_TRIALS,
         right,
-        most_accurate(0.0, counted.delta(0.0).upper),
-        most_accurate(0.0, exact.delta(0.0).upper),
+        right_guesses(0.0, counted.delta(0.0).upper).probability,
+        right_guesses(0.0, exact.delta(0.0).upper).probability,
     )
 
 
@@ -217,7 +218,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
             [one.cells() for one in guessed],
         ),
     ]
-    stated = (f"{most_accurate(float(epsilon), float(DELTA)):.3f} at {float(epsilon):g}" for epsilon in EPSILONS)
+    stated = (f"{right_guesses(float(each), float(DELTA)).probability:.3f} at {float(each):g}" for each in EPSILONS)
     notes = [
         "FastICA sees only the rados and the number of records. Its two-valued sources are the signatures, up",
         "to order, and with them Lemma 9 gives the edges to the last integer. With more records than coordinates it",

@@ -6,6 +6,5 @@ mechanisms       a curator's mechanisms, with exact samples and composition
 erm              central private empirical risk minimisation: noisy descent, exponential sampling
 parity           a central private PAC learner of parities
 pac_classes      central private PAC learners: points, thresholds, any finite class
-leaks            an adversary that reads records from unprotected rados
 who_learns_what  the protocol's values as linear forms: what each coalition learns, and what it can forge
 """

@@ -1,7 +1,7 @@
 """Questions whose answers differ by one record or one party, and one person who asks as several learners.
 
 Each attack is made on exact sums with the parties' own shares of the noise, which is what a learner opens. It succeeds,
-and no more often than allowed by the epsilon that the party's ledger charged (dpcore.research.leaks.most_accurate).
+and no more often than allowed by the epsilon that the party's ledger charged (dpcore.accounting.odds.right_guesses).
 With a quarter of the noise it succeeds more often, so each test can fail. Seeds are fixed.
 """
 
@@ -15,6 +15,7 @@ from scipy import stats
 
 from dpcore.accounting.filters import PrivacyLimit
 from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.accounting.odds import right_guesses
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, plan_encoding
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
@@ -22,7 +23,6 @@ from dpcore.predicates.notation import parse
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.records import Records
-from dpcore.research.leaks import most_accurate
 from parties.ledger.charges import RECORD, Charge, charge_for
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, LedgerLimits
@@ -99,7 +99,7 @@ def spend(ledger: Ledger, what: Charge) -> None:
 
 
 def allowed(ledger: Ledger) -> float:
-    return most_accurate(float(ledger.spent(RECORD).epsilon), 0.0)
+    return right_guesses(float(ledger.spent(RECORD).epsilon), 0.0).probability
 
 
 def test_predicates_that_differ_in_one_record(world, ledger):
@@ -185,4 +185,4 @@ def test_several_learners_that_are_one_person(world, ledger, lifetime):
         }
 
     alone, as_many = least_success(mean_answers(2)), least_success(mean_answers(answers))
-    assert alone <= most_accurate(1.0, 0.0) < as_many <= allowed(ledger)
+    assert alone <= right_guesses(1.0, 0.0).probability < as_many <= allowed(ledger)

@@ -12,6 +12,8 @@ import pytest
 from scipy import stats
 
 from dpcore.accounting.gaussian import shift_distribution, subsampled_mu
+from dpcore.accounting.odds import right_guesses as most_right
+from dpcore.attacks.known_rest import KnownAllButOneBit, SubsetSums
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
@@ -19,7 +21,6 @@ from dpcore.rados.designs import DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
-from dpcore.research.leaks import KnownAllButOneBit, SubsetSums, most_accurate
 
 FRACTION_BITS = 16
 UNIT = 1 << FRACTION_BITS
@@ -89,7 +90,7 @@ PROFILE = [0.0, 0.1, 0.3, 1.0, 2.0, 4.0]
 def allowed() -> list[float]:
     """The most that epsilon and delta allow, along the profile of a release with noise SIGMA."""
     distribution = shift_distribution(2 * UNIT / SIGMA, RADOS, HALF)
-    return [most_accurate(epsilon, distribution.delta(epsilon).upper) for epsilon in PROFILE]
+    return [most_right(epsilon, distribution.delta(epsilon).upper).probability for epsilon in PROFILE]
 
 
 @pytest.mark.slow
@@ -110,18 +111,6 @@ def test_too_little_noise_is_caught(factor):
     design = JointDesign("smoker", (SENSITIVE,), 4, math.floor(factor * SIGMA))
     right = right_guesses(design, 14, TRIALS if factor == 0.5 else 4 * TRIALS)
     assert lower_limit(right, TRIALS if factor == 0.5 else 4 * TRIALS) > min(allowed())
-
-
-def test_the_bound_on_accuracy():
-    assert most_accurate(0.0, 0.0) == 0.5
-    assert most_accurate(0.0, 0.2) == pytest.approx(0.6)
-    assert most_accurate(1.0, 0.1) == pytest.approx((math.e + 0.1) / (1 + math.e))
-    assert most_accurate(1e6, 0.5) == 1.0
-    # Randomised response meets it with equality.
-    assert most_accurate(math.log(3), 0.0) == pytest.approx(0.75)
-    for epsilon, delta in ((-1.0, 0.0), (math.nan, 0.0), (1.0, 1.5), (1.0, math.nan)):
-        with pytest.raises(ConfigurationError):
-            most_accurate(epsilon, delta)
 
 
 def test_every_subset_is_found_and_no_other():

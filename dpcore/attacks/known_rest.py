@@ -5,7 +5,6 @@ middle finds the usually only subset that adds up to a rado's other coordinates,
 or with noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -138,19 +137,6 @@ class KnownAllButOneBit:
     @cached_property
     def _others(self) -> SubsetSums:
         return SubsetSums(np.delete(self.edges, self.sensitive, axis=1))
-
-
-def most_accurate(epsilon: float, delta: float) -> float:
-    """Upper bound under (epsilon, delta) on the probability of guessing which of two equally likely neighbours it was.
-
-    (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta for rates p, q (Wasserman and Zhou, JASA 2010; Kairouz, Oh and
-    Viswanath, ICML 2015). Raises ConfigurationError.
-    """
-    if not (epsilon >= 0 and 0 <= delta <= 1):
-        raise ConfigurationError(f"epsilon is {epsilon} and delta {delta}: give epsilon >= 0 and delta in [0, 1]")
-    # Divided by e^epsilon, which may overflow a double.
-    shrunk = math.exp(-epsilon)
-    return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
 
 
 def _keys(sums: Integers, multipliers: NDArray[np.uint64]) -> NDArray[np.uint64]:
