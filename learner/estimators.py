@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import nearest
+from dpcore.records.features import Target, nearest
 
 FROM_RELEASES: dict[str, tuple[str, str]] = {
     "radoboost": ("dpcore.estimators.radoboost", "RadoBoost"),
@@ -48,6 +48,9 @@ LOG_ODDS = {
 }
 """Estimators whose scores are log odds under these assumptions."""
 
+SEVERAL_CLASSES = ("newton", "mean-variance")
+"""Estimators that learn a label of several classes too."""
+
 _RADOS = "its loss of rados is a logistic loss only over all 2^rows rados"
 _VOTES = "its scores say which rule holds, not how likely a label is"
 OTHER_SCORES = {
@@ -81,6 +84,15 @@ def make_estimator(name: str, /, **options: Any) -> Any:
     Raises ConfigurationError if the name or an option is unknown, or scikit-learn is not installed.
     """
     return instance_of(name, class_of(name), options)
+
+
+def several_classes_refused(name: str, target: Target) -> str:
+    """The sentence that refuses to train this estimator on a label of several classes."""
+    known = " or ".join(SEVERAL_CLASSES)
+    return (
+        f"{name} learns a label of two classes, and {target.column!r} is one of {target.words}: choose {known}, or "
+        "make it a label of two classes"
+    )
 
 
 def class_of(name: str) -> Any:

@@ -17,6 +17,7 @@ from dpcore.records.features import (
     RealFeature,
     ThresholdFeature,
     plain,
+    two_classes,
 )
 from dpcore.records.schema import Schema
 from learner.pipelines import RULES, exported_terms, steps_of
@@ -130,7 +131,8 @@ def to_sklearn(
     encoder = SchemaEncoder(model.schema, unusable=unusable).fit(None)
     width = encoder.n_coordinates
     classifier = classifier_of(model.calibration, why_no_probability(model))
-    classifier.classes_ = np.array([-1, 1]) if classes == "signs" else np.array(model.schema.label.names, dtype=object)
+    names = two_classes(model.schema.label, "a pipeline").names
+    classifier.classes_ = np.array([-1, 1]) if classes == "signs" else np.array(names, dtype=object)
     classifier.n_iter_ = np.zeros(1, dtype=np.int32)
     steps: list[tuple[str, Any]] = []
     if model.feature_map is not None:
@@ -162,7 +164,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
         "schema": schema.name,
         "schema_digest": schema.digest.hex(),
         "release_digest": model.release_digest.hex(),
-        "label": {**plain(schema.label), "names": list(schema.label.names)},
+        "label": {**plain(schema.label), "names": list(two_classes(schema.label, "an exported model").names)},
         "probability": probability_of(model),
         "texts": list(schema.texts),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),

@@ -25,13 +25,15 @@ from dpcore.numbers.rationals import rounded_up
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
+from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.statement import CountedRelease, PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.distribution import Moments
+from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.losses import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
@@ -393,11 +395,23 @@ class BudgetedOracle:
         feature_map: FeatureMap | None = None,
     ) -> Moments:
         """See dpcore.estimators.oracle.Oracle. norm_bound: R, by default `usual_norm` of the schema and the map."""
+        two_classes(self.schema.label, "a sum of edges")
+        options = {"feature_map": feature_map, "norm_bound": norm_bound, "edge_weight": edge_weight}
+        found: Moments = self._moments(MomentsQuery, part, options)
+        return found
+
+    def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
+        """See dpcore.estimators.oracle.ClassOracle."""
+        several_classes(self.schema.label, "a sum for each class")
+        found: ClassMoments = self._moments(ClassMomentsQuery, part, {"norm_bound": norm_bound})
+        return found
+
+    def _moments(self, expected: type[MomentsQuery], part: Fraction, options: Mapping[str, Any]) -> Any:
+        """The moments of a release, in the form of the kind that is expected."""
         self._check_not_pure("moments")
-        options = {**self._options(part), "feature_map": feature_map}
-        request = MomentsRequest(self.schema, norm_bound=norm_bound, edge_weight=edge_weight, **options)
+        request = MomentsRequest(self.schema, **{**self._options(part), **options})
         answer = self._answer(self._plan(request), part)
-        kind, bits = _kind(answer.query, MomentsQuery), answer.query.encoding.fraction_bits
+        kind, bits = _kind(answer.query, expected), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())
         parties, about = len(answer.party_rows), answer.query.held_back
         return kind.moments(answer.integers, bits, rows=rows, parties=parties, held_back=about)
@@ -413,9 +427,25 @@ class BudgetedOracle:
         feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
+        two_classes(self.schema.label, "a gradient at one classifier")
+        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis, "feature_map": feature_map})
+
+    def class_gradient(
+        self,
+        theta: NDArray[np.float64],
+        *,
+        clip: Fraction,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """See dpcore.estimators.oracle.ClassOracle."""
+        several_classes(self.schema.label, "a gradient for each class")
+        return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis})
+
+    def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")
-        point, options = tuple(map(float, theta)), {**self._options(part), "feature_map": feature_map}
-        request = GradientRequest(self.schema, point, loss=loss, clip=clip, basis=basis, **options)
+        point = tuple(map(float, theta))
+        request = GradientRequest(self.schema, point, **{**self._options(part), **options})
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = rows_about(answer), len(answer.party_rows)

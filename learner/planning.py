@@ -166,6 +166,7 @@ def plan_query(
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for m in rows if m is not None)
     kind = request.kind(cohort_min - colluders, stated)
+    kind.check_target(request.schema.label)
     _check_part(request, kind)
     _check_map(request, kind)
     _check_length(kind, request.d)

@@ -17,6 +17,8 @@ from dpcore.accounting.words import limit
 from dpcore.declared import Option, values_of
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
+from dpcore.queries.class_gradient import ClassGradientQuery
+from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
 from dpcore.queries.moments import MomentsQuery, edge_multiplier, usual_norm
@@ -239,7 +241,10 @@ class MomentsRequest(MomentsFields, NoisyTerms):
         """See `Terms`."""
         clip = clip_of(self)
         multiplier = edge_multiplier(clip.norm_bound, self.noise_fraction_bits, self.edge_weight)
-        return self.calibrated(MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA), honest_parties)
+        least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA)
+        if self.schema.label.classes:
+            least = ClassMomentsQuery.of(least, self.schema.label)
+        return self.calibrated(least, honest_parties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +285,7 @@ class GradientRequest(NoisyTerms):
     """A request for the sum over all records of the clipped gradient of a loss. Raises ConfigurationError."""
 
     theta: tuple[float, ...] = field(kw_only=False)
-    """(d,), the point at which it is taken, as reals; coordinates are rounded to 2^-20."""
+    """(d,), of several classes (k d,) class by class: where it is taken, as reals; rounded to 2^-20."""
     loss: LossName = "logistic"
     clip: Annotated[Fraction | None, Option("C, the clipping norm of each record's gradient.", above=0)] = None
     """Required: the sensitivity is unbounded without it."""
@@ -293,8 +298,11 @@ class GradientRequest(NoisyTerms):
             raise ConfigurationError(
                 "a gradient without a clip has no privacy bound: give clip, the clipping norm of a record's gradient"
             )
-        if len(self.theta) != self.d or not all(math.isfinite(value) for value in self.theta):
-            raise ConfigurationError(f"theta is not {self.d} finite numbers: give one for each coordinate")
+        weights = self.d * max(1, self.schema.label.classes)
+        if len(self.theta) != weights or not all(math.isfinite(value) for value in self.theta):
+            raise ConfigurationError(
+                f"theta is not {weights} finite numbers: give one for each coordinate, and of several classes for each"
+            )
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -305,7 +313,10 @@ class GradientRequest(NoisyTerms):
         """See `Terms`."""
         assert self.clip is not None, "a request without a clip is refused"
         theta = tuple(round(value * (1 << THETA_BITS)) for value in self.theta)
-        least = GradientQuery(self.loss, theta, self.clip, SMALLEST_SHARE_SIGMA, self.basis)
+        fields = (self.loss, theta, self.clip, SMALLEST_SHARE_SIGMA, self.basis)
+        if self.schema.label.classes:
+            return self.calibrated(ClassGradientQuery(*fields, self.schema.label.classes), honest_parties)
+        least = GradientQuery(*fields)
         return self.calibrated(least, honest_parties)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
-from dpcore.records.features import RealFeature, nearest
+from dpcore.records.features import RealFeature, nearest, two_classes
 from dpcore.records.schema import Schema
 from learner.score_parts import ScorePart, Source, intercept_of, parts_of
 from learner.uncertainty import half_widths, measurable
@@ -237,7 +237,7 @@ def shapes_of(model: "Model") -> Shapes:
         intercept=intercept,
         intercept_band=band,
         ranked=tuple(sorted(found, key=lambda shape: (-shape.size, len(shape.features)))),
-        label=" or ".join(model.schema.label.positive),
+        label=" or ".join(two_classes(model.schema.label, "a picture of shapes").positive),
         is_stated=any(source.spread.is_stated for part in parts for source in part.sources),
         mapped=model.feature_map is not None,
         has_bands=model.covariance is not None,

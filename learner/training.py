@@ -18,7 +18,7 @@ from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synth
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
-from learner.estimators import FROM_RELEASES, class_of, make_estimator
+from learner.estimators import FROM_RELEASES, SEVERAL_CLASSES, class_of, make_estimator, several_classes_refused
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
@@ -54,8 +54,24 @@ def train(release: Release, estimator_name: str, *, synthetic_rados: int | None 
     return model_of(estimator, release, estimator_name)
 
 
+def check_learns(estimator_name: str, schema: Schema) -> None:
+    """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
+    if schema.label.classes and estimator_name not in SEVERAL_CLASSES:
+        raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
+
+
+def _check_kept(estimator_name: str, schema: Schema) -> None:
+    """Raise ConfigurationError if no file can keep a model of the schema's label."""
+    if schema.label.classes:
+        raise ConfigurationError(
+            f"{schema.label.column!r} is a label of {schema.label.words}, and a model's file is of two: measure "
+            f"{estimator_name} by rado simulate, or make it a label of two classes"
+        )
+
+
 def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
-    """The model of an estimator that was fitted on this release."""
+    """The model of an estimator that was fitted on this release. Raises ConfigurationError for several classes."""
+    _check_kept(estimator_name, release.schema)
     left_out = held_back_from([release.query])
     feature_map = release.query.feature_map
     return Model(
@@ -96,6 +112,7 @@ def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None
         ConfigurationError: an option is unknown or out of range, or the estimator cannot learn from such a release.
         ShapeError: the release has fewer than two rados.
     """
+    check_learns(estimator_name, release.schema)
     estimator = make_estimator(estimator_name, **options)
     learned = release.query.kind.learned_as
     if learned is None:
@@ -173,6 +190,8 @@ class AskedTraining:
 
         Raises ConfigurationError or PlanError.
         """
+        check_learns(name, schema)
+        _check_kept(name, schema)
         chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
         terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
         return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms, options.adaptive)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Annotated, ClassVar, cast
 
 from dpcore.accounting.protection import Setting
-from dpcore.errors import PlanError, RadofedError, SlotOverflowError
+from dpcore.errors import PlanError, RadofedError, SchemaError, SlotOverflowError
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
@@ -222,12 +222,13 @@ class Query(Wire[query_pb2.Query]):
             if not holds:
                 raise WireError(Code.QUERY_INVALID, f"It must hold that {rule}.")
         try:
+            self.kind.check_target(self.schema.label)
             largest = self.kind.largest_sum(self.limits, self.encoding.fraction_bits)
             # The check slot carries the cohort's row count and wraps like any other slot.
             check_fits(self.encoding, largest_sum=max(largest, self.max_rows), max_parties=self.max_parties)
         except SlotOverflowError as error:
             raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
-        except PlanError as error:
+        except (PlanError, SchemaError) as error:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
 
     @property

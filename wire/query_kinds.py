@@ -21,6 +21,8 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
+from dpcore.queries.class_gradient import ClassGradientQuery
+from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -38,7 +40,7 @@ from dpcore.rados.designs import (
 )
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
-from dpcore.records.features import Bound
+from dpcore.records.features import Bound, Target
 from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
@@ -344,7 +346,9 @@ def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap 
         case "moments":
             moments = message.moments
             clip = Clip(rational_from_proto(moments.norm_bound), schema.bias)
-            return MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma)
+            kind = MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma)
+            # The schema says what a sum is about: the same message asks for the sums of each class of its label.
+            return ClassMomentsQuery.of(kind, schema.label) if schema.label.classes else kind
         case "rados":
             return RadosQuery(message.rados.rados, _read_design(message.rados, schema))
         case "statistic":
@@ -352,7 +356,7 @@ def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap 
             noise = _read_noise(message.statistic, message.honest_parties)
             return StatisticQuery(predicates, schema, noise, feature_map)
         case "gradient":
-            return _read_gradient(message.gradient, schema.d if feature_map is None else feature_map.d)
+            return _read_gradient(message.gradient, schema.d if feature_map is None else feature_map.d, schema.label)
         case _:
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's kind.")
 
@@ -378,17 +382,18 @@ def _read_noise(message: query_pb2.StatisticQuery, honest_parties: int) -> Noise
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's noise.")
 
 
-def _read_gradient(message: query_pb2.GradientQuery, d: int) -> GradientQuery:
+def _read_gradient(message: query_pb2.GradientQuery, d: int, label: Target) -> GradientQuery:
     losses = {value: name for name, value in _LOSSES.items()}
     if message.loss not in losses:
         raise WireError(Code.QUERY_INVALID, "This version does not know the query's loss.")
-    kind = GradientQuery(
+    fields = (
         losses[message.loss],
         tuple(message.theta),
         rational_from_proto(message.clip),
         message.share_sigma,
         _read_basis(list(message.basis), d),
     )
+    kind = ClassGradientQuery(*fields, label.classes) if label.classes else GradientQuery(*fields)
     kind.length(d)
     return kind
 

@@ -81,6 +81,18 @@ def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fra
     return square * (2 * longest - 2 * c) + SQUARE_WEIGHT**2 * (2 * longest**2 - 2 * c * c)
 
 
+def class_moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fraction:
+    """An upper bound of max |v - v'|^2 for a record's vector v with a sum for each class: that of `moments_squared`.
+
+    v holds k x in the place of the record's class, zeros in those of the others, and the products of x as there. For
+    two records of one class the distance is that of `moments_squared`, x in place of e.
+
+    For two classes, the parts of the sums do not overlap: k^2 (|x|^2 + |x'|^2) + 25 |F - F'|^2 <= k^2 2 S + 50 S^2, the
+    right side of `moments_squared` at c = 0, which is no more than its maximum.
+    """
+    return moments_squared(clip, fraction_bits, edge_multiplier)
+
+
 def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
     """Max |v - v'|^2 = 4 S over integer gradients v = -w e with w^2 |e|^2 <= S = floor(C^2 4^(f + 12))."""
     return 4 * clip_squared(clip, fraction_bits)

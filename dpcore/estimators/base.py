@@ -10,7 +10,7 @@ An estimator is trained by `fit_release`, `fit_moments(moments)`, `fit_queries(o
 
 from abc import ABCMeta, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -103,8 +103,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     """A linear classifier sign(theta . x) with scikit-learn's interface; subclasses define how theta is estimated.
 
     After fitting: `theta_` (d,) the paper's vector, bias included and last; `coef_`, `intercept_`, `classes_` and
-    `n_features_in_` as in scikit-learn.
+    `n_features_in_` as in scikit-learn. For a label of several classes: `theta_` = `coef_` (k, d), a row of weights for
+    each class, whose largest score is predicted.
     """
+
+    several_classes: ClassVar[bool] = False
+    """Whether it also learns a label of several classes, from moments or by queries."""
 
     def _edges(self, X: ArrayLike, y: ArrayLike, *, bias: bool = True) -> Matrix:
         """Edge vectors y_i x_i, (m, d), the bias last if requested; sets `classes_`. Raises as scikit-learn."""
@@ -142,21 +146,38 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.n_features_in_ = len(theta)
         self._keep(theta, bias=False)
 
-    def decision_function(self, X: ArrayLike) -> Vector:
-        """Margins theta . x, (rows,): positive means classes_[1]. X: (rows, n_features_in_). Raises as scikit-learn."""
+    def _keep_classes(self, theta: Matrix) -> None:
+        """Set the attributes after fitting to a label of several classes: theta (k, d) is over a schema's coordinates.
+
+        Rows are moved so that they add up to zero, which changes no difference of scores.
+        """
+        self._keep_encoded(theta[0])
+        self.classes_ = np.arange(len(theta))
+        self.theta_ = theta - theta.mean(axis=0)
+        self.coef_, self.intercept_ = self.theta_.copy(), np.zeros(len(theta))
+
+    def decision_function(self, X: ArrayLike) -> Vector | Matrix:
+        """Margins theta . x, (rows,): positive means classes_[1]; of several classes their scores, (rows, k).
+
+        X: (rows, n_features_in_). Raises as scikit-learn.
+        """
         # scikit-learn's check_is_fitted refuses estimators without `fit`, which those that learn from answers lack.
         if not hasattr(self, "theta_"):
             raise NotFittedError(
                 f"this {type(self).__name__} has no theta_: fit it to rows, a release or answers first"
             )
         rows = validate_data(self, X, dtype=np.float64, reset=False)
+        if len(self.coef_) > 1:
+            scores: Matrix = rows @ self.coef_.T + self.intercept_
+            return scores
         margins: Vector = rows @ self.coef_[0] + self.intercept_[0]
         return margins
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Classes, shape (rows,). A margin of exactly zero is classes_[0]. X: (rows, n_features_in_)."""
-        positive = self.decision_function(X) > 0
-        labels: NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        """Classes, shape (rows,). A margin of exactly zero is classes_[0], as is a tie. X: (rows, n_features_in_)."""
+        scores = self.decision_function(X)
+        places = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[places]
         return labels
 
     def __sklearn_tags__(self) -> Any:

@@ -16,12 +16,13 @@ noise, so scale and threshold are refitted along the direction found.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoClassifier, RadoSample
+from dpcore.estimators.class_discriminant import SHRINKAGE, GaussianClasses
 from dpcore.estimators.moments_discriminant import (
     EdgeMoments,
     Spread,
@@ -32,7 +33,7 @@ from dpcore.estimators.moments_discriminant import (
 )
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.progress import Progress
-from dpcore.rados.distribution import Moments, RadoDistribution
+from dpcore.rados.distribution import ClassMoments, Moments, RadoDistribution
 
 # The expected logistic loss of Gaussian edges, by Gauss-Hermite quadrature over the margin N(theta . c, theta . C
 # theta).
@@ -158,6 +159,8 @@ class MeanVariance(RadoClassifier):
     `TARGETS` and `RIDGES`, with the kept noise in x_i, or None if nothing was validated.
     """
 
+    several_classes: ClassVar[bool] = True
+
     def __init__(
         self,
         *,
@@ -172,12 +175,18 @@ class MeanVariance(RadoClassifier):
         self.penalty = penalty
         self.n_folds = n_folds
 
-    def fit_moments(self, moments: Moments) -> Self:
+    def fit_moments(self, moments: Moments | ClassMoments) -> Self:
         """Fit to noisy moments instead of rados; returns self. Raises ConfigurationError.
 
-        ridge None is 2 sqrt(d) times the products' root mean square deviation.
+        ridge None is 2 sqrt(d) times the products' root mean square deviation. Of several classes the result is the
+        discriminant of dpcore.estimators.class_discriminant, without a ridge; penalty / m is added to W's diagonal.
         """
         self._check()
+        if isinstance(moments, ClassMoments):
+            if self.ridge is not None:
+                raise ConfigurationError("a label of several classes takes no ridge: leave it out, or set the penalty")
+            self._keep_classes(GaussianClasses.of(moments, SHRINKAGE).scores(self.penalty))
+            return self
         noise = float(np.sqrt(np.mean(moments.product_noise**2)))
         split = _Split.of(EdgeMoments(moments.edge_sum, moments.product_sum, moments.rows, moments.bias))
         ridge = self.ridge

@@ -16,7 +16,7 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
-from dpcore.rados.distribution import Moments
+from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
@@ -33,7 +33,7 @@ class GradientEstimate:
     """The mean over m records of the clipped gradient of a loss, with noise. Raises DataError, ConfigurationError."""
 
     mean: NDArray[np.float64]
-    """(d,) float64, read-only."""
+    """(d,) float64, of several classes (k, d), read-only."""
     deviation: float
     """The standard deviation of the noise on each coordinate."""
     rows: int
@@ -41,7 +41,7 @@ class GradientEstimate:
 
     def __post_init__(self) -> None:
         mean = np.array(self.mean, dtype=np.float64)
-        if mean.ndim != 1 or not np.isfinite(mean).all():
+        if mean.ndim not in (1, 2) or not np.isfinite(mean).all():
             raise DataError("a gradient is not finite: decode the release again, or run its query again")
         if self.rows < 1 or not self.deviation >= 0:
             raise ConfigurationError("a gradient needs rows >= 1 and deviation >= 0: pass those of the release")
@@ -164,6 +164,23 @@ class GradientOracle(Asked, Protocol):
 
         basis: P; records are first transformed to P e, and theta and the gradient are in those coordinates.
         feature_map: as in `MomentsOracle`; e is then the edge of the mapped record.
+        """
+        ...
+
+
+class ClassOracle(Asked, Protocol):
+    """An oracle that answers moments and gradients of a label of several classes, within one budget."""
+
+    def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
+        """Noisy sums of the records of each class and of products; the arguments as of `MomentsOracle`."""
+        ...
+
+    def class_gradient(
+        self, theta: Matrix, *, clip: Fraction, part: Fraction = WHOLE, basis: Basis | None = None
+    ) -> GradientEstimate:
+        """The mean (k, d) over records of the gradient of the multinomial logistic loss at theta (k, d), clipped.
+
+        basis: P; records are first transformed to P x, and theta and the gradient are in those coordinates.
         """
         ...
 

@@ -13,19 +13,22 @@ Proof: docs/explanation/proofs.md, "Private Newton steps".
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.base import LinearClassifier
+from dpcore.estimators.class_newton import CLIP as CLASSES_CLIP
+from dpcore.estimators.class_newton import MOST_WEIGHTS
+from dpcore.estimators.class_newton import learn as learn_classes
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
-from dpcore.estimators.oracle import MomentsAndGradients, RowOracle, check_left
+from dpcore.estimators.oracle import ClassOracle, MomentsAndGradients, RowOracle, check_left
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import norm_bound_of
-from dpcore.rados.distribution import Moments
+from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.schema import Schema
 
@@ -77,7 +80,7 @@ _SAMPLING = 0.5
 _LEAST_EIGENVALUE = 2.0**-16
 """Lower bound on A's eigenvalues over their mean: weaker directions would make entries of P too large to be exact."""
 
-_CLIP_UNITS = 1000
+_CLIP, _CLIP_UNITS = 0.25, 1000
 
 MOST_COORDINATES = 700
 """A larger basis never fits a query (wire.query.MAX_QUERY_BYTES): an entry takes a byte or more. A smaller one may not
@@ -89,7 +92,8 @@ class PrivateNewton(LinearClassifier):
 
     - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release; the others share the
       rest equally.
-    - clip: C over the root mean square of |z|. shrinkage: as in `MomentsDiscriminant`.
+    - clip: C over the root mean square of |z|; None is 0.25, of several classes 0.5. shrinkage: as in
+      `MomentsDiscriminant`.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
       Results hardly change for values up to 1.4 times larger or smaller.
 
@@ -99,14 +103,19 @@ class PrivateNewton(LinearClassifier):
     `warning_`, why there were fewer than `rounds`, else None.
 
     After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
+
+    Of a label of several classes, `fit_queries` learns a row of weights for each, `theta_` (k, d), as
+    dpcore.estimators.class_newton describes; `covariance_` is then None.
     """
+
+    several_classes: ClassVar[bool] = True
 
     def __init__(
         self,
         *,
         rounds: int = 8,
         moments_part: float = 0.25,
-        clip: float = 0.25,
+        clip: float | None = None,
         shrinkage: float = 0.8,
         norm_bound: Fraction | None = None,
     ) -> None:
@@ -128,6 +137,10 @@ class PrivateNewton(LinearClassifier):
                 f"the schema has {oracle.schema.d} coordinates, and a query for a gradient at most {MOST_COORDINATES}: "
                 "leave some out, or train an estimator on moments"
             )
+        if oracle.schema.label.classes:
+            # An oracle about several classes answers what `ClassOracle` lists.
+            self._keep_classes(self._learn_classes(cast("ClassOracle", oracle)))
+            return self
         self._keep_encoded(self._learn(oracle, self.norm_bound or roomy_norm(oracle.schema)))
         return self
 
@@ -143,7 +156,7 @@ class PrivateNewton(LinearClassifier):
         first = Fraction(self.moments_part).limit_denominator(10**6)
         moments = oracle.moments(part=first, norm_bound=norm_bound)
         whitening = Whitening.of(moments, self.shrinkage)
-        clip = clip_of(self.clip, whitening.size)
+        clip = clip_of(_CLIP if self.clip is None else self.clip, whitening.size)
         # The minimiser of the logistic loss's second-order expansion at zero, where z has covariance I.
         phi = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
         seen: list[Seen] = []
@@ -169,12 +182,37 @@ class PrivateNewton(LinearClassifier):
         self.covariance_ = errors_of_weights(learned, answers, released)
         return learned
 
+    def _learn_classes(self, oracle: ClassOracle) -> Matrix:
+        """Theta (k, d). Raises ConfigurationError for too many weights."""
+        weights = oracle.schema.d * oracle.schema.label.classes
+        if weights > MOST_WEIGHTS:
+            raise ConfigurationError(
+                f"{oracle.schema.label.words} of {oracle.schema.d} coordinates are {weights} weights, and newton "
+                f"learns at most {MOST_WEIGHTS}: leave some out, or train mean-variance"
+            )
+        first = Fraction(self.moments_part).limit_denominator(10**6)
+        moments = oracle.class_moments(part=first, norm_bound=self.norm_bound)
+        whitening = Whitening.of(moments, self.shrinkage)
+        clip = clip_of(CLASSES_CLIP if self.clip is None else self.clip, whitening.size)
+        part, basis = (1 - first) / (self.rounds - 1), whitening.basis
+        learned = learn_classes(
+            lambda phi: oracle.class_gradient(phi, clip=clip, part=part, basis=basis),
+            moments,
+            basis.matrix,
+            float(clip),
+            self.rounds - 1,
+        )
+        self.rounds_done_, self.warning_, self.covariance_ = 1 + learned.rounds, None, None
+        if learned.refusal is not None:
+            self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}"
+        return learned.phi @ basis.matrix
+
     def _check(self) -> None:
         if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 2):
             raise ConfigurationError(f"rounds is {self.rounds}: the first asks for moments, give at least 2")
         if not 1e-3 <= self.moments_part <= 1 - 1e-3:
             raise ConfigurationError(f"moments_part is {self.moments_part}: give a number from 0.001 to 0.999")
-        if not (np.isfinite(self.clip) and self.clip > 0):
+        if self.clip is not None and not (np.isfinite(self.clip) and self.clip > 0):
             raise ConfigurationError(f"clip is {self.clip}: it must be finite and positive")
         if not (np.isfinite(self.shrinkage) and self.shrinkage >= 0):
             raise ConfigurationError(f"shrinkage is {self.shrinkage}: it must be finite and at least 0")
@@ -197,7 +235,7 @@ class Whitening:
     spread: Matrix
 
     @classmethod
-    def of(cls, moments: Moments, shrinkage: float) -> "Whitening":
+    def of(cls, moments: Moments | ClassMoments, shrinkage: float) -> "Whitening":
         """From noisy moments; shrinkage: as for `raise_eigenvalues`; without noise a small amount is applied too."""
         values, vectors = np.linalg.eigh(moments.product_sum)
         return cls._of_spreads(vectors, values, raise_eigenvalues(values, moments.product_noise, shrinkage), moments)
@@ -212,7 +250,9 @@ class Whitening:
         return cls._of_spreads(vectors, spreads, np.maximum(spreads, least), moments)
 
     @classmethod
-    def _of_spreads(cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments) -> "Whitening":
+    def _of_spreads(
+        cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments | ClassMoments
+    ) -> "Whitening":
         """From estimates of the second moments along eigenvectors, (d,), and the same raised, by which to divide."""
         least = _LEAST_EIGENVALUE * max(float(np.trace(moments.product_sum)) / moments.d, 1.0)
         raised = np.maximum(raised, least)

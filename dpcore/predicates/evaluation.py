@@ -16,6 +16,7 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelIs,
     NonNegative,
     Predicate,
     PredicateError,
@@ -47,7 +48,7 @@ def check(predicates: Sequence[Predicate], schema: Schema, feature_map: FeatureM
 
     - there are none, more than MOST_PREDICATES, or two that are the same;
     - the batch has more than MOST_NODES nodes, or one predicate has, with shared nodes counted at each occurrence;
-    - the schema lacks a feature, coordinate or value, or a feature has another type.
+    - the schema lacks a feature, coordinate or value, or a feature or the label has another type.
 
     No predicate is deeper than MOST_DEPTH: construction ensures that. Time: linear in the distinct nodes.
     """
@@ -135,6 +136,10 @@ class _Types:
                     self._numbers[name].number(bound)
                 except TypeError:
                     raise PredicateError(f"{name!r} is {self._numbers[name].comparison_words}") from None
+            case LabelIs():
+                if self._schema.label.classes:
+                    words, column = self._schema.label.words, self._schema.label.column
+                    raise PredicateError(f"the label {column!r} has {words}, and no sign: compare no y with it")
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
                     self._coordinates.place(name)

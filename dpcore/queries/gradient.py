@@ -67,15 +67,22 @@ class GradientQuery(QueryKind):
             raise PlanError(
                 "theta is empty or has an entry beyond 2^11: give one entry for each coordinate, scaled down"
             )
-        if self.basis is not None and self.basis.d != len(self.theta):
+        if self.basis is not None and self.vectors * self.basis.d != len(self.theta):
             raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
         check_share(self.share_sigma)
 
+    @property
+    def vectors(self) -> int:
+        """The number of theta's rows, each with a weight for every coordinate."""
+        return 1
+
     def length(self, d: int) -> int:
-        """D. Raises PlanError if theta has another length."""
-        if d != len(self.theta):
-            raise PlanError(f"theta has {len(self.theta)} coordinates and the schema {d}: give one for each")
-        return d
+        """Theta's. Raises PlanError if it has another one than `vectors` d."""
+        if self.vectors * d != len(self.theta):
+            raise PlanError(
+                f"theta has {len(self.theta)} coordinates and the schema {self.vectors} times {d}: give one for each"
+            )
+        return len(self.theta)
 
     def shape(self, d: int) -> tuple[int, ...]:
         """(d,)."""
@@ -88,10 +95,10 @@ class GradientQuery(QueryKind):
         return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
-        """This party's sum and its share of the noise: int64 (d,)."""
+        """This party's sum and its share of the noise: int64 (length,)."""
         # One thread suffices: the work is one product per row.
         sums = self.sums(records, fraction_bits, computation.progress)
-        return sums + discrete_gaussian(self.share_sigma, records.d, computation.random)
+        return sums + discrete_gaussian(self.share_sigma, len(sums), computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
         """The contribution without noise. Raises ShapeError if theta has another length, PlanError as `largest_sum`."""

@@ -16,6 +16,7 @@ from dpcore.paillier.packing import ciphertext_count
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import Target, two_classes
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -183,6 +184,10 @@ class QueryKind(SumQuery[Any], ABC):
     def takes_maps(self) -> bool:
         """Whether records may be mapped first: its bound depends on no values, and it names no coordinates."""
         return False
+
+    def check_target(self, target: Target) -> None:
+        """Raise SchemaError if the query is not about such a label. By default it is about one of two classes."""
+        two_classes(target, f"a query for {self.contents}")
 
     @property
     def batch(self) -> tuple[Predicate, ...]:

@@ -20,6 +20,7 @@ from dpcore.predicates.ranges import in_words
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.records.computation import Computation
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import Target
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -130,6 +131,9 @@ class StatisticQuery(QueryKind):
     def takes_parts(self) -> bool:
         """See `QueryKind`."""
         return True
+
+    def check_target(self, target: Target) -> None:
+        """Nothing: `check` compares each predicate with the schema's label."""
 
     @property
     def batch(self) -> tuple[Predicate, ...]:

@@ -111,3 +111,54 @@ class Moments:
     def d(self) -> int:
         """Coordinates, the bias included."""
         return len(self.edge_sum)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMoments:
+    """Noisy sums over m records of several classes, otherwise as `Moments`. Raises as it does."""
+
+    class_sums: Matrix
+    """(k, d), the sum of x_i over the records of each class; the bias's sums are the classes' sizes."""
+    product_sum: Matrix
+    """(d, d), sum_i x_i x_i^T over all records."""
+    rows: int
+    """m, public."""
+    bias: bool
+    """The last coordinate is the constant feature 1; see `Moments`."""
+    norm_bound: float
+    """The clipping norm R."""
+    sum_noise: float
+    """The standard deviation of the noise on each entry of class_sums."""
+    product_noise: Matrix
+    """(d, d), that of each entry of product_sum."""
+
+    def __post_init__(self) -> None:
+        sums = np.array(self.class_sums, dtype=np.float64)
+        if sums.ndim != 2 or len(sums) < 2:
+            raise ShapeError(f"class_sums has shape {sums.shape}: give a row for each of two or more classes")
+        if not np.isfinite(sums).all():
+            raise DataError("class_sums is not finite: decode the release again, or run its query again")
+        sums.setflags(write=False)
+        # The other fields are those of the moments of all records.
+        shared = Moments(
+            sums.sum(axis=0),
+            self.product_sum,
+            self.rows,
+            self.bias,
+            self.norm_bound,
+            self.sum_noise,
+            self.product_noise,
+        )
+        object.__setattr__(self, "class_sums", sums)
+        for name in ("product_sum", "product_noise"):
+            object.__setattr__(self, name, getattr(shared, name))
+
+    @property
+    def d(self) -> int:
+        """Coordinates, the bias included."""
+        return int(self.class_sums.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return len(self.class_sums)

@@ -14,7 +14,7 @@ from dpcore.numbers.compiling import compiled
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.clipping import Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
-from dpcore.records.losses import LARGEST_MARGIN, STEP_BITS
+from dpcore.records.losses import LARGEST_MARGIN, STEP_BITS, WEIGHT_BITS
 
 _LARGEST = (1 << 63) - 1
 
@@ -96,6 +96,19 @@ def fill_edges(
 
 
 _HALF = LARGEST_MARGIN << STEP_BITS
+_WEIGHT_BITS = WEIGHT_BITS
+
+
+@compiled(types.int64(types.int64[::1], types.int64))
+def _completed(weights: NDArray[np.int64], own: int) -> int:
+    """Set the weight of the own class to minus the sum of the others; returns the squared length of all."""
+    others, squared = np.int64(0), np.int64(0)
+    for code in range(len(weights)):
+        if code != own:
+            others += weights[code]
+            squared += weights[code] ** 2
+    weights[own] = -others
+    return squared + others**2  # type: ignore[return-value]  # an int64, as compiled
 
 
 @compiled(
@@ -144,6 +157,82 @@ def subtract_gradients(
         if weight > 0:
             for place in range(d):
                 total[place] -= weight * z[place]
+
+
+@compiled(types.void(types.int64[::1], types.Array(types.int64, 1, "C", readonly=True)))
+def _softmax(steps: NDArray[np.int64], table: NDArray[np.int64]) -> None:
+    """Replace scores, in steps of the table, by floor(2^WEIGHT_BITS p)."""
+    highest, parts = steps.max(), np.int64(0)
+    for code in range(len(steps)):
+        below = highest - steps[code]
+        steps[code] = table[below] if below < len(table) else 0
+        parts += steps[code]
+    for code in range(len(steps)):
+        steps[code] = (steps[code] << _WEIGHT_BITS) // parts
+
+
+@compiled(types.void(types.int64[::1], types.int64, types.int64, types.int64[::1]))
+def _shorten_weights(weights: NDArray[np.int64], own: int, allowed: int, room: NDArray[np.int64]) -> None:
+    """Make the weights of the other classes those of a gradient no longer than `allowed`, squared. room: (k,).
+
+    The others are shortened toward zero and the own one is minus their sum, so that all add up to zero: its magnitude
+    falls by no smaller a factor.
+    """
+    length = _completed(weights, own)
+    if length <= allowed:
+        return
+    factor = np.sqrt(np.float64(allowed) / np.float64(length))
+    while length > allowed:
+        for code in range(len(weights)):
+            room[code] = np.int64(np.float64(weights[code]) * factor)
+        length = _completed(room, own)
+        # Rounding may leave it one unit too long; retry with a slightly smaller factor.
+        factor *= 1 - 2.0**-20
+    weights[:] = room
+
+
+@compiled(
+    types.void(
+        types.int64[:, ::1],
+        types.int64[::1],
+        types.int64[:, ::1],
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.int64,
+        types.int64,
+        types.int64[:, ::1],
+    )
+)
+def add_class_gradients(
+    rows: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    theta: NDArray[np.int64],
+    table: NDArray[np.int64],
+    shift: int,
+    most: int,
+    total: NDArray[np.int64],
+) -> None:
+    """Add w_c z of every row z to `total`, (k, d): dpcore.queries.class_gradient.
+
+    rows: (rows, d). codes: (rows,), the classes. theta: (k, d). table: `exponential_table`. shift: bits of a score that
+    are below a step of the table. most: the largest squared length of a row's gradient, |w|^2 |z|^2.
+    """
+    k, d = theta.shape
+    weights, room = np.empty(k, np.int64), np.empty(k, np.int64)
+    for row in range(len(rows)):
+        squared = np.int64(0)
+        weights[:] = 0
+        for place in range(d):
+            squared += rows[row, place] ** 2
+            for code in range(k):
+                weights[code] += rows[row, place] * theta[code, place]
+        if squared == 0:
+            continue
+        weights >>= shift
+        _softmax(weights, table)
+        _shorten_weights(weights, codes[row], most // squared, room)  # type: ignore[arg-type]  # an int64
+        for code in range(k):
+            for place in range(d):
+                total[code, place] += weights[code] * rows[row, place]
 
 
 # Feature maps.

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, Mask
-from dpcore.records.features import Feature, Label
-from dpcore.records.features.described import CellError, Cells, Changed, Floats, Numbers, Tally, Texts, alike, look_up
+from dpcore.records.features import Feature, Target
+from dpcore.records.features.described import CellError, Cells, Floats, Numbers, Tally, Texts
+from dpcore.records.features.labels import DescribedLabel
 from dpcore.records.schema import Schema
 from dpcore.records.texts import Form, form_of
 
@@ -46,9 +47,9 @@ class EncodedRows:
     x: Floats
     """(m, d) float64 in [-1, 1], coordinates in the schema's order."""
     labels: NDArray[np.int8] | None
-    """(m,) int8 in {-1, +1}, or None if they were not requested."""
+    """(m,) int8 in {-1, +1}, or codes of several classes from 0; None if they were not requested."""
     usable: Mask
-    """(m,); an unusable row has x = 0, including the bias, and label +1, so that the number of rows never depends on
+    """(m,); an unusable row has x = 0, including the bias, and label 1, so that the number of rows never depends on
     values."""
     tallies: tuple[Tally, ...]
     """One per feature, in order, then that of the label if labels were requested."""
@@ -158,23 +159,15 @@ def in_form(cells: Texts, form: Form) -> Texts:
 
 
 def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
-    """Labels, +1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
-    label, form = schema.label, form_of(schema.texts)
-    found = cells[WantedColumn(label.column, "texts")]
+    """Labels, 1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
+    form = form_of(schema.texts)
+    found = cells[WantedColumn(schema.label.column, "texts")]
     assert isinstance(found, Texts), "labels must be read as texts"
-    found = in_form(found, form)
-    meaning = {form(text): 1 for text in label.positive} | {form(text): 0 for text in label.negative or ()}
-    codes, missing = look_up(found, meaning), found.codes < 0
-    dropped = codes < 0 if label.negative is not None else missing
-    if label.missing == "refuse" and dropped.any():
-        row = int(dropped.argmax())
-        what = "there is no label" if missing[row] else "is in neither positive nor negative of the schema's label"
-        raise CellError(row, label.column, f'{what}; set label.missing = "zero-vector", or correct the file')
-    labels = np.where(codes == 1, np.int8(1), np.int8(-1))
-    usable &= ~dropped
+    encoded = schema.label.encode(in_form(found, form), form)
+    labels = encoded.codes
+    usable &= ~encoded.dropped
     labels[~usable] = 1
-    empty, unlisted = int(np.count_nonzero(missing)), Changed(dropped & ~missing)
-    return labels, Tally(label.column, empty, 0, unlisted.count, alike(found, unlisted, meaning))
+    return labels, encoded.tally
 
 
 # What a schema's policies changed in a table, what lost most first: for whoever holds the table. No cell is quoted, and
@@ -265,7 +258,7 @@ def changes(
     tallies: one per feature, in the schema's order, then that of the label if there is one. without_id: the number of
     rows without an id in `id_column`.
     """
-    parts: list[Feature | Label] = [*schema.features, schema.label]
+    parts: list[Feature | Target] = [*schema.features, schema.label]
     found = [each for part, tally in zip(parts, tallies, strict=False) for each in _changes(part, tally, rows)]
     if without_id:
         found.append(Change(id_column, without_id, rows, "empty", "id_column", NO_ID))
@@ -293,9 +286,9 @@ def why_unusable(found: Sequence[Change], *, rows: int, usable: int) -> str | No
     return f"{counted if usable else 'no row is usable'}: {main_cause(found)}"
 
 
-def _changes(part: Feature | Label, tally: Tally, rows: int) -> Iterator[Change]:
+def _changes(part: Feature | Target, tally: Tally, rows: int) -> Iterator[Change]:
     """The changes of one column, where there are any."""
-    prefix, impute = ("label.", "") if isinstance(part, Label) else ("", part.imputed_text)
+    prefix, impute = ("label.", "") if isinstance(part, DescribedLabel) else ("", part.imputed_text)
     for policy in part.policies:
         if cells := tally.count(policy.cells):
             alike = tally.alike if policy.cells == "unlisted" else 0

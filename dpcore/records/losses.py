@@ -85,6 +85,27 @@ def weight_table(loss: LossName) -> NDArray[np.int64]:
     return table
 
 
+EXPONENTIAL_BITS = 24
+
+
+@cache
+def exponential_table() -> NDArray[np.int64]:
+    """round(2^24 exp(-z)) at the middle of each step of z from 0 to LARGEST_MARGIN, read-only; 0 beyond is within 2.
+
+    The softmax of scores s is p_c = floor(2^12 E_c / sum E), E_c the entry of max(s) - s_c: what has several classes.
+    """
+    table = np.array([_exponential(step) for step in range(LARGEST_MARGIN << STEP_BITS)], dtype=np.int64)
+    table.setflags(write=False)
+    return table
+
+
+def _exponential(step: int) -> int:
+    """200 bits decide the rounding, as in `_logistic`."""
+    with gmpy2.context(precision=200):
+        z = gmpy2.mpfr(2 * step + 1) / (1 << STEP_BITS + 1)
+        return int(gmpy2.rint((1 << EXPONENTIAL_BITS) * gmpy2.exp(-z)))
+
+
 def _logistic(step: int) -> int:
     """round(2^12 / (1 + exp(z))) at the middle of a step; 200 bits decide the rounding, because z is never zero."""
     with gmpy2.context(precision=200):

@@ -28,13 +28,15 @@ class Records:
     features: NDArray[np.int32] = field(repr=False)
     """(m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30)."""
     labels: NDArray[np.int8] = field(repr=False)
-    """(m,) int8, -1 or +1."""
+    """(m,) int8, -1 or +1; with `classes`, codes from 0 to below it."""
     usable: NDArray[np.bool_] = field(repr=False)
-    """(m,) bool; an unusable row has zero features, including the bias, and label +1, so that the row count never
+    """(m,) bool; an unusable row has zero features, including the bias, and label 1, so that the row count never
     depends on values. Records that `only` made share the arrays of others: what they hold in rows that are not
     usable is not to be read. `edges` and predicates do not."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
     """What `edges` applies to the features, block by block; d is then the map's."""
+    classes: int = field(default=0, repr=False)
+    """Of several classes, their number; 0 for labels of two classes, which are signs."""
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -59,7 +61,9 @@ class Records:
             raise ShapeError("there is no row or no coordinate: give at least one of each")
 
     def _check_values(self) -> None:
-        if not bool((np.abs(self.labels) == 1).all()):
+        if self.classes and not bool(((self.labels >= 0) & (self.labels < self.classes)).all()):
+            raise SchemaError(f"a label is none of {self.classes} classes: encode labels by the schema")
+        if not self.classes and not bool((np.abs(self.labels) == 1).all()):
             raise SchemaError("a label is neither -1 nor +1: encode labels by the schema")
         # Block by block, so that memory is read once and no large array is created.
         for first in range(0, self.rows, BLOCK_ROWS):
@@ -68,7 +72,7 @@ class Records:
             if int(features.max()) > ONE or int(features.min()) < -ONE:
                 raise SchemaError("a feature is beyond [-1, 1]: scale it by the schema's bounds, or clip it")
             if not bool(usable.all()) and (features[~usable].any() or (self.labels[rows][~usable] != 1).any()):
-                raise SchemaError("a row marked as not usable has values: give it zero features and label +1")
+                raise SchemaError("a row marked as not usable has values: give it zero features and label 1")
 
     @property
     def rows(self) -> int:
@@ -86,6 +90,7 @@ class Records:
         for name in ("features", "labels", "usable"):
             object.__setattr__(part, name, getattr(self, name)[first:stop])
         object.__setattr__(part, "feature_map", self.feature_map)
+        object.__setattr__(part, "classes", self.classes)
         return part
 
     def mapped(self, feature_map: FeatureMap) -> "Records":
@@ -115,12 +120,12 @@ class Records:
         return part
 
     def zeroed(self) -> "Records":
-        """The records with zero features and label +1 in every row that is not usable, as after loading."""
+        """The records with zero features and label 1 in every row that is not usable, as after loading."""
         if bool(self.usable.all()):
             return self
         features = np.where(self.usable[:, np.newaxis], self.features, np.int32(0))
         labels = np.where(self.usable, self.labels, np.int8(1))
-        return Records(features, labels, self.usable, self.feature_map)
+        return Records(features, labels, self.usable, self.feature_map, self.classes)
 
     @cached_property
     def digest(self) -> bytes:
@@ -129,6 +134,8 @@ class Records:
             content = json.dumps(self.feature_map.to_list(), sort_keys=True).encode()
             return hashlib.sha256(b"rado.v1/mapped-records\0" + self._unmapped.digest + content).digest()
         digest = hashlib.sha256(b"rado.v1/records\0" + self.rows.to_bytes(8, "big") + self.d.to_bytes(8, "big"))
+        if self.classes:
+            digest.update(b"classes\0" + self.classes.to_bytes(8, "big"))
         for array, kind in ((self.features, "<i4"), (self.labels, "i1"), (self.usable, "u1")):
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
         return digest.digest()
@@ -144,8 +151,35 @@ def edges(
     map, x are the map's integers.
 
     The sensitive coordinates of an unusable row are +1 (2^fraction_bits), so that every row adds a fair coin to each k.
-    block_rows: a multiple of 8. Raises ShapeError, PlanError if fraction_bits is not in 0..30.
+    block_rows: a multiple of 8. Raises ShapeError, PlanError if fraction_bits is not in 0..30, SchemaError for records
+    of several classes, whose labels are no signs: see `rows_of_classes`.
     """
+    if records.classes:
+        raise SchemaError("edges need labels that are signs, and these records are of several classes")
+    yield from _signed_rows(records, records.labels, fraction_bits, sensitive, block_rows)
+
+
+def rows_of_classes(records: Records, fraction_bits: int) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int8]]]:
+    """Records of several classes, block by block: (first row, x, codes).
+
+    x: int64 (block, d) in units of 2^-fraction_bits, trunc(v 2^f) of each feature, as in `edges`; zero in rows that are
+    not usable. codes: (block,), to be read in usable rows only. Raises PlanError; SchemaError for two classes.
+    """
+    if not records.classes:
+        raise SchemaError("these records have labels of two classes: use their edges")
+    positive = np.ones(records.rows, dtype=np.int8)
+    for first, block in _signed_rows(records, positive, fraction_bits):
+        yield first, block, records.labels[first : first + len(block)]
+
+
+def _signed_rows(
+    records: Records,
+    signs: NDArray[np.int8],
+    fraction_bits: int,
+    sensitive: Sequence[int] = (),
+    block_rows: int = BLOCK_ROWS,
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The features times `signs`, (m,), as `edges` describes."""
     if block_rows < 8 or block_rows % 8:
         raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
     for coordinate in sensitive:
@@ -160,7 +194,7 @@ def edges(
     for first in range(0, records.rows, block_rows):
         rows = slice(first, first + block_rows)
         features = np.require(records.features[rows], requirements=("C", "A"))
-        labels, usable = np.ascontiguousarray(records.labels[rows]), np.ascontiguousarray(records.usable[rows])
+        labels, usable = np.ascontiguousarray(signs[rows]), np.ascontiguousarray(records.usable[rows])
         if records.feature_map is not None:
             features = _mapped(features, records.feature_map)
         block = np.empty(features.shape, dtype=np.int64)
@@ -178,8 +212,10 @@ def sensitive_positive(records: Records, sensitive: int) -> NDArray[np.bool_]:
     """For each row, whether the sensitive coordinate of its edge is +1: (m,). An unusable row counts as +1.
 
     Raises ShapeError if `sensitive` is not a coordinate, SchemaError if a usable row has a value other than -1 or +1
-    there: the exact accounting holds only for boolean coordinates.
+    there, or for records of several classes: the exact accounting holds only for boolean coordinates.
     """
+    if records.classes:
+        raise SchemaError("signs of edges need labels that are signs, and these records are of several classes")
     _check_coordinate(records, sensitive)
     column = records.features[:, sensitive]
     if not bool(((np.abs(column) == ONE) | ~records.usable).all()):

@@ -9,8 +9,9 @@ handled. Its canonical form can be written in any language:
     backslash with b, f, n, r or t if JSON has that, else by backslash, u and four lower-case digits). The lists
     label.positive, label.negative, true and false are sorted by code point; features and values keep their order.
     Only the fields texts, if the list is empty, and unreadable, if it is not set, are left out; a schema with one of
-    them is of version 2, one with a date of version 3, any other of version 1. texts is in the order nfc, trim, case,
-    and with the steps nfc and trim the schema's own texts are in that form.
+    them is of version 2, one with a date of version 3, one whose label has a type (classes) of version 4, any other of
+    version 1. texts is in the order nfc, trim, case, and with the steps nfc and trim the schema's own texts are in that
+    form.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
 """
@@ -30,13 +31,16 @@ from dpcore.records.features import (
     FEATURE_TYPES,
     BooleanFeature,
     CategoryFeature,
+    Classes,
     Feature,
     Group,
     Label,
     RealFeature,
     SchemaFieldError,
+    Target,
     ThresholdFeature,
     build,
+    build_label,
     in_form,
     nearest,
     plain,
@@ -67,10 +71,10 @@ class SchemaDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1. Raises SchemaFieldError."""
+    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1 or a class. Raises SchemaFieldError."""
 
     name: str
-    label: Label
+    label: Target
     features: tuple[Feature, ...]
     bias: bool = True
     """Whether the last coordinate is the bias, 1 in every usable row."""
@@ -230,7 +234,8 @@ class Schema:
     @property
     def version(self) -> int:
         """The version of its files and of its canonical form: the first that has its fields."""
-        return max(2 if self.texts else FIRST_VERSION, *(feature.version for feature in self.features))
+        parts = (self.label, *self.features)
+        return max(2 if self.texts else FIRST_VERSION, *(part.version for part in parts))
 
     def encode(self, frame: Any) -> "EncodedRows":
         """Encode a data frame, an Arrow table or a file: `x` (rows, d), `usable` (rows,), and the policies' `tallies`.
@@ -349,19 +354,20 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
         raise SchemaFieldError("label", "is not a table; write [label]")
     if not isinstance(table["features"], list):
         raise SchemaFieldError("features", "is not a list of tables; write [[features]] before each feature")
-    label = build(Label, _without_none(table["label"]), "label")
+    label = build_label(_without_none(table["label"]))
     features = tuple(_feature(part, number) for number, part in enumerate(table["features"], start=1))
-    _check_version(version, table, features)
+    _check_version(version, table, label, features)
     texts = table.get("texts", ())
     return Schema(name=table["name"], bias=table.get("bias", True), label=label, features=features, texts=texts)
 
 
-def _check_version(version: int, table: Mapping[str, Any], features: Sequence[Feature]) -> None:
+def _check_version(version: int, table: Mapping[str, Any], label: Target, features: Sequence[Feature]) -> None:
     """Raise SchemaFieldError if a file has a field that its version lacks, or lacks one that its version needs."""
     if version > FIRST_VERSION and "texts" not in table:
         sentence = f"is missing; write texts = {_toml(list(DRAFTED_TEXTS))}, or [] to compare texts as they are"
         raise SchemaFieldError("texts", sentence)
     later = [("texts", 2)] if "texts" in table else []
+    later.append((f"label.{label.versioned_key}", label.version))
     later += [(f"features.{part.name}.{part.versioned_key}", part.version) for part in features]
     for field, needed in later:
         if version < needed:
@@ -438,6 +444,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "BooleanFeature",
     "CategoryFeature",
+    "Classes",
     "Feature",
     "Group",
     "Label",
@@ -445,6 +452,7 @@ __all__ = [
     "Schema",
     "SchemaDifference",
     "SchemaFieldError",
+    "Target",
     "ThresholdFeature",
     "differences",
 ]

@@ -16,6 +16,7 @@ from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
 from dpcore.numbers.progress import Progress
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
 from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
+from dpcore.records.features import Classes
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
@@ -43,7 +44,7 @@ class LoadReport:
     """Rows that became zero vectors."""
     positive: int
     negative: int
-    """Usable rows of each class."""
+    """Usable rows of each class; 0 if there are several."""
     tallies: tuple[Tally, ...]
     """One per feature, in the schema's order, then the label's."""
     digest: bytes = field(repr=False)
@@ -53,6 +54,8 @@ class LoadReport:
     """The same by policy, what lost most first."""
     changed: Mapping[str, int] = field(default_factory=dict)
     """By feature, the cells whose value a policy replaced or clipped."""
+    class_rows: tuple[tuple[str, int], ...] = ()
+    """Name and usable rows of each class, if there are several."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -68,6 +71,8 @@ class LoadReport:
         usable, cause = self.rows - self.zero_vectors, main_cause(self.changes)
         if not usable:
             yield f"no row is usable, every row becomes a zero vector and contributes nothing: {cause}"
+        elif self.class_rows:
+            yield from self._of_classes(usable)
         elif not (self.positive and self.negative):
             side = "positive" if self.positive else "negative"
             whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
@@ -77,9 +82,21 @@ class LoadReport:
             become = "becomes a zero vector" if self.zero_vectors == 1 else "become zero vectors"
             yield f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) {become}: {cause}"
 
+    def _of_classes(self, usable: int) -> Iterator[str]:
+        absent = [repr(name) for name, rows in self.class_rows if not rows]
+        if len(absent) == len(self.class_rows) - 1:
+            (only,) = (name for name, rows in self.class_rows if rows)
+            whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
+            yield f"{whole} of class {only!r}: this party can take part but cannot learn alone"
+        elif absent:
+            yield f"no usable row is of class {', '.join(absent)}: what is learned of it comes from other parties"
+
     def sentences(self) -> list[str]:
         """The report for people, one sentence per line: the rows, then what each policy changed, most lost first."""
-        lines = [f"{self.file}: {amount(self.rows, 'row')}, {self.positive} positive, {self.negative} negative"]
+        sizes = f"{self.positive} positive, {self.negative} negative"
+        if self.class_rows:
+            sizes = ", ".join(f"{rows} {name!r}" for name, rows in self.class_rows)
+        lines = [f"{self.file}: {amount(self.rows, 'row')}, {sizes}"]
         lines += [f"warning: {warning}" for warning in self._of_rows()]
         return [*lines, *(f"warning: {each.clause}" if each.is_many else each.sentence for each in self._further)]
 
@@ -121,7 +138,7 @@ def load(
     table = open_table(source)
     counted = _Counted(table.path, schema, id_column)
     try:
-        joined = _Joined(schema.d, table.rows)
+        joined = _Joined(schema.d, table.rows, schema.label.classes)
         by_id: list[NDArray[np.uint64]] = []
         for rows, ids in identified_blocks(table, schema, None if row_key is None else id_column, progress):
             counted.add(rows, ids)
@@ -161,7 +178,8 @@ def check(
 class _Joined:
     """Joins blocks of rows. There is room for all `expected` rows at first, if the number is known, else it grows."""
 
-    def __init__(self, d: int, expected: int | None) -> None:
+    def __init__(self, d: int, expected: int | None, classes: int) -> None:
+        self._classes = classes
         self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
         rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
         self._features = np.empty((rows, d), dtype=np.int32)
@@ -180,7 +198,7 @@ class _Joined:
         """All rows, in order. No rows can be added afterwards."""
         if self._filled < len(self._usable):
             self._resize(self._filled)
-        return Records(self._features, self._labels, self._usable)
+        return Records(self._features, self._labels, self._usable, classes=self._classes)
 
     def _resize(self, rows: int) -> None:
         # In place: Linux moves an allocation of this size by its page tables, without a copy. No other array shows it.
@@ -197,13 +215,17 @@ class _Counted:
         self._without_id = self._rows = self._usable = self._positive = 0
         self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
         self._schema = schema
+        self._of_classes = np.zeros(schema.label.classes, dtype=np.int64)
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
         self._hashes = tuple(hashlib.sha256() for _ in range(4))
 
     def add(self, rows: StoredRows, ids: Sequence[str]) -> None:
         self._rows += len(rows.usable)
         self._usable += int(np.count_nonzero(rows.usable))
-        self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
+        if classes := self._schema.label.classes:
+            self._of_classes += np.bincount(rows.labels[rows.usable], minlength=classes)
+        else:
+            self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
         self._tallies = summed([self._tallies, rows.tallies])
         of_features, of_labels, of_usable, of_ids = self._hashes
         of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
@@ -215,13 +237,17 @@ class _Counted:
             of_ids.update(len(encoded).to_bytes(8, "big") + encoded)
 
     def report(self) -> LoadReport:
-        dropped, negative = self._rows - self._usable, self._usable - self._positive
+        label = self._schema.label
+        by_class: tuple[tuple[str, int], ...] = ()
+        if isinstance(label, Classes):
+            by_class = tuple(zip(label.values, self._of_classes.tolist(), strict=True))
+        dropped, negative = self._rows - self._usable, 0 if by_class else self._usable - self._positive
         parts = (self._schema.digest, *(each.digest() for each in self._hashes))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
         found = changes(self._schema, self._tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
         changed = changed_cells(self._schema, self._tallies)
         counts = (self._rows, dropped, self._positive, negative)
-        return LoadReport(self._file, *counts, self._tallies, digest, found, changed)
+        return LoadReport(self._file, *counts, self._tallies, digest, found, changed, by_class)
 
 
 # The data that a party's node holds.
@@ -272,6 +298,7 @@ class HeldData:
             zero_vectors=report.zero_vectors,
             positive=report.positive,
             negative=report.negative,
+            **({"class_rows": dict(report.class_rows)} if report.class_rows else {}),
             digest=held.digest,
         )
         for warning in report.warnings:
@@ -318,7 +345,7 @@ class ClusterRowSums:
         def load(number: int) -> tuple[Any, ...]:
             # Workers get only the values of rows that count (dpcore.records.held_back).
             run = records.between(number * run_rows, (number + 1) * run_rows).zeroed()
-            return number * run_rows, run.features, run.labels, run.usable, run.feature_map
+            return number * run_rows, run.features, run.labels, run.usable, run.feature_map, run.classes
 
         def report() -> None:
             if progress is not None:

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import Day, Feature, Label, Limit, close_match
+from dpcore.records.features import Classes, Day, Feature, Label, Limit, close_match
+from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
 from dpcore.records.texts import DRAFTED_TEXTS
 from parties.data.draft_columns import (
@@ -71,6 +72,29 @@ def draft_label(seen: Seen, positive: Sequence[str] | None, notes: list[str]) ->
     _say(seen, positive, spelled, negative, notes)
     _say_left_out(seen, marks, unclear, notes)
     return Label(column=seen.name, positive=(*positive, *spelled), negative=tuple(negative), missing="zero-vector")
+
+
+def draft_classes(seen: Seen, notes: list[str]) -> Classes:
+    """The label of several classes: all texts of the column, in order, but marks for missing values, with notes.
+
+    Of several spellings of a text the most frequent is a class. Raises ConfigurationError for too few or many classes.
+    """
+    if seen.unreadable:
+        raise ConfigurationError(f"the label's column {seen.name!r}: {seen.unreadable}")
+    marks = [] if seen.overflowed else _marks(seen, list(seen.counts))
+    groups = spellings(sorted(text for text in seen.counts if text not in marks))
+    if seen.overflowed or not 2 <= len(groups) <= MOST_CLASSES:
+        many = f"over {MOST_TEXTS}" if seen.overflowed else len(groups)
+        raise ConfigurationError(
+            f"the label's column {seen.name!r} has {many} different values, and a label has 2 to {MOST_CLASSES} "
+            "classes; specify which column is the label"
+        )
+    values = [max(group, key=lambda text: seen.counts[text]) for group in groups.values()]
+    values.sort(key=lambda text: (0, float(text), text) if is_number(text) else (1, 0.0, text))
+    rest = [text for group in groups.values() for text in group if text not in values]
+    notes.append(f"The label {seen.name!r} has {len(values)} classes: {counted(values, seen.counts, 'row')}.")
+    _say_left_out(seen, marks, rest, notes)
+    return Classes(column=seen.name, values=tuple(values), missing="zero-vector", unlisted="zero-vector")
 
 
 def _only_two(seen: Seen, notes: list[str]) -> Sequence[str]:
@@ -170,6 +194,7 @@ def infer(
     label_column: str | None = None,
     positive: Sequence[str] | None = None,
     *,
+    target: str = Label.type,
     name: str = DRAFT_NAME,
     left_out: str | None = None,
     bounded: Collection[str] = (),
@@ -182,8 +207,8 @@ def infer(
     - Others are left out with a note, such as ids and free text, and so is the column `left_out`.
 
     bounded: columns whose bounds will be replaced. label_column: None for the last one. positive: None only if the
-    label has two values. Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature
-    can be drafted.
+    label has two values. target: the label's type; "classes" takes all values of its column. Raises DataError for a
+    file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
     named = [column for column in table.columns if column]
@@ -196,7 +221,10 @@ def infer(
     elif label_column not in named:
         raise no_such_column(table, label_column)
     seen = _read(table, named)
-    label = draft_label(seen.pop(label_column), positive, notes)
+    if target == Classes.type and positive:
+        raise ConfigurationError("a label of several classes has no positive values: leave them or the target out")
+    column = seen.pop(label_column)
+    label = draft_classes(column, notes) if target == Classes.type else draft_label(column, positive, notes)
     seen.pop(left_out or "", None)
     before = len(notes)
     features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]

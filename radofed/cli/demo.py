@@ -49,11 +49,12 @@ def _schema(output: Output, options: DemoCommandOptions) -> "Schema | None":
 
 
 def _written(to: Path) -> Result:
+    from dpcore.records.features import two_classes
     from radofed.demo.tables import schema, table
 
     check_new(to)
     check_directory(to)
     table().write(None, to)
-    label = schema().label
+    label = two_classes(schema().label, "the made-up table")
     data = {"file": to, "label": label.column, "positive": label.positive}
     return Result(data, f"{to}: made-up patients; the label is {label.column}, positive {', '.join(label.positive)}")

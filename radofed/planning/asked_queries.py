@@ -196,10 +196,14 @@ def made_up_records(schema: Schema) -> Records:
     rng = np.random.default_rng(_SEED)
     x = np.hstack([group.draw(rng, _MADE_UP_ROWS) for group in schema.groups])
     scores = x @ rng.normal(size=x.shape[1])
+    classes = schema.label.classes
     labels = np.where(scores > np.median(scores), 1, -1).astype(np.int8)
+    if classes:
+        labels = (np.argsort(np.argsort(scores)) * classes // _MADE_UP_ROWS).astype(np.int8)
     if schema.bias:
         x = np.hstack([x, np.ones((_MADE_UP_ROWS, 1))])
-    return Records(np.rint(x * ONE).astype(np.int32), labels, np.ones(_MADE_UP_ROWS, dtype=np.bool_))
+    usable = np.ones(_MADE_UP_ROWS, dtype=np.bool_)
+    return Records(np.rint(x * ONE).astype(np.int32), labels, usable, classes=classes)
 
 
 @dataclass(frozen=True)

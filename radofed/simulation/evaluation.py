@@ -18,14 +18,15 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
 from dpcore.evaluation.evaluation import Evaluation, evaluate
 from dpcore.evaluation.intervals import Proportion
-from dpcore.rados.distribution import Moments
+from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import nearest
+from dpcore.records.features import Classes, Target, nearest
 from dpcore.records.held_back import HeldBack, Part
-from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of
+from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of, several_classes_refused
 from learner.federation import Federation
 from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
+from radofed.simulation.table import SimulationTable
 from radofed.simulation.workers import SimulationError, SimulationTimedOutError
 from wire.errors import exit_code_of
 
@@ -113,6 +114,8 @@ FROM_ROWS: dict[str, tuple[str, str]] = {"adaboost": ("dpcore.estimators.radoboo
 """Estimators that need rows: a simulation gives them the pooled rows, for comparison."""
 
 LOGISTIC, MAJORITY = "logistic", "majority"
+POOLED = "pooled"
+"""Multinomial logistic regression on the pooled rows, if the label has several classes."""
 # The solver's default of 100 steps does not always converge; with more the solution is the default's.
 _MOST_STEPS = 5000
 _WAYS = ("fit_queries", "fit_release", "fit_moments", "fit")
@@ -130,7 +133,7 @@ class Estimator(Protocol):
     """
 
     def decision_function(self, X: Floats) -> Floats:
-        """Margins (rows,), one for each row of X."""
+        """Margins (rows,), one for each row of X; of several classes their scores, (rows, k)."""
         ...
 
 
@@ -147,8 +150,10 @@ class Fold:
     test_labels: Signs
     """The held-out ones."""
     bias: bool
-    release: RadoSample | Moments | None
+    release: RadoSample | Moments | ClassMoments | None
     """Rados or moments, None if no estimator learns from a release."""
+    classes: int = 0
+    """Of a label of several classes, their number: labels are then codes from 0; 0 for two classes."""
     oracles: Oracles | None = None
     """For estimators that query, None if none does."""
     evaluations: Evaluations | None = None
@@ -179,7 +184,7 @@ def named_estimators(
             raise ConfigurationError("an estimator is named twice: name each once")
         chosen = {name: _known(name, options or {}) for name in chosen}
     for name, estimator in chosen.items():
-        if name in (LOGISTIC, MAJORITY):
+        if name in (LOGISTIC, MAJORITY, POOLED):
             raise ConfigurationError(f"{name!r} is always measured: leave it out, or give your estimator another name")
         fits = any(callable(getattr(estimator, way, None)) for way in _WAYS)
         if not (fits and isinstance(estimator, Estimator)):
@@ -248,13 +253,40 @@ def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
             )
 
 
+def check_target(estimators: Mapping[str, Any], target: Target, *, held_back: bool) -> None:
+    """Raise ConfigurationError if an estimator does not learn this label, or rows are held back that none evaluates.
+
+    An object of the caller's, which has no `several_classes`, is taken as one that does.
+    """
+    if not target.classes:
+        return
+    for name, estimator in estimators.items():
+        if not getattr(estimator, "several_classes", True):
+            raise ConfigurationError(several_classes_refused(name, target))
+    if held_back:
+        raise ConfigurationError(
+            "an evaluation on rows that are held back is of two classes, and the label has several: leave hold_back out"
+        )
+
+
+def notes_if_classes(table: SimulationTable, folds: int) -> list[str]:
+    """What to know of the classes that are not in every fold, and of the AUC."""
+    if not isinstance(table.schema.label, Classes):
+        return []
+    sizes = np.bincount(table.records.labels[table.records.usable], minlength=table.records.classes)
+    few = [f"{name!r} ({size})" for name, size in zip(table.schema.label.values, sizes, strict=True) if size < folds]
+    rare = f"Classes with fewer rows than folds are not tested in each: {', '.join(few)}."
+    area = "The AUC is the mean over the classes of that of each against all others."
+    return [*([rare] if few else []), area]
+
+
 def measure(estimators: Mapping[str, Any], fold: Fold, seed: int) -> list[FoldRow]:
     """One row for each estimator, then one for logistic regression on the pooled rows and one for the majority class.
 
     Raises SimulationError, which names estimator and fold, if one fails.
     """
     rows = [_measured(name, _fresh(estimator, seed), fold) for name, estimator in estimators.items()]
-    return [*rows, _measured(LOGISTIC, _logistic(), fold), _majority(fold)]
+    return [*rows, _measured(POOLED if fold.classes else LOGISTIC, _logistic(), fold), _majority(fold)]
 
 
 def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
@@ -271,17 +303,47 @@ def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
     except Exception as error:  # a caller's estimator may raise anything
         code = exit_code_of(error) if isinstance(error, RadofedError) else RadofedError.exit_code
         raise SimulationError(f"estimator {name!r} failed on fold {fold.number}: {error}", exit_code=code) from error
-    if margins.shape != fold.test_labels.shape or not np.isfinite(margins).all():
+    margins = _of_all_classes(margins, estimator, fold)
+    if (
+        margins.shape != (*fold.test_labels.shape, *((fold.classes,) if fold.classes else ()))
+        or np.isnan(margins).any()
+    ):
         raise SimulationError(
-            f"estimator {name!r} gave margins that are not {len(fold.test_labels)} finite numbers on fold {fold.number}"
+            f"estimator {name!r} gave margins that are not {len(fold.test_labels)} finite numbers"
+            f"{' for each class' if fold.classes else ''} on fold {fold.number}"
         )
-    predicted = np.where(margins > 0, 1, -1)
-    wrong, area = float(np.mean(predicted != fold.test_labels)), auc(margins, fold.test_labels)
+    predicted = margins.argmax(axis=1) if fold.classes else np.where(margins > 0, 1, -1)
+    wrong, area = float(np.mean(predicted != fold.test_labels)), _area(margins, fold)
     row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(estimator, "warning_", None))
     if evaluated is None or evaluated.on_distribution is None:
         return row
     low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper
     return replace(row, evaluated_error=evaluated.estimate, evaluated_low=low, evaluated_high=high)
+
+
+def _of_all_classes(margins: Floats, estimator: Any, fold: Fold) -> Floats:
+    """Scores with a column for each class: of one that has no training row it is -inf. NaN where not finite."""
+    margins = np.where(np.isfinite(margins), margins, np.nan)
+    seen = np.asarray(getattr(estimator, "classes_", ()))
+    if not fold.classes or (margins.ndim == 2 and margins.shape[1] == fold.classes):
+        return margins
+    if margins.ndim == 1 and len(seen) == 2:
+        # scikit-learn's form for two classes: one margin.
+        margins = np.column_stack([-margins, margins])
+    if margins.ndim != 2 or margins.shape[1] != len(seen):
+        return margins
+    scores = np.full((len(margins), fold.classes), -np.inf)
+    scores[:, seen.astype(np.intp)] = margins
+    return scores
+
+
+def _area(margins: Floats, fold: Fold) -> float:
+    """The AUC; of several classes the mean over those among the test rows, each against all others."""
+    if not fold.classes:
+        return auc(margins, fold.test_labels)
+    signs = np.where(fold.test_labels[:, np.newaxis] == np.arange(fold.classes), 1, -1).astype(np.int8)
+    areas = [auc(scores, sign) for scores, sign in zip(margins.T, signs.T, strict=True)]
+    return float(np.nanmean(areas)) if not np.isnan(areas).all() else math.nan
 
 
 def _test(sees: Sees, fold: Fold) -> Floats:
@@ -306,7 +368,7 @@ def _train(name: str, estimator: Any, fold: Fold) -> Sees:
         assert fold.oracles is not None, "an estimator that queries has a budget"
         estimator.fit_queries(fold.oracles.of(name))
         return "answers"
-    if isinstance(fold.release, Moments) and callable(getattr(estimator, "fit_moments", None)):
+    if isinstance(fold.release, Moments | ClassMoments) and callable(getattr(estimator, "fit_moments", None)):
         estimator.fit_moments(fold.release)
         return "moments"
     if isinstance(fold.release, RadoSample) and callable(getattr(estimator, "fit_release", None)):
@@ -332,7 +394,10 @@ def _logistic() -> Any:
 
 
 def _majority(fold: Fold) -> FoldRow:
-    larger = 1 if 2 * int((fold.labels > 0).sum()) >= len(fold.labels) else -1
+    if fold.classes:
+        larger = int(np.bincount(fold.labels, minlength=fold.classes).argmax())
+    else:
+        larger = 1 if 2 * int((fold.labels > 0).sum()) >= len(fold.labels) else -1
     return _row(MAJORITY, "labels", float(np.mean(fold.test_labels != larger)), 0.5, 0.0, fold)
 
 

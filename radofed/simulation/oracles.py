@@ -33,7 +33,7 @@ from radobase.schema_files import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields
-from radofed.simulation.table import Partition, party_names, read_table
+from radofed.simulation.table import Partition, label_order, party_names, read_table
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
 from wire.request_fields import KEY_BITS
@@ -236,7 +236,7 @@ def simulated_federation(
     table = read_table(as_source(data), label=label, positive=positive, schema=schema, group_column=divided.column)
     if table.unusable is not None:
         warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)
-    parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))
+    parts = divided.divide(parties, label_order(table.records), table.groups, np.random.default_rng(seed))
     names = party_names(parties)
     secret = SecretKey.generate(SystemRandom(), bits=key_bits) if encrypt else None
     federation = SimulatedFederation(LocalHosts(table.records, seed, names), names, seed, secret)

@@ -7,6 +7,7 @@ queries.
 import inspect
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,7 +26,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.rados.distribution import Moments
+from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
@@ -40,9 +41,11 @@ from radofed.simulation.evaluation import (
     HoldBack,
     asks,
     check_estimators,
+    check_target,
     from_release,
     measure,
     named_estimators,
+    notes_if_classes,
     notes_if_held_back,
 )
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
@@ -56,7 +59,7 @@ from radofed.simulation.results import (
     worst,
 )
 from radofed.simulation.simulate_options import RunFields, SimulationFields
-from radofed.simulation.table import Partition, SimulationTable, party_names, read_table
+from radofed.simulation.table import Partition, SimulationTable, label_order, party_names, read_table
 from radofed.simulation.workers import Hosts, start_hosts
 from wire.request_fields import ReleaseFields
 
@@ -195,7 +198,9 @@ def simulate(
         positive=names_of(asked.positive) or None,
         schema=_schema(schema),
         group_column=settings.partition.column,
+        target=asked.target,
     )
+    check_target(chosen, table.schema.label, held_back=settings.hold_back is not None)
     if design_options is not None and feature_map is not None:
         found = _map(feature_map, table.schema)
         settings = replace(settings, design=replace(design_options, feature_map=found))
@@ -243,6 +248,7 @@ def run_simulation(
             *notes_if_several(options.folds, released=options.design is not None, asked=options.budget is not None),
             *table.notes,
             *learners_warnings(rows, options.folds),
+            *notes_if_classes(table, options.folds),
             *_notes_if_mapped(options, table.schema),
             *_notes_if_held_back(options, rows),
         ),
@@ -327,12 +333,21 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
     from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415  (slow to import, and not needed for a refusal)
 
     usable = np.flatnonzero(table.records.usable)
-    positive = table.records.labels[usable] > 0
-    fewest = min(int(positive.sum()), int((~positive).sum()))
+    labels = table.records.labels[usable]
+    sizes = np.bincount(labels, minlength=table.records.classes) if table.records.classes else np.array([])
+    # A class of several may have few rows, or none: then it is not in every fold.
+    fewest = (
+        int(np.sort(sizes)[-2]) if table.records.classes else min(int((labels > 0).sum()), int((labels <= 0).sum()))
+    )
     if fewest == 0:
         why = "" if table.unusable is None else f" ({table.unusable})"
         raise ConfigurationError(
             f"all usable rows have one label{why}: give the values that are positive, or another table"
+        )
+    if table.records.classes and fewest < options.folds:
+        raise ConfigurationError(
+            f"{options.folds} folds, and only one class has as many rows: choose at most {max(2, fewest)} folds, or "
+            "give a table with more rows"
         )
     if fewest < _LEAST_FOLDS:
         raise ConfigurationError(
@@ -346,10 +361,17 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
     splitter = StratifiedKFold(options.folds, shuffle=True, random_state=options.seed)
     rows = table.records.rows
     folds = []
-    for _, places in splitter.split(usable, positive):
+    for _, places in _split(splitter, usable, labels):
         test = np.sort(usable[places]).astype(np.int64)
         folds.append((np.setdiff1d(np.arange(rows), test), test))
     return folds
+
+
+def _split(splitter: Any, usable: NDArray[np.int64], labels: NDArray[np.int8]) -> Any:
+    """The splitter's folds, without its warning about a class that has fewer rows than folds: a note says so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        yield from splitter.split(usable, labels)
 
 
 def _parts(
@@ -358,13 +380,16 @@ def _parts(
     """The rows of each party, as indices into the whole table."""
     generator = np.random.default_rng([options.seed, number])
     groups = None if table.groups is None else table.groups[training]
-    positive = table.records.labels[training] > 0
-    divided = options.partition.divide(options.parties, positive, groups, generator)
+    order = label_order(table.records)[training]
+    divided = options.partition.divide(options.parties, order, groups, generator)
     return tuple(training[part] for part in divided)
 
 
 def _fold(
-    fold: _FoldRows, release: RadoSample | Moments | None, oracles: Oracles | None, evaluations: Evaluations | None
+    fold: _FoldRows,
+    release: RadoSample | Moments | ClassMoments | None,
+    oracles: Oracles | None,
+    evaluations: Evaluations | None,
 ) -> Fold:
     table = fold.table
     usable = fold.training[table.records.usable[fold.training]]
@@ -376,6 +401,7 @@ def _fold(
         test=_rows(table, fold.test),
         test_labels=labels[fold.test],
         bias=table.schema.bias,
+        classes=table.records.classes,
         release=release,
         oracles=oracles,
         evaluations=evaluations,
@@ -415,7 +441,7 @@ def _privacy(design: DesignOptions, planned: Sequence[PlannedFold]) -> PrivacySt
     return worst([design.statement(each.kind, each.plan.query, each.party_rows) for each in distinct.values()])
 
 
-def _release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments:
+def _release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments | ClassMoments:
     """The total, decoded for an estimator."""
     query = planned.plan.query
     kind, bits = planned.kind, query.encoding.fraction_bits

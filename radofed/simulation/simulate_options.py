@@ -6,7 +6,7 @@ Imports nothing that computes, so that a wrong value is refused at once.
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from dpcore.declared import Declared, Option, declarations
 from wire.request_fields import (
@@ -26,6 +26,7 @@ from wire.request_fields import (
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
 PARTIES = Option(f"Number of parties, {LEAST_PARTIES} to 1,000.", at_least=LEAST_PARTIES, at_most=MOST_PARTIES)
 _LARGEST_SEED = 2**32 - 1
+Target = Literal["two-classes", "classes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,13 @@ class SimulationFields(RunFields, ReleaseFields):
     label: Annotated[str | None, Option("The label's column, without a schema.", default="the last one")] = None
     positive: Annotated[
         str | tuple[str, ...] | None, Option("A positive value of the label; repeatable, one value a time.")
+    ] = None
+    target: Annotated[
+        Target | None,
+        Option(
+            "What the label is, without a schema: two-classes, or classes, all values of its column.",
+            default="the schema's; else two-classes",
+        ),
     ] = None
     partition: Annotated[
         str, Option("How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.encoding import Texts, WantedColumn, why_unusable
-from dpcore.records.features import nearest, value_text
+from dpcore.records.features import Classes, Label, nearest, two_classes, value_text
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema
 from dpcore.records.texts import stored_form
@@ -45,22 +45,22 @@ def read_table(
     positive: str | Sequence[str] | None,
     schema: Schema | None,
     group_column: str | None,
+    target: str | None = None,
 ) -> SimulationTable:
     """Read a table, through `schema` or one inferred from the table.
 
     label, positive: the label's column and its positive texts, or one; required without a schema, otherwise None or the
-    schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. Raises
-    ConfigurationError, SchemaError or DataError, also if no row is usable.
+    schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. target: the
+    type of the label (`LABEL_TYPES`); None: the schema's, or two classes. Raises ConfigurationError, SchemaError or
+    DataError, also if no row is usable.
     """
     label, positive = _texts_of_label(label, positive)
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
-        if label is None or not positive:
-            raise ConfigurationError("give the label's column and its positive values, or a schema")
-        schema, notes = inferred_schema(source, label, positive, left_out=group_column)
+        schema, notes = inferred_schema(source, *_asked_label(label, positive, target), left_out=group_column)
     else:
-        _check_label(schema, label, positive)
+        _check_label(schema, label, positive, target)
     data = load(source, schema)
     usable = int(data.records.usable.sum())
     why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
@@ -69,14 +69,31 @@ def read_table(
     return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), why)
 
 
-def inferred_schema(
-    source: TableSource, label: str, positive: Sequence[str], *, left_out: str | None = None
-) -> tuple[Schema, list[str]]:
-    """A schema drafted from a table, and notes about it. left_out: a column that must not be a feature.
+def _asked_label(
+    label: str | None, positive: Sequence[str] | None, target: str | None
+) -> tuple[str, Sequence[str] | None]:
+    """The label's column, and its positive values or None for several classes. Raises ConfigurationError."""
+    if target == Classes.type:
+        if label is None or positive:
+            raise ConfigurationError("for a target of classes give the label's column, and no positive values")
+        return label, None
+    if label is None or not positive:
+        raise ConfigurationError(
+            "give the label's column and its positive values (or --target classes for all of its values), or a schema"
+        )
+    return label, positive
 
-    It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
+
+def inferred_schema(
+    source: TableSource, label: str, positive: Sequence[str] | None, *, left_out: str | None = None
+) -> tuple[Schema, list[str]]:
+    """A schema drafted from a table, and notes about it. positive: None for a label of all values of the column.
+
+    left_out: a column that must not be a feature. It is the draft of `rado schema infer`. Raises DataError or
+    ConfigurationError.
     """
-    draft, notes = infer(source, label, positive, left_out=left_out)
+    target = Label.type if positive else Classes.type
+    draft, notes = infer(source, label, positive, target=target, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
@@ -109,13 +126,20 @@ def _check_text(what: str, value: Any) -> None:
         raise ConfigurationError(f'{what} is {value!r}: give a text, such as "{value_text(plain)}"')
 
 
-def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None) -> None:
+def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None, target: str | None) -> None:
+    if target is not None and target != schema.label.type:
+        raise ConfigurationError(
+            f"the target is {target} and the schema's label is of {schema.label.words}: leave target or schema out"
+        )
     if label is not None and label != schema.label.column:
         raise ConfigurationError(
             f"the label is {label!r} and the schema's is {schema.label.column!r}: leave the label or the schema out"
         )
-    if positive and tuple(sorted(map(stored_form(schema.texts), positive))) != schema.label.positive:
-        known = ", ".join(schema.label.positive)
+    if not positive:
+        return
+    known_positive = two_classes(schema.label, "a positive value").positive
+    if tuple(sorted(map(stored_form(schema.texts), positive))) != known_positive:
+        known = ", ".join(known_positive)
         raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
 
 
@@ -148,7 +172,7 @@ class Partition:
     - iid: at random, equally.
     - size-skew: at random, the p-th party's share proportional to 1/p.
     - label-skew: equally, in the order of u + [row is positive]/2 for uniform u: the first parties have only the
-      negative class, the last only the positive one.
+      negative class, the last only the positive one. Of k classes the c-th, from 0, counts c / (k - 1).
     - by-column: rows with the same text in `column` stay together; if there are more texts than parties, the
       next-largest group goes to the party with the fewest rows so far.
 
@@ -179,13 +203,14 @@ class Partition:
     def divide(
         self,
         parties: int,
-        positive: NDArray[np.bool_],
+        positive: NDArray[np.bool_] | NDArray[np.float64],
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> tuple[Indices, ...]:
         """The ascending row indices of each party, out of m rows; every party has at least one.
 
-        positive: (m,), whether the row is of the positive class. groups: (m,), the row's group by column, None for
+        positive: (m,), whether the row is of the positive class, as of `label_order`. groups: (m,), the row's group by
+        column, None for
         other kinds. Raises ConfigurationError if there are more parties than rows, or than groups.
         """
         rows = len(positive)
@@ -200,6 +225,13 @@ class Partition:
             order = generator.permutation(rows)
         sizes = _skewed_sizes(rows, parties) if self.kind == "size-skew" else _equal_sizes(rows, parties)
         return tuple(np.sort(part).astype(np.int64) for part in np.split(order, np.cumsum(sizes)[:-1]))
+
+
+def label_order(records: Records) -> NDArray[np.float64]:
+    """The place of each row's class in the order of label-skew, from 0 to 1: (m,)."""
+    if records.classes:
+        return records.labels / (records.classes - 1.0)
+    return (records.labels > 0).astype(np.float64)
 
 
 def _equal_sizes(rows: int, parties: int) -> Indices:

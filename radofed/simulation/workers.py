@@ -82,7 +82,7 @@ def seeded(seed: int, fold: int, who: str, purpose: str, question: str = "") -> 
 
 
 class Host:
-    """Some parties of a simulation. features, labels, usable: the whole table's `Records` arrays, not copied.
+    """Some parties of a simulation. features, labels, usable, classes: of the whole table's `Records`, not copied.
 
     key_seed: 32 bytes from the operating system, for one simulation, from which all parties' keys derive. So a lost
     host can be made again, as the same parties.
@@ -96,7 +96,9 @@ class Host:
         seed: int,
         parties: Sequence[str],
         key_seed: bytes,
+        classes: int = 0,
     ) -> None:
+        self._classes = classes
         self._features, self._labels, self._usable, self._seed = features, labels, usable, seed
         self._key_seed = key_seed
         self._keys = {
@@ -165,7 +167,8 @@ class Host:
         return hmac.digest(self._key_seed, purpose + b"\0" + party.encode(), "sha256")
 
     def _values(self, ask: Ask, share: Share) -> NDArray[np.int64]:
-        records = Records(self._features[share.rows], self._labels[share.rows], self._usable[share.rows])
+        arrays = (self._features[share.rows], self._labels[share.rows], self._usable[share.rows])
+        records = Records(*arrays, classes=self._classes)
         random = seeded(self._seed, ask.fold, share.party, "contribution", ask.question)
         query = ask.opened.query
         # A party keeps one secret for the life of its data, over all queries.
@@ -212,7 +215,8 @@ class LocalHosts(Host):
     workers = 0
 
     def __init__(self, records: Records, seed: int, parties: Sequence[str]) -> None:
-        super().__init__(records.features, records.labels, records.usable, seed, parties, _key_seed())
+        arrays = (records.features, records.labels, records.usable)
+        super().__init__(*arrays, seed, parties, _key_seed(), records.classes)
 
     def uploads(
         self, ask: Ask, shares: Sequence[Share], acceptances: Sequence[Acceptance], cohort_digest: bytes
@@ -297,7 +301,7 @@ class RayHosts:
         """The host of the parties of one place. Its arguments are its whole state, so it can be made again."""
         mine = [party for party in self._parties if self._place[party] == place]
         actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Guarded)
-        return actor.remote(*self._table, self._seed, mine, self._key_seed)
+        return actor.remote(*self._table, self._seed, mine, self._key_seed, self._records.classes)
 
     def _end(self) -> None:
         for actor in self._actors:

@@ -7,7 +7,7 @@ from tests.structure.sources import modules
 
 MOST_FILES = 8
 KINDS = {
-    *("RadosQuery", "MomentsQuery", "StatisticQuery", "GradientQuery"),
+    *("RadosQuery", "MomentsQuery", "ClassMomentsQuery", "StatisticQuery", "GradientQuery", "ClassGradientQuery"),
     *("PlainDesign", "DpFeatDesign", "JointDesign", "FixedSupportDesign", "GaussianDesign"),
     *("RadosRequest", "MomentsRequest", "StatisticRequest", "GradientRequest"),
 }

@@ -5,8 +5,8 @@ Valid from construction; field names are the TOML file's keys. A type of feature
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from dataclasses import MISSING, fields, replace
+from typing import Any, TypeVar
 
 from dpcore.records.features.boolean import BooleanFeature
 from dpcore.records.features.category import CategoryFeature
@@ -18,9 +18,16 @@ from dpcore.records.features.described import (
     DescribedFeature,
     Limit,
     Missing,
-    MissingLabel,
     Policy,
-    for_missing,
+)
+from dpcore.records.features.labels import (
+    LABEL_TYPES,
+    Classes,
+    DescribedLabel,
+    Label,
+    Target,
+    several_classes,
+    two_classes,
 )
 from dpcore.records.features.real import RealFeature
 from dpcore.records.features.threshold import ThresholdFeature
@@ -29,62 +36,17 @@ from dpcore.records.texts import (
     SchemaFieldError,
     close_match,
     nearest,
-    require_choice,
-    require_disjoint,
     require_name,
-    require_text,
-    require_texts,
     same_form,
-    settle,
     stored_form,
     value_text,
 )
 
-#: Lists of texts that cells are compared with: no text of them may be in the other, or twice in one.
-_COMPARED = (("positive", "negative"), ("true", "false"), ("values",))
+#: Lists of texts that a feature's cells are compared with: no text of them may be in the other, or twice in one.
+_COMPARED = (("true", "false"), ("values",))
 
 T = TypeVar("T")
-P = TypeVar("P", bound="Feature | Label")
-
-_EITHER = " | "
-"""Between the texts of a class, in its name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Label:
-    """The column to predict."""
-
-    reals: ClassVar[tuple[str, ...]] = ()
-    column: str
-    positive: tuple[str, ...]
-    """The texts that mean +1."""
-    negative: tuple[str, ...] | None = None
-    """Those that mean -1; None: all others."""
-    missing: MissingLabel = "refuse"
-    """How a row is handled whose label is empty or, if `negative` is given, in neither list."""
-
-    def __post_init__(self) -> None:
-        require_text("label.column", self.column)
-        positive = tuple(sorted(require_texts("label.positive", self.positive)))
-        settle(self, positive=positive)
-        if self.negative is not None:
-            negative = tuple(sorted(require_texts("label.negative", self.negative)))
-            require_disjoint("label.positive", positive, negative, "positive and negative")
-            settle(self, negative=negative)
-        require_choice("label.missing", self.missing, ("refuse", "zero-vector"))
-
-    @property
-    def policies(self) -> tuple[Policy, ...]:
-        """For empty cells, and for those in neither list."""
-        words = "in neither positive nor negative of the schema's label"
-        return for_missing(self.missing), Policy("missing", self.missing, "unlisted", words)
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """What to call the classes, negative first: by all their texts, or "not " and the positive name."""
-        positive = _EITHER.join(self.positive)
-        return (f"not {positive}" if self.negative is None else _EITHER.join(self.negative)), positive
-
+P = TypeVar("P", bound="Feature | Target")
 
 Group = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
 """Coordinates of one column that belong together. Each is a feature too, and other features are made of several."""
@@ -97,9 +59,10 @@ FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
 
 def in_form(part: P, steps: Sequence[str]) -> P:
     """The part with its texts as a schema with these steps keeps them. Raises SchemaFieldError if two are the same."""
-    form, path = stored_form(steps), "label" if isinstance(part, Label) else f"features.{part.name}"
+    form = stored_form(steps)
+    path = "label" if isinstance(part, DescribedLabel) else f"features.{part.name}"
     changed: dict[str, Any] = {}
-    for keys in _COMPARED:
+    for keys in part.compared if isinstance(part, DescribedLabel) else _COMPARED:
         lists = {key: found for key in keys if (found := getattr(part, key, None)) is not None}
         same = same_form((text for found in lists.values() for text in found), steps)
         if same is not None:
@@ -126,13 +89,27 @@ def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
     return kind(**table)
 
 
-def plain(part: Feature | Label) -> dict[str, Any]:
+def plain(part: Feature | Target) -> dict[str, Any]:
     """A part of a schema as plain values: tuples as lists, None if a field is not set, but no `unreadable` then."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     if values.get("unreadable", "") is None:  # version 1 has no such field
         del values["unreadable"]
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-    return listed if isinstance(part, Label) else {"name": part.name, "type": part.type, **listed}
+    if isinstance(part, DescribedLabel):
+        return {"type": part.type, **listed} if part.has_type_field else listed
+    return {"name": part.name, "type": part.type, **listed}
+
+
+def build_label(table: Mapping[str, Any]) -> Target:
+    """The label of a parsed table; without a type it has two classes. Raises SchemaFieldError."""
+    values = dict(table)
+    kind = values.pop("type", Label.type)
+    if "type" in table and (not isinstance(kind, str) or not LABEL_TYPES.get(kind, Label).has_type_field):
+        known = [name for name, each in LABEL_TYPES.items() if each.has_type_field]
+        hint = f"{nearest(str(kind), known)}, or leave it out for a label of two classes"
+        raise SchemaFieldError("label.type", f"{kind!r} is not a type of label; {hint}")
+    of_type: Callable[..., Target] = LABEL_TYPES[kind]
+    return build(of_type, values, "label")
 
 
 __all__ = [
@@ -141,6 +118,7 @@ __all__ = [
     "BooleanFeature",
     "Bound",
     "CategoryFeature",
+    "Classes",
     "Comparison",
     "DateFeature",
     "Day",
@@ -153,13 +131,17 @@ __all__ = [
     "Policy",
     "RealFeature",
     "SchemaFieldError",
+    "Target",
     "ThresholdFeature",
     "build",
+    "build_label",
     "close_match",
     "day_of",
     "in_form",
     "nearest",
     "plain",
     "require_name",
+    "several_classes",
+    "two_classes",
     "value_text",
 ]

@@ -18,7 +18,6 @@ from dpcore.numbers.fixed_point import Mask
 from dpcore.records.features.category import CategoryFeature
 from dpcore.records.features.described import (
     MISSING_POLICIES,
-    SCHEMA_VERSION,
     Bound,
     Cells,
     Day,
@@ -195,7 +194,7 @@ class DateFeature(DescribedFeature):
     @property
     def version(self) -> int:
         """The first version that has dates."""
-        return SCHEMA_VERSION
+        return 3
 
     @property
     def versioned_key(self) -> str:

@@ -324,9 +324,12 @@ def scores_csv(schema: "Schema", found: "Predictions", file: Path, id_column: st
     buffer = io.StringIO()
     written = csv.writer(buffer, lineterminator="\n")
     written.writerow([COLUMNS[0], *([] if id_column is None else [id_column]), *COLUMNS[1:]])
+    from dpcore.records.features import two_classes
+
+    names = two_classes(schema.label, "a file of scores").names
     for place, (score, label) in enumerate(zip(found.scores.tolist(), found.labels.tolist(), strict=True)):
         chance = "" if chances is None else f"{chances[place]:.6g}"
-        cells = [f"{score:.17g}", label, schema.label.names[label > 0], chance] if label else [""] * 4
+        cells = [f"{score:.17g}", label, names[label > 0], chance] if label else [""] * 4
         written.writerow([place + 1, *([] if ids is None else [ids[place]]), *cells])
     return buffer.getvalue()
 

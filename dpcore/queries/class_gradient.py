@@ -1,0 +1,84 @@
+"""The gradient query over a label of several classes: of the multinomial logistic loss, at a row of weights for each.
+
+With scores s_c = theta_c . z a record of class y has the gradient (p - onehot(y)) z^T, p the softmax of its scores.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError, ShapeError
+from dpcore.numbers.progress import Progress
+from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.records.features import Target, several_classes
+from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, clip_squared, exponential_table
+from dpcore.records.records import BLOCK_ROWS, Records, rows_of_classes
+
+
+@dataclass(frozen=True)
+class ClassGradientQuery(GradientQuery):
+    """Sums of clipped gradients of the multinomial logistic loss, with noise on every coordinate, class by class.
+
+    A contribution is the sum of w_c z over the records, in units of 2^-(f + WEIGHT_BITS), z = x or P x. Integer weights
+    w_c = p_c - [c = y] come from tables (dpcore.records.losses), add up to zero, and are shortened until |w|^2 |z|^2 <=
+    C^2 4^(f + WEIGHT_BITS). A record that is not usable adds zero.
+
+    Sensitivity: 2 C in L2, as of `GradientQuery`: no record's vector is longer than C.
+
+    Raises PlanError and ConfigurationError as it does, and if the loss is not "logistic".
+    """
+
+    classes: int = 2
+    """Their number; theta has a row for each, class by class."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss != "logistic":
+            raise PlanError(f"the {self.loss} loss is of two classes: of several there is the logistic loss")
+
+    @property
+    def vectors(self) -> int:
+        """See `GradientQuery`."""
+        return self.classes
+
+    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
+        """The contribution without noise: (classes d,). Raises as `GradientQuery.sums`."""
+        if records.classes != self.classes or records.d * self.classes != len(self.theta):
+            raise ShapeError(
+                f"theta has {len(self.theta)} weights of {self.classes} classes, and the records {records.d} "
+                f"coordinates and {records.classes} classes: use one schema"
+            )
+        self._check_room(fraction_bits)
+        from dpcore.records.compiled import add_class_gradients  # noqa: PLC0415 - imports Numba
+
+        theta = np.array(self.theta, dtype=np.int64).reshape(self.classes, records.d)
+        most, shift = clip_squared(self.clip, fraction_bits), fraction_bits + THETA_BITS - STEP_BITS
+        table, total = exponential_table(), np.zeros((self.classes, records.d), dtype=np.int64)
+        for first, block, codes in rows_of_classes(records, fraction_bits):
+            rows = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
+            usable = records.usable[first : first + len(block)]
+            add_class_gradients(rows[usable], codes[usable].astype(np.int64), theta, table, shift, most, total)
+            if progress is not None:
+                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+        return total.ravel()
+
+    def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
+        """The sum of clipped gradients in real units: (classes, d)."""
+        rows = total.reshape(self.classes, -1).astype(np.float64)
+        return np.ldexp(rows, -(fraction_bits + WEIGHT_BITS))
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        return f"{super().words()}, over {self.classes} classes"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
+        """See `QueryKind`."""
+        return {**super().facts(d, fraction_bits), "classes": self.classes}
+
+    def check_target(self, target: Target) -> None:
+        """See `QueryKind`."""
+        found = several_classes(target, "a gradient for each class").classes
+        if found != self.classes:
+            raise PlanError(f"the query has {self.classes} classes and the schema {found}: make them equal")
