@@ -1,7 +1,9 @@
 """Multinomial logistic regression of several classes in a few rounds, from noisy moments and then noisy gradients.
 
 The moments of a release define Gaussian classes (dpcore.estimators.class_discriminant). Rows drawn from these are
-public: their loss is a surrogate for that of the records. With g the gradient of the records' loss and h that of the
+public: their loss is a surrogate for that of the records.
+
+With g the gradient of the records' loss and h that of the
 surrogate, each further release at phi_t measures the difference g(phi_t) - h(phi_t), which changes slowly. The next phi
 is the root of h(phi) + the average of the differences so far + a penalty.
 

@@ -30,8 +30,9 @@ class RadoBoost(RadoClassifier):
     - patience: boosting stops after this many rounds without a better iterate; None never stops.
     - n_rados, random_state: as in `RadoClassifier`.
 
-    Without a floor the loss after T rounds is at most exp(-sum r_t^2 / (2 kappa)) (Lemma 4, equation 17). With recentre
-    None a falling loss implies little about the error on records: a rado's mean grows with m and its spread with
+    Without a floor the loss after T rounds is at most exp(-sum r_t^2 / (2 kappa)) (Lemma 4, equation 17).
+
+    With recentre None a falling loss implies little about the error on records: a rado's mean grows with m and its spread with
     sqrt(m), so n << 2^m rados of a real table are usually separable, and their loss has no minimum.
 
     After fitting, besides what `RadoClassifier` sets: `rounds_`, a `RoundTrace`; `best_round_`, the number of theta_'s
@@ -96,7 +97,9 @@ def centre_of(release: RadoSample, t: float) -> Vector:
     """What is subtracted from every rado, (d,), so that their mean keeps the share min(1, t / sqrt(m)).
 
     Rados of mean mu and covariance V have about the log loss -theta . mu + theta . V theta / 2, as sums of many
-    records. At its minimum V^-1 mu the margins have the variance L = mu . V^-1 mu, and n rados estimate the mean of
+    records.
+
+    At its minimum V^-1 mu the margins have the variance L = mu . V^-1 mu, and n rados estimate the mean of
     their exponentials only where log n is above about L / 2.
 
     For plain rados mu = (1/2) sum e and V = (1/4) sum e e^T, so L <= m by Cauchy and Schwarz: too large for any n. With

@@ -2,8 +2,10 @@
 
 A query names a share s and one of the two parts. A row is held back if its number u < ceil(s 2^64), a pseudorandom
 function, under a key of the party, of the row's id or place. So its side is the same in every query with this s. A
-larger share holds back these rows and more. A part may be cut, by the same numbers, into k pieces of equal
-probability, of which each row is in one: fresh rows for each of k questions.
+larger share holds back these rows and more.
+
+A part may be cut, by the same numbers, into k pieces of equal probability, of which each row is in one: fresh rows for
+each of k questions.
 
     key      = HKDF-SHA256(the party's secret, no salt, 32 bytes,
                            info = "rado.v1/held-back" || 00 || purpose || 00 || names)

@@ -96,10 +96,7 @@ class DescribedLabel(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Label(DescribedLabel):
-    """A label of two classes. positive: the texts that mean +1. negative: those that mean -1; None: all others.
-
-    missing: how a row is handled whose label is empty or, if `negative` is given, in neither list.
-    """
+    """A label of two classes."""
 
     type: ClassVar[str] = "two-classes"
     has_type_field: ClassVar[bool] = False
@@ -110,8 +107,11 @@ class Label(DescribedLabel):
     words: ClassVar[str] = "two classes"
     column: str
     positive: tuple[str, ...]
+    """The texts that mean +1."""
     negative: tuple[str, ...] | None = None
+    """Those that mean -1; None: all others."""
     missing: MissingLabel = "refuse"
+    """How a row is handled whose label is empty or, if `negative` is given, in neither list."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)
@@ -150,10 +150,7 @@ class Label(DescribedLabel):
 
 @dataclass(frozen=True, kw_only=True)
 class Classes(DescribedLabel):
-    """A label of several classes, each one text; the code of a class is its place in `values`, from 0.
-
-    missing: how a row is handled whose label is empty. unlisted: one whose label is not among the values.
-    """
+    """A label of several classes, each one text; the code of a class is its place in `values`, from 0."""
 
     type: ClassVar[str] = "classes"
     has_type_field: ClassVar[bool] = True
@@ -163,7 +160,9 @@ class Classes(DescribedLabel):
     column: str
     values: tuple[str, ...]
     missing: MissingLabel = "refuse"
+    """How a row is handled whose label is empty."""
     unlisted: MissingLabel = "refuse"
+    """How one is handled whose label is not among the values."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)
