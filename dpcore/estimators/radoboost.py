@@ -32,8 +32,8 @@ class RadoBoost(RadoClassifier):
 
     Without a floor the loss after T rounds is at most exp(-sum r_t^2 / (2 kappa)) (Lemma 4, equation 17).
 
-    With recentre None a falling loss implies little about the error on records: a rado's mean grows with m and its spread with
-    sqrt(m), so n << 2^m rados of a real table are usually separable, and their loss has no minimum.
+    With recentre None a falling loss implies little about the error on records: a rado's mean grows with m and its
+    spread with sqrt(m), so n << 2^m rados of a real table are usually separable, and their loss has no minimum.
 
     After fitting, besides what `RadoClassifier` sets: `rounds_`, a `RoundTrace`; `best_round_`, the number of theta_'s
     steps; `log_rado_loss_`, the log of its loss in nats over the rados as they were boosted; `weights_`, (n,), after
