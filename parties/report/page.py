@@ -18,8 +18,8 @@ from radobase.presentation.svg import Plot, Scale, Tick
 from radobase.presentation.words import (
     GUARANTEE,
     NO_PURPOSE,
-    TRUST,
     Sentence,
+    actor,
     day,
     entry,
     explained,
@@ -351,31 +351,10 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 "The limit for whole records over the lifetime of the data and all learners. What is spent is a bound "
                 "only if the costs were not chosen by the answers."
             ),
-            "scopes": [
-                {
-                    "scope": budget.scope,
-                    "limit": parameters(budget.limit_epsilon, budget.limit_delta),
-                    "spent_epsilon": budget.spent,
-                    "remaining_epsilon": budget.remaining,
-                    "remaining_pure_epsilon": budget.remaining_pure,
-                    "remaining_gaussian_epsilon": budget.remaining_gaussian,
-                    "releases_without_a_bound": budget.unbounded,
-                }
-                for budget in report.budgets
-            ],
+            "scopes": list(map(_scope, report.budgets)),
         },
         model={
-            "actors": [
-                {
-                    "name": member.name,
-                    "role": member.role,
-                    "trust": TRUST[member.role],
-                    "policy_of_this_party": member.trust,
-                    "fingerprint": member.fingerprint or None,
-                    "left_after_roster": member.left_after,
-                }
-                for member in report.members
-            ],
+            "actors": [actor(member, policy_of_this_party=member.trust) for member in report.members],
             "collusion": _collusion(policy),
             "analysts_collusion": (
                 "Covered: the limits hold for all learners together. Several learners that are one person get several "
@@ -397,6 +376,18 @@ def registry_entry(report: Report) -> dict[str, Any]:
         },
         implementation={"software": f"radofed {report.version}", "assumptions": texts(assumptions(report))},
     )
+
+
+def _scope(budget: ScopeBudget) -> dict[str, Any]:
+    return {
+        "scope": budget.scope,
+        "limit": parameters(budget.limit_epsilon, budget.limit_delta),
+        "spent_epsilon": budget.spent,
+        "remaining_epsilon": budget.remaining,
+        "remaining_pure_epsilon": budget.remaining_pure,
+        "remaining_gaussian_epsilon": budget.remaining_gaussian,
+        "releases_without_a_bound": budget.unbounded,
+    }
 
 
 _MOST_PLOTS = 4
