@@ -47,7 +47,7 @@ USUAL = EvaluationOptions()
 MEASURED = 0.05
 """With more noise than this on it, the area under the ROC curve counts as not measured."""
 CROWDED = 0.5
-"""A bin with a larger share of the rows is named: scores within it are not told apart."""
+"""A bin with a larger share of the rows is named: scores within it are not distinguished."""
 WIDE = 0.05
 """A wider interval for the error on the rows is said to be due to the noise."""
 TELLS_NOTHING = 0.5
@@ -212,7 +212,7 @@ class Evaluation:
                 "whatever the order of scores within a bin"
             )
         if self.largest_bin > CROWDED:
-            found += f". One bin has {_percent(self.largest_bin)} of the rows, whose scores are not told apart"
+            found += f". One bin has {_percent(self.largest_bin)} of the rows, whose scores are not distinguished"
             if self.edges_found is None:
                 found += "; a first release would find where the scores are"
         if self.edges_found is False:

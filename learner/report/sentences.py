@@ -150,8 +150,8 @@ def registry_entry(report: Report) -> dict[str, Any]:
             "actors": [actor(member, answers=member.answered) for member in report.members],
             "collusion": _collusion(report),
             "analysts_collusion": (
-                "Not covered here: the figures are those of these answers. Each party's ledger limits all learners "
-                "together."
+                "Not covered here: the figures are those of these answers. Each party's ledger limits the "
+                "composition of all learners' queries."
             ),
             "release_type": "Single release" if count == 1 else "Many releases",
             "release_type_description": (
