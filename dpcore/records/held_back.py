@@ -48,9 +48,10 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class HeldBack:
-    """The part of the rows that a query is about. share: s, the share that each party holds back. Raises PlanError."""
+    """The part of the rows that a query is about. Raises PlanError if the share is not between 0 and 1."""
 
     share: Fraction
+    """s, the share that each party holds back."""
     part: Part
 
     def __post_init__(self) -> None:

@@ -155,7 +155,9 @@ def test_without_a_bound_no_chance_is_claimed(world, tmp_path):
     ada = ada_at(world, tmp_path, designs=["plain"], allow_unprotected=True, limits=limits)
     answer(ada, without_noise(world))
     words = Page(document(report_of(ada)).saved()).words
-    assert "No figure bounds what the composition of all answers reveals about a row: 1 answer without any bound" in words
+    assert (
+        "No figure bounds what the composition of all answers reveals about a row: 1 answer without any bound" in words
+    )
     assert "1 event without any privacy bound for whole records" in words
     assert "at most 5" not in words
     assert "Chance of a guess" not in words
