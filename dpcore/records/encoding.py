@@ -170,7 +170,7 @@ def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask)
     return labels, encoded.tally
 
 
-# What a schema's policies changed in a table, what lost most first: for whoever holds the table. No cell is quoted, and
+# What a schema's policies changed in a table, what lost most first: for the owner of the table. No cell is quoted, and
 # nothing of it goes on the wire.
 
 

@@ -88,7 +88,10 @@ Function = Column | Hat | PointMass | Product
 
 @dataclass(frozen=True)
 class Term:
-    """One coordinate of a map's output: (f(x) - centre) 2^-halvings, truncated toward zero. Raises PlanError."""
+    """One coordinate of a map's output: (f(x) - centre) 2^-halvings, truncated toward zero.
+
+    Raises PlanError if the centre or the halvings are out of range.
+    """
 
     function: Function
     centre: int = 0

@@ -110,7 +110,10 @@ class Records:
         return part
 
     def only(self, kept: NDArray[np.bool_]) -> "Records":
-        """The same rows, of which those outside `kept` (m,) are not usable. Shares the arrays. Raises ShapeError."""
+        """The same rows, of which those outside `kept` (m,) are not usable. It shares the arrays.
+
+        Raises ShapeError if `kept` has another number of rows.
+        """
         if kept.shape != self.usable.shape:
             raise ShapeError(f"{kept.shape[0]} row numbers for {self.rows} rows: number the same rows")
         part = self.between(0, self.rows)

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dpcore.accounting.odds import chance_after
 from dpcore.accounting.words import ROW_NOT_PERSON
@@ -221,6 +221,31 @@ def entry(**own: Mapping[str, Any]) -> dict[str, Any]:
     """An entry in JSON types, with a role's own fields by group; they stand for the shared ones of their names."""
     deployment = {group: {**fields, **own.get(group, {})} for group, fields in _DEPLOYMENT.items()}
     return {"tier": 3, "status": "Draft", "deployment": deployment}
+
+
+class _Member(Protocol):
+    """A member of a roster, as reports list it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def left_after(self) -> int | None: ...
+
+
+def actor(member: _Member, **own: Any) -> dict[str, Any]:
+    """An actor of an entry, with what this role knows of it."""
+    return {
+        "name": member.name,
+        "role": member.role,
+        "trust": TRUST[member.role],
+        **own,
+        "fingerprint": member.fingerprint or None,
+        "left_after_roster": member.left_after,
+    }
 
 
 def parameters(epsilon: float | None, delta: float | None) -> dict[str, float | None]:

@@ -178,20 +178,12 @@ def simulate(
         if estimators == "newton":
             defaults = f"estimator {estimators}, epsilon {epsilon}"
     chosen = named_estimators(estimators, asked.rounds, options)
-    design_options, budget = asked_of_a_federation(chosen, asked)
-    if feature_map is not None and design_options is None:
+    settings = _settings(chosen, asked)
+    design = settings.design
+    if feature_map is not None and design is None:
         raise ConfigurationError(
             "a feature map is of a release: name an estimator of releases, such as mean-variance, or leave the map out"
         )
-    settings = SimulationOptions(
-        **values_of(asked, RunFields),
-        partition=Partition.parse(asked.partition),
-        design=design_options,
-        budget=budget,
-        hold_back=HoldBack.of(asked.hold_back, asked.evaluation_epsilon, asked.epsilon, asked.delta),
-    )
-    if design_options is not None:
-        check_estimators(chosen, moments=design_options.design_name == "moments")
     table = read_table(
         as_source(data),
         label=asked.label,
@@ -201,12 +193,24 @@ def simulate(
         target=asked.target,
     )
     check_target(chosen, table.schema.label, held_back=settings.hold_back is not None)
-    if design_options is not None and feature_map is not None:
-        found = _map(feature_map, table.schema)
-        settings = replace(settings, design=replace(design_options, feature_map=found))
+    if design is not None and feature_map is not None:
+        settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
     if note is not None and defaults is not None:
         note(defaults)
     return run_simulation(table, settings, chosen, note or (lambda _: None))
+
+
+def _settings(estimators: Mapping[str, Any], asked: SimulationFields) -> SimulationOptions:
+    design, budget = asked_of_a_federation(estimators, asked)
+    if design is not None:
+        check_estimators(estimators, moments=design.design_name == "moments")
+    return SimulationOptions(
+        **values_of(asked, RunFields),
+        partition=Partition.parse(asked.partition),
+        design=design,
+        budget=budget,
+        hold_back=HoldBack.of(asked.hold_back, asked.evaluation_epsilon, asked.epsilon, asked.delta),
+    )
 
 
 simulate.__signature__ = with_fields(SimulationFields, simulate)  # type: ignore[attr-defined]

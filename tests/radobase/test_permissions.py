@@ -50,7 +50,7 @@ OTHERS = {
     "radobase.ray_cluster._NOTE": "must belong to this user or root; Ray's own directory is open to all",
     "radobase.local_status._STATUS": "no file: the answer of a node on its socket",
     "radobase.logs._LINE": "no file: a line of a log",
-    "radobase.tables.tables._TABLE": "the rows: whoever loads the table writes it",
+    "radobase.tables.tables._TABLE": "the rows: their owner writes the table",
     "radobase.watch_server._ANSWER": "no file: the answer of a node",
     "radofed.console.learner.trainings._FILE": "names a training of the learner's own directory",
     "radofed.joining.installing._FILE": "signed by the operator, whose digits the member compares",

@@ -392,7 +392,7 @@ class DescribedFeature(ABC):
 
     @abstractmethod
     def encode(self, cells: Cells, form: Form) -> EncodedColumn:
-        """The coordinates of the cells of its column, texts in this form. Raises CellError."""
+        """The coordinates of the cells of its column, texts in this form. Raises CellError if a policy refuses one."""
 
     @property
     @abstractmethod
