@@ -13,6 +13,7 @@ from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError
 from dpcore.estimators.boosting import logistic_rado_loss
 from dpcore.numbers.distributions import binomial_mass
 from dpcore.numbers.fixed_point import Mask, Matrix, Vector
+from dpcore.research.largest_norm import largest_norm
 from dpcore.research.signature_sets import SignatureSet
 
 
@@ -29,7 +30,7 @@ class Penalties:
     """The right side of inequality 7, at least Q."""
     log_rho_lower: float
     log_rho: float
-    """Bounds on log rho, whose largest rado norm has bounds only (SignatureSet.largest_norm)."""
+    """Bounds on log rho, equal up to rounding where the largest rado norm is found (dpcore.research.largest_norm)."""
     log_q: float
     """Log of the expression in equation 6 times `constant`, at the upper bound of rho."""
     log_q_of_theta: float
@@ -77,20 +78,20 @@ def penalties(
     m, d = edges.shape
     products = np.asarray(edges @ theta, dtype=np.float64)
     log_loss = signatures.log_loss(products)
-    shortest, longest = signatures.largest_norm(edges)
+    longest = largest_norm(edges, signatures)
     # F_log over the examples is F_log^r over all signatures (Lemma 2).
     log_rho_prime = log_loss - float(np.sum(np.logaddexp(0.0, -products) - math.log(2)))
     gradient = np.exp(-np.logaddexp(0.0, products)) @ edges / m
     mean_rado = signatures.inclusion() @ edges / m
-    log_rho = reach * longest - log_loss
-    radicand = reach * longest + d * math.log(2 * math.e * n / d) - math.log(eta)
+    log_rho = reach * longest.upper - log_loss
+    radicand = reach * longest.upper + d * math.log(2 * math.e * n / d) - math.log(eta)
     largest_exponent = -float(products[signatures.best_selection(products)].sum())
     return Penalties(
         m=m,
         n=n,
         structural=-log_rho_prime / m,
         structural_bound=reach * float(np.linalg.norm(gradient) + np.linalg.norm(mean_rado)),
-        log_rho_lower=reach * shortest - log_loss,
+        log_rho_lower=reach * longest.lower - log_loss,
         log_rho=log_rho,
         log_q=math.log(constant) + log_rho + math.log(radicand) / 2,
         log_q_of_theta=largest_exponent - log_loss + math.log(-math.log(eta) / 2) / 2,

@@ -47,8 +47,8 @@ def test_theorem_3s_penalties_equal_the_enumeration(name, seed):
     bound = radius * (np.linalg.norm(gradient) + np.linalg.norm(rados.mean(axis=0)) / M)
     assert found.structural_bound == pytest.approx(bound, rel=1e-6)
     log_rho = radius * np.linalg.norm(rados, axis=1).max() - log_rado_loss(theta, rados)
-    assert found.log_rho_lower <= log_rho * (1 + 1e-12)
-    assert log_rho <= found.log_rho * (1 + 1e-12)
+    assert found.log_rho_lower == pytest.approx(log_rho, abs=1e-9)
+    assert found.log_rho == pytest.approx(log_rho, abs=1e-9)
     rho_theta = math.exp((-(rados @ theta)).max() - log_rado_loss(theta, rados))
     assert math.exp(found.log_q_of_theta) == pytest.approx(rho_theta * math.sqrt(math.log(10) / 2), rel=1e-9)
     if name == "all":
@@ -59,7 +59,7 @@ def test_equation_6_term_by_term():
     theta, edges = data(3)
     found = penalties(theta, edges, SETS["support"], 50, eta=0.1, constant=2.0)
     radius = np.linalg.norm(theta)
-    _, longest = SETS["support"].largest_norm(edges)
+    longest = np.linalg.norm(enumerated(SETS["support"]) @ edges, axis=1).max()
     inside = radius * longest + 3 * math.log(2 * math.e * 50 / 3) + math.log(10)
     assert found.log_q == pytest.approx(math.log(2) + found.log_rho + math.log(math.sqrt(inside)), rel=1e-12)
 
@@ -95,11 +95,11 @@ def test_the_stated_penalty_is_infinite_if_the_bound_is_vacuous():
 
 def test_penalties_of_a_table_of_thousands_of_rows():
     generator = np.random.default_rng(7)
-    edges = np.column_stack([np.where(generator.random(4177) < 0.3, 1.0, -1.0), generator.uniform(-1, 1, (4177, 4))])
-    theta = generator.normal(size=5)
+    edges = np.column_stack([np.where(generator.random(4177) < 0.3, 1.0, -1.0), generator.uniform(-1, 1, (4177, 2))])
+    theta = generator.normal(size=3)
     found = penalties(theta, edges, dp_feat_signatures(edges[:, 0] > 0, Fraction(1, 2)), 1000)
-    assert 0 <= found.structural < found.structural_bound
-    assert 0 < found.log_rho_lower <= found.log_rho <= 2.5 * found.log_rho_lower
+    assert -1e-12 <= found.structural < found.structural_bound
+    assert 0 < found.log_rho_lower <= found.log_rho <= (1 + 1e-9) * found.log_rho_lower
     assert math.isinf(found.statistical)
 
 
