@@ -4,9 +4,9 @@ With h(u) = max over the set of u . pi, which `SignatureSet` computes exactly, t
 vectors u, that is, over as many dimensions as the edges span.
 
 - **Few rows.** All signatures are tried: exact.
-- **Few dimensions.** Branch and bound over cones of directions. h is sublinear, so in the cone of u_1 .. u_d it is at
-  most c . u, with c . u_i = h(u_i). Where one signature is the best at all corners, c is its rado: so the bound becomes
-  exact in finitely many steps, and the bracket closes up to rounding, unless the work runs out.
+- **Few dimensions.** Branch and bound over cones of directions. h is sublinear: in the cone of u_1 .. u_d it is at most
+  c . u, with c . u_i = h(u_i). Where one signature is the best at all corners, c is its rado, so the bracket closes up
+  to rounding unless the work runs out.
 - **Otherwise** the semidefinite relaxation over signs, at most sqrt(pi / 2) = 1.253 times the norm for all 2^m
   signatures if it is solved (Nesterov 1998), and a climb from below.
 """
@@ -94,8 +94,9 @@ def _relaxed(edges: Matrix, signatures: SignatureSet) -> float:
     """The bound of the semidefinite relaxation.
 
     2 pi = sum_i tau_i v_i with signs tau, tau_0 = 1 of the sum of the edges. For any D_i > 0 that sum to 1, Cauchy's
-    inequality gives |2 pi|^2 <= lambda_max(sum_i v_i v_i^T / D_i). D_i is in proportion to sqrt(v_i . X v_i), and X
-    approaches the best by X <- sqrt(X) G sqrt(X), G the sum's gradient. A count that the set fixes allows a shift.
+    inequality gives |2 pi|^2 <= lambda_max(sum_i v_i v_i^T / D_i). A count that the set fixes allows a shift.
+
+    D_i is in proportion to sqrt(v_i . X v_i), and X approaches the best by X <- sqrt(X) G sqrt(X), G the gradient.
     """
     vectors = [edges.sum(axis=0)]
     for block, rows in signatures.slices():

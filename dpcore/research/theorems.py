@@ -33,6 +33,8 @@ class Penalties:
     """Bounds on log rho, equal up to rounding where the largest rado norm is found (dpcore.research.largest_norm)."""
     log_q: float
     """Log of the expression in equation 6 times `constant`, at the upper bound of rho."""
+    log_rate: float
+    """Log of `constant` rho sqrt(r_theta pi^*_r / n + d / (n m) log(2 e n / (d eta))), equation 8 without m^beta."""
     log_q_of_theta: float
     """Log of rho_theta sqrt(log(1/eta) / 2), where rho_theta has only theta in its supremum."""
 
@@ -45,6 +47,47 @@ class Penalties:
     def statistical_of_theta(self) -> float:
         """The same for a theta fixed before the rados are drawn, with a proved constant (see `penalties`)."""
         return _statistical(self.log_q_of_theta, self.m, self.n)
+
+    def rate(self, beta: float) -> float:
+        """Equation 8's last term, for beta in [0, 1/2): at least `statistical` where `is_large_enough(beta)`.
+
+        With x = q / sqrt(n), -log(1 - x) / m <= x / (m (1 - x)), at most x m^(-1/2 - beta) where 1 - x >= m^(beta -
+        1/2); and x is at most sqrt(m) times equation 8's root, as d log(2 e n / d) + log(1/eta) <= d log(2 e n / (d
+        eta)).
+
+        Raises ConfigurationError.
+        """
+        _check_beta(beta)
+        log_rate = self.log_rate - beta * math.log(self.m)
+        return math.exp(log_rate) if log_rate < _LARGEST_LOG else math.inf
+
+    def is_large_enough(self, beta: float) -> bool:
+        """Whether m is "sufficiently large" for equation 8: q / sqrt(n) <= 1 - m^(beta - 1/2).
+
+        rho grows with m, so a larger table need not be. Raises ConfigurationError.
+        """
+        _check_beta(beta)
+        share = self.log_q - math.log(self.n) / 2
+        return share < 0 and math.exp(share) <= 1 - self.m ** (beta - 0.5)
+
+
+_LARGEST_LOG = 700.0
+
+
+def _check_beta(beta: float) -> None:
+    if not 0 <= beta < 0.5:
+        raise ConfigurationError(f"beta is {beta}: equation 8 needs 0 <= beta < 1/2")
+
+
+def boosting_bound(r: Vector, m: int, penalty: float) -> float:
+    """Equation 13: log 2 - T gamma^2 / (2 m) + Q', which bounds F_log(theta_T) over the examples, in nats.
+
+    r: (T,), the normalised edges of RadoBoost's rounds, so that gamma = min |r_t| is the largest with which the weak
+    learning assumption holds. penalty: Q', the last term of inequality 5 or 8. Raises ShapeError.
+    """
+    if r.ndim != 1 or not r.size:
+        raise ShapeError(f"r has shape {r.shape}: give (T,), one edge a round")
+    return math.log(2) - len(r) * float(np.abs(r).min()) ** 2 / (2 * m) + penalty
 
 
 def penalties(
@@ -94,6 +137,9 @@ def penalties(
         log_rho_lower=reach * longest.lower - log_loss,
         log_rho=log_rho,
         log_q=math.log(constant) + log_rho + math.log(radicand) / 2,
+        log_rate=math.log(constant)
+        + log_rho
+        + math.log(reach * longest.upper / (n * m) + d * math.log(2 * math.e * n / (d * eta)) / (n * m)) / 2,
         log_q_of_theta=largest_exponent - log_loss + math.log(-math.log(eta) / 2) / 2,
     )
 
