@@ -26,7 +26,7 @@ MOST_ENUMERATED = 14
 MOST_DIMENSIONS = 6
 """Dimensions up to which directions are divided."""
 MOST_DIRECTIONS = 50_000
-MOST_WORK = 20_000_000
+MOST_WORK = 10_000_000
 """Of rows times directions; no more of either are tried."""
 ROUNDING = 1e-12
 """Relative: the bracket's ends are rounded outward by it, and a bracket of this width is closed."""

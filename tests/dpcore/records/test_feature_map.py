@@ -244,7 +244,7 @@ def test_hats_and_products_are_the_polynomial_kernel_of_degree_2():
     z = x[::-1]
     squares = np.square(np.array(knots) / ONE)
     off = polynomial.of(x)[:, 3 : 4 + intervals] @ squares - x[:, 0] ** 2
-    assert -1e-8 <= off.min()
+    assert off.min() >= -1e-8
     assert 0.9 / intervals**2 < off.max() <= 1 / intervals**2 + 1e-8
 
     def features(rows):
