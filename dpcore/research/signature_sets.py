@@ -79,7 +79,7 @@ class SignatureSet:
         if selections.ndim != 2 or selections.shape[1] != self.rows:
             raise ShapeError(f"selections have shape {selections.shape}: give (count, {self.rows})")
         admitted = np.ones(len(selections), dtype=np.bool_)
-        for block, rows in self._slices():
+        for block, rows in self.slices():
             count = (selections[:, rows] == block.target).sum(axis=1)
             admitted &= (count >= block.low) & (count <= block.high)
         return admitted
@@ -91,7 +91,7 @@ class SignatureSet:
         """
         self._check(products)
         total = 0.0
-        for block, rows in self._slices():
+        for block, rows in self.slices():
             if not block.is_everything:
                 # s_i = target_i with log odds -a_i where the target is 1, a_i where it is 0.
                 log_odds = np.where(block.target, -products[rows], products[rows])
@@ -109,7 +109,7 @@ class SignatureSet:
     def inclusion(self) -> Vector:
         """The probability with which each row is selected by a uniform signature: (m,)."""
         parts = []
-        for block, _ in self._slices():
+        for block, _ in self.slices():
             counts = np.arange(block.low, block.high + 1)
             rows = len(block.target)
             logs = np.array([-math.lgamma(k + 1) - math.lgamma(rows - k + 1) for k in counts])
@@ -125,7 +125,7 @@ class SignatureSet:
         """
         self._check(products)
         selection = products < 0
-        for block, rows in self._slices():
+        for block, rows in self.slices():
             part = selection[rows]  # a view: changing it changes the selection
             matching = part == block.target
             excess = int(matching.sum()) - min(max(int(matching.sum()), block.low), block.high)
@@ -134,33 +134,25 @@ class SignatureSet:
             part[cheapest] = ~part[cheapest]
         return selection
 
-    def largest_norm(self, edges: Matrix) -> tuple[float, float]:
-        """Bounds (lower, upper) on the largest Euclidean norm of a rado (NP-hard in general). Raises ShapeError.
+    def extents(self, products: Matrix) -> Vector:
+        """The largest sum of selected products for each column: (count,) of (m, count). Raises ShapeError."""
+        if products.ndim != 2 or len(products) != self.rows:
+            raise ShapeError(f"products have shape {products.shape}: give ({self.rows}, count)")
+        found = np.zeros(products.shape[1])
+        for block, rows in self.slices():
+            part = products[rows]
+            if block.is_everything:
+                found += np.maximum(part, 0.0).sum(axis=0)
+                continue
+            # Matching row i adds +-a_i to the sum of those that are selected without a match.
+            gains = np.sort(np.where(block.target[:, np.newaxis], part, -part), axis=0)[::-1]
+            sums = np.concatenate([np.zeros((1, part.shape[1])), np.cumsum(gains, axis=0)])
+            count = np.clip((gains > 0).sum(axis=0), block.low, block.high)
+            found += part[~block.target].sum(axis=0) + sums[count, np.arange(part.shape[1])]
+        return found
 
-        Lower: alternating between a direction and the selection that extends farthest along it. Upper: the smaller of
-        the largest sum of selected norms, and half the norm of the sum of all edges plus half the largest singular
-        value times sqrt(m).
-        """
-        if edges.ndim != 2 or len(edges) != self.rows:
-            raise ShapeError(f"edges have shape {edges.shape}: give ({self.rows}, d)")
-        norms = np.linalg.norm(edges, axis=1)
-        _, singular, directions = np.linalg.svd(edges, full_matrices=False)
-        total = edges.sum(axis=0)
-        lower = max(self._climb(edges, sign * start) for start in (*directions, total) for sign in (1.0, -1.0))
-        by_norms = float(norms[self.best_selection(-norms)].sum())
-        by_spectrum = float(np.linalg.norm(total) + singular[0] * math.sqrt(self.rows)) / 2
-        return lower, max(lower, min(by_norms, by_spectrum))
-
-    def _climb(self, edges: Matrix, direction: Vector) -> float:
-        length = -1.0
-        while True:
-            rado = edges[self.best_selection(-(edges @ direction))].sum(axis=0)
-            reached = float(np.linalg.norm(rado))
-            if reached <= length * (1 + 1e-12) or reached == 0:
-                return max(reached, length)
-            length, direction = reached, rado
-
-    def _slices(self) -> list[tuple[SignatureBlock, slice]]:
+    def slices(self) -> list[tuple[SignatureBlock, slice]]:
+        """Each block with its rows."""
         ends = np.cumsum([len(block.target) for block in self.blocks])
         return [
             (block, slice(int(end) - len(block.target), int(end))) for block, end in zip(self.blocks, ends, strict=True)

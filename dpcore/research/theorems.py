@@ -13,6 +13,7 @@ from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError
 from dpcore.estimators.boosting import logistic_rado_loss
 from dpcore.numbers.distributions import binomial_mass
 from dpcore.numbers.fixed_point import Mask, Matrix, Vector
+from dpcore.research.largest_norm import largest_norm
 from dpcore.research.signature_sets import SignatureSet
 
 
@@ -29,9 +30,11 @@ class Penalties:
     """The right side of inequality 7, at least Q."""
     log_rho_lower: float
     log_rho: float
-    """Bounds on log rho, whose largest rado norm has bounds only (SignatureSet.largest_norm)."""
+    """Bounds on log rho, equal up to rounding where the largest rado norm is found (dpcore.research.largest_norm)."""
     log_q: float
     """Log of the expression in equation 6 times `constant`, at the upper bound of rho."""
+    log_rate: float
+    """Log of `constant` rho sqrt(r_theta pi^*_r / n + d / (n m) log(2 e n / (d eta))), equation 8 without m^beta."""
     log_q_of_theta: float
     """Log of rho_theta sqrt(log(1/eta) / 2), where rho_theta has only theta in its supremum."""
 
@@ -44,6 +47,47 @@ class Penalties:
     def statistical_of_theta(self) -> float:
         """The same for a theta fixed before the rados are drawn, with a proved constant (see `penalties`)."""
         return _statistical(self.log_q_of_theta, self.m, self.n)
+
+    def rate(self, beta: float) -> float:
+        """Equation 8's last term, for beta in [0, 1/2): at least `statistical` where `is_large_enough(beta)`.
+
+        With x = q / sqrt(n), -log(1 - x) / m <= x / (m (1 - x)), at most x m^(-1/2 - beta) where 1 - x >= m^(beta -
+        1/2); and x is at most sqrt(m) times equation 8's root, as d log(2 e n / d) + log(1/eta) <= d log(2 e n / (d
+        eta)).
+
+        Raises ConfigurationError.
+        """
+        _check_beta(beta)
+        log_rate = self.log_rate - beta * math.log(self.m)
+        return math.exp(log_rate) if log_rate < _LARGEST_LOG else math.inf
+
+    def is_large_enough(self, beta: float) -> bool:
+        """Whether m is "sufficiently large" for equation 8: q / sqrt(n) <= 1 - m^(beta - 1/2).
+
+        rho grows with m, so a larger table need not be. Raises ConfigurationError.
+        """
+        _check_beta(beta)
+        share = self.log_q - math.log(self.n) / 2
+        return share < 0 and math.exp(share) <= 1 - self.m ** (beta - 0.5)
+
+
+_LARGEST_LOG = 700.0
+
+
+def _check_beta(beta: float) -> None:
+    if not 0 <= beta < 0.5:
+        raise ConfigurationError(f"beta is {beta}: equation 8 needs 0 <= beta < 1/2")
+
+
+def boosting_bound(r: Vector, m: int, penalty: float) -> float:
+    """Equation 13: log 2 - T gamma^2 / (2 m) + Q', which bounds F_log(theta_T) over the examples, in nats.
+
+    r: (T,), the normalised edges of RadoBoost's rounds, so that gamma = min |r_t| is the largest with which the weak
+    learning assumption holds. penalty: Q', the last term of inequality 5 or 8. Raises ShapeError.
+    """
+    if r.ndim != 1 or not r.size:
+        raise ShapeError(f"r has shape {r.shape}: give (T,), one edge a round")
+    return math.log(2) - len(r) * float(np.abs(r).min()) ** 2 / (2 * m) + penalty
 
 
 def penalties(
@@ -77,22 +121,25 @@ def penalties(
     m, d = edges.shape
     products = np.asarray(edges @ theta, dtype=np.float64)
     log_loss = signatures.log_loss(products)
-    shortest, longest = signatures.largest_norm(edges)
+    longest = largest_norm(edges, signatures)
     # F_log over the examples is F_log^r over all signatures (Lemma 2).
     log_rho_prime = log_loss - float(np.sum(np.logaddexp(0.0, -products) - math.log(2)))
     gradient = np.exp(-np.logaddexp(0.0, products)) @ edges / m
     mean_rado = signatures.inclusion() @ edges / m
-    log_rho = reach * longest - log_loss
-    radicand = reach * longest + d * math.log(2 * math.e * n / d) - math.log(eta)
+    log_rho = reach * longest.upper - log_loss
+    radicand = reach * longest.upper + d * math.log(2 * math.e * n / d) - math.log(eta)
     largest_exponent = -float(products[signatures.best_selection(products)].sum())
     return Penalties(
         m=m,
         n=n,
         structural=-log_rho_prime / m,
         structural_bound=reach * float(np.linalg.norm(gradient) + np.linalg.norm(mean_rado)),
-        log_rho_lower=reach * shortest - log_loss,
+        log_rho_lower=reach * longest.lower - log_loss,
         log_rho=log_rho,
         log_q=math.log(constant) + log_rho + math.log(radicand) / 2,
+        log_rate=math.log(constant)
+        + log_rho
+        + math.log(reach * longest.upper / (n * m) + d * math.log(2 * math.e * n / (d * eta)) / (n * m)) / 2,
         log_q_of_theta=largest_exponent - log_loss + math.log(-math.log(eta) / 2) / 2,
     )
 

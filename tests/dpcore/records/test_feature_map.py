@@ -234,6 +234,28 @@ def test_a_map_that_is_no_map(make, sentence):
         make()
 
 
+def test_hats_and_products_are_the_polynomial_kernel_of_degree_2():
+    """docs/how-to/ask.md: weights at the knots give a column's square within 1/K^2, for K even intervals."""
+    intervals = 8
+    knots = [2 * ONE * place // intervals - ONE for place in range(intervals + 1)]
+    hats = [*row_of_hats(0, knots), *row_of_hats(1, knots)]
+    polynomial = FeatureMap((*map(Term, (Column(0), Column(1), Product(0, 1), *hats)),), True)
+    x = np.column_stack([np.random.default_rng(5).uniform(-1, 1, (400, 2)), np.ones(400)])
+    z = x[::-1]
+    squares = np.square(np.array(knots) / ONE)
+    off = polynomial.of(x)[:, 3 : 4 + intervals] @ squares - x[:, 0] ** 2
+    assert off.min() >= -1e-8
+    assert 0.9 / intervals**2 < off.max() <= 1 / intervals**2 + 1e-8
+
+    def features(rows):
+        terms = polynomial.of(rows)
+        own = [terms[:, 3 + first : 4 + first + intervals] @ squares for first in (0, intervals + 1)]
+        return np.column_stack([np.sqrt(2) * terms[:, :3], *own, terms[:, -1]])
+
+    kernel = (features(x) * features(z)).sum(axis=1)
+    assert np.abs(kernel - (1 + x[:, 0] * z[:, 0] + x[:, 1] * z[:, 1]) ** 2).max() <= 5 / intervals**2
+
+
 @pytest.mark.parametrize(
     ("feature_map", "sentence"),
     [
