@@ -334,6 +334,7 @@ NEEDED = {
     "conjunction": {"require_rows": False},
     "point": {"feature": "kind", "require_rows": False},
     "threshold": {"feature": "x0", "require_rows": False},
+    "kearns-list": {"require_rows": False},
 }
 
 
@@ -347,7 +348,7 @@ def test_every_learner_that_asks_runs(table, name):
     assert (mine.learner, mine.sees) == (name, "answers")
     assert list(result.asked) == [name]
     # Those that look at no real feature do little better than the larger class, which is wrong on less than half.
-    assert mine.test_error_mean < (0.6 if name in ("conjunction", "decision-list", "point") else 0.35)
+    assert mine.test_error_mean < (0.6 if name in ("conjunction", "decision-list", "kearns-list", "point") else 0.35)
 
 
 @pytest.mark.more
