@@ -1,17 +1,12 @@
 """Decision lists by statistical queries, with a guarantee on the error (after Kearns, J. ACM 45(6), 1998).
 
 A round asks, for each literal l and label b, for the share of rows in the region R, where no rule applies yet, that l
-covers with the other label: what the rule "if l then b" gets wrong. All rules whose answer is at most w are added. w is
-the tolerance tau of an answer; a literal whose figure is a difference of two answers has 2 tau.
+covers with the other label: what the rule "if l then b" gets wrong. All rules are added whose answer is at most the
+tolerance, or twice it for a difference of two.
 
-Let labels be those of a list over these literals. While it has a rule whose literal is not used, the first such rule
-gets nothing wrong in R: rows of earlier ones left it. So it is added, with this label or, if its literal covers little,
-the other. When all its literals are used, R has one label. Each round adds at least a block of rules of one label, so
-that a list of b blocks needs b + 1 rounds.
-
-A rule gets at most its answer plus w wrong, on new rows too if answers keep their tolerance, and the last region at
-most the smaller class's answer plus tau. The sum is `error_bound_`, for any labels. For labels of a list it is at most
-2 tau (1 + sum of w / tau over all literals) <= `error` once R has one label, at the tolerance that `error` sets.
+For labels of a list of b blocks of rules of one label, b + 1 rounds leave a region of one label, and the error is at
+most `error`. For any labels it is at most `error_bound_`, the sum of what rules and the last region get wrong, with
+tolerances. Proof: docs/explanation/proofs.md, "Decision lists".
 """
 
 from fractions import Fraction

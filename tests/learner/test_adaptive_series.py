@@ -76,9 +76,9 @@ def test_a_split_asks_each_row_once_and_promises_what_a_piece_keeps(learner_key)
     assert all(abs(count - 10_000) < 500 for count in covered)
     rows = {estimates.rows for estimates in found}
     assert rows == {10_000}
-    # Within [1, 2] of the half-width of 10,000 rows of one's own, at a third of the failure.
+    # Near that of 10,000 rows of one's own, at a third of the failure: their number is not known.
     own = math.sqrt(math.log(2 / (0.05 / 6)) / 20_000)
-    assert all(own < estimates.sampling < 2 * own for estimates in found)
+    assert all(1.5 * own < estimates.sampling < 2.5 * own for estimates in found)
     assert all("rows of its own" in estimates.premise for estimates in found)
     with pytest.raises(ConfigurationError, match="3 adaptive questions were asked"):
         oracle.statistic(QUESTION, part=Fraction(1, 100))

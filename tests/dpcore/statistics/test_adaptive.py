@@ -106,6 +106,25 @@ def test_the_half_width_of_a_piece_is_that_of_its_binomial_count(share):
     assert width <= Batch(1).half_widths(rows, failure).sampling / share
 
 
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_values_that_are_chosen_by_the_number_of_fresh_rows_are_within_their_half_width(share):
+    """The worst choice: for each number of rows, the mean e at which a count is most likely to be too far."""
+    rows, failure = 5000, 0.05
+    width = Batch(1, share=share, is_fresh=True).half_widths(rows, failure).sampling
+
+    def failures(width):
+        counts = np.arange(*map(int, stats.binom.interval(1 - 1e-6, rows, share)), 5)
+        e = np.linspace(0.01, 1, 100)[:, np.newaxis]
+        far = stats.binom.sf(np.floor(rows * share * (e + width)), counts, e)
+        far += stats.binom.cdf(np.ceil(rows * share * (e - width)) - 1, counts, e)
+        chances = stats.binom.pmf(counts, rows, share)
+        return (far.max(axis=0) * chances).sum() / chances.sum()
+
+    assert failures(width) <= failure
+    assert failures(0.5 * width) > failure
+    assert width > Batch(1, share=share).half_widths(rows, failure).sampling
+
+
 def test_information_adds_to_the_logarithm_of_the_number_of_queries():
     told = Batch(3, information=math.log(50.0)).half_widths(1000, 0.1)
     assert told == pytest.approx(Batch(150).half_widths(1000, 0.1))
