@@ -325,7 +325,7 @@ def _fresh_deviation(rows: int, share: float, queries: int, failure: float) -> f
     """The same for values that are chosen after it is known which rows are asked about, over all rows.
 
     The number n of these rows is within c of share m. Given it, a sum of values of mean e is within root(2 n e (1 - e)
-    L) + L / 3 of n e (Bernstein); with e c, the largest over e is c / 2 + root(2 n L + c^2) / 2 + L / 3.
+    L) + L / 3 of n e (Bernstein). With e c, the largest is c / 2 + root(2 n L + c^2) / 2 + L / 3.
     """
     rate = math.log(4.0 * queries / failure)
     count = rows * _deviation(math.log(4.0 / failure) / rows, share)

@@ -51,7 +51,7 @@ def asked(tmp_path_factory):
 
 
 def test_all_examples_are_found():
-    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 6
+    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 7
     assert len(SIMULATIONS) == 2
     assert [command.split()[2] for command in ASKING] == [
         "statistic",
@@ -61,7 +61,7 @@ def test_all_examples_are_found():
         "train",
         "evaluate",
     ]
-    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 7
+    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 8
     assert len(FIRST_STEPS) == 2
     assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "plan", "simulate"]
 
