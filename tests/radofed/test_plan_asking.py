@@ -74,6 +74,17 @@ class Watched(SimulatedSource):
         return self.plans[-1]
 
 
+def test_a_plan_says_what_adaptive_questions_keep(capsys, patients_toml):
+    asked = ("--statistic", "y == 1", "--schema", patients_toml, "--party-rows", "9000,9000,9000", "--epsilon", "1")
+    fixed, adaptive = data(capsys, *asked), data(capsys, *asked, "--adaptive", "5")
+    assert adaptive["tolerance"] > fixed["tolerance"]
+    many = ask_cost(request(predicates=("y == 1",), adaptive=5000))
+    assert not many.feasible
+    assert "too few for 5000 adaptive questions" in many.reason
+    sentences = ask_cost(request(predicates=("y == 1",), adaptive=5)).sentences()
+    assert any("each of which earlier answers may have chosen" in sentence for sentence in sentences)
+
+
 @pytest.mark.variants(4)
 @pytest.mark.parametrize("estimator", BY_QUERIES)
 def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimator):

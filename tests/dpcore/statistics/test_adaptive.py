@@ -14,7 +14,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.randomness.noise import discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.statistics.accuracy import Batch, SharedNoise
-from dpcore.statistics.adaptive import Adaptive, Leak, PosteriorNoise, nats
+from dpcore.statistics.adaptive import Adaptive, Leak, PosteriorNoise, generalisation_gap, nats
 
 
 def gaussian_excess(mu: float, bias: float) -> float:
@@ -46,6 +46,18 @@ def test_pure_privacy_bounds_a_posterior_mean_by_what_randomised_response_attain
     attained = q * ratio / (q * ratio + 1 - q) - q
     bound = Leak.of(PureLoss(Fraction(epsilon))).bias(1e-9)
     assert attained <= bound <= attained * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_an_error_on_the_sample_of_a_private_learner_is_near_that_on_new_rows(epsilon):
+    """Each row answers by randomised response whether it is in an event of probability q, and all say that it is."""
+    q, ratio, rows, failure = 1 / (1 + math.exp(epsilon / 2)), math.exp(epsilon), 4000, 0.01
+    posterior = q * ratio / (q * ratio + 1 - q)
+    gap = generalisation_gap(Fraction(epsilon), rows, failure)
+    assert stats.binom.sf(math.ceil(rows * (q + gap)) - 1, rows, posterior) <= failure
+    assert stats.binom.sf(math.ceil(rows * (q + 0.8 * gap)) - 1, rows, posterior) > failure
+    with pytest.raises(ConfigurationError):
+        generalisation_gap(Fraction(1), 0, 0.1)
 
 
 def test_leaks_of_many_small_answers_add_up_in_squares():
