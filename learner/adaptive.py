@@ -96,7 +96,7 @@ class Series:
         if way is Way.SPLIT:
             if not self._pieces_only:
                 return math.inf
-            return replace(batch, share=batch.share / questions).half_widths(rows, failure).tolerance
+            return replace(batch, share=batch.share / questions, is_fresh=True).half_widths(rows, failure).tolerance
         if way is Way.PRIVACY:
             told = self._leak + leak.times(last + 1)
             return self._masked(batch, told, failure).half_widths(rows, failure).tolerance
@@ -113,6 +113,8 @@ class Series:
 
     def widths(self, query: Query, batch: Batch, party_rows: Sequence[int], failure: float) -> Batch:
         """The batch whose half-widths hold for an answer to this question, over these rows."""
+        if self._way is Way.SPLIT:
+            return replace(batch, is_fresh=True)
         if self._way is Way.INFORMATION:
             return replace(batch, information=self._nats)
         if self._way is Way.PRIVACY and self._leak != Leak():

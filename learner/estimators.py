@@ -27,6 +27,7 @@ BY_QUERIES: dict[str, tuple[str, str]] = {
     "conjunction": ("dpcore.estimators.conjunction", "MonotoneConjunction"),
     "decision-stump": ("dpcore.estimators.statistical_queries", "DecisionStump"),
     "decision-list": ("dpcore.estimators.statistical_queries", "DecisionList"),
+    "kearns-list": ("dpcore.estimators.kearns_list", "KearnsList"),
     "naive-bayes": ("dpcore.estimators.statistical_queries", "NaiveBayes"),
     "point": ("dpcore.estimators.conjunction", "PrivatePoint"),
     "threshold": ("dpcore.estimators.conjunction", "PrivateThreshold"),
@@ -56,7 +57,7 @@ _VOTES = "its scores say which rule holds, not how likely a label is"
 OTHER_SCORES = {
     **dict.fromkeys(("radoboost", "radoboost-l1", "radoboost-l2", "radoboost-linf", "radoboost-slope"), _RADOS),
     **dict.fromkeys(("newton", "additive"), "rows' weights are clipped, so scores are usually larger than log odds"),
-    **dict.fromkeys(("conjunction", "decision-stump", "decision-list", "point", "threshold"), _VOTES),
+    **dict.fromkeys(("conjunction", "decision-stump", "decision-list", "kearns-list", "point", "threshold"), _VOTES),
     "hinge-gd": "the hinge loss gives no log odds",
     "linear-regression": "least squares fits the label itself, not its log odds",
 }

@@ -275,11 +275,11 @@ class BudgetedOracle:
             )
         self._federation, self._epsilon, self._delta = federation, epsilon, delta
         self._left, self._refused, self._refused_part = WHOLE, False, Fraction(0)
+        self.adaptive = Adaptive(adaptive) if isinstance(adaptive, int) else adaptive
         self._series: Series | None = None
-        if adaptive is not None:
-            chosen = adaptive if isinstance(adaptive, Adaptive) else Adaptive(adaptive)
+        if self.adaptive is not None:
             earlier = [*federation.source.earlier, *federation.answers]
-            self._series = Series(chosen, federation.held_back, earlier)
+            self._series = Series(self.adaptive, federation.held_back, earlier)
         self.answers: list[Answer] = []
         self.unanswered: list[Unanswered] = []
 

@@ -305,13 +305,15 @@ STRICTNESS = (19.0, 4.0, 1.0)
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
     """A rule and the estimated shares of all rows that it would get right and wrong."""
 
     literal: SignedLiteral
     positive: bool
     right: float
     wrong: float
+    terms: int = 1
+    """The number of answers, the class totals among them, that `wrong` is a sum of."""
 
 
 class DecisionList(QueryClassifier):
@@ -337,11 +339,11 @@ class DecisionList(QueryClassifier):
                 "such as a threshold of a real feature"
             )
         check_left(oracle, Fraction(self.part), shrinks=True)
-        rules: list[_Candidate] = []
+        rules: list[Candidate] = []
         default, refused = False, None
         while len(rules) < self.max_rules:
             contingency = Contingency(
-                _features(oracle.schema), tuple(rule.literal.negated().predicate for rule in rules)
+                literal_features(oracle.schema), tuple(rule.literal.negated().predicate for rule in rules)
             )
             try:
                 estimates = oracle.statistic(
@@ -354,7 +356,7 @@ class DecisionList(QueryClassifier):
                 break
             totals, tables = contingency.split(estimates.values)
             default = bool(totals[0] > totals[1])
-            rule = _best(list(_candidates(oracle.schema, totals, tables)), estimates, default=default)
+            rule = _best(list(candidates(oracle.schema, totals, tables)), estimates, default=default)
             if rule is None:
                 break
             rules.append(rule)
@@ -364,29 +366,31 @@ class DecisionList(QueryClassifier):
         self.default_ = 1 if default else -1
         constant = f"no rule exceeds what chance explains, so the classifier predicts {self.default_:+d} everywhere"
         self.warning_ = refused if rules else constant
-        return _theta(oracle.schema, rules, self.default_)
+        return list_theta(oracle.schema, rules, self.default_)
 
 
-def _features(schema: Schema) -> tuple[Group, ...]:
+def literal_features(schema: Schema) -> tuple[Group, ...]:
+    """The features that have literals."""
     literals = {feature.name for feature in (*schema.flags, *schema.categories)}
     return tuple(feature for feature in schema.groups if feature.name in literals)
 
 
-def _candidates(schema: Schema, totals: Vector, tables: tuple[Matrix, ...]) -> Iterator[_Candidate]:
+def candidates(schema: Schema, totals: Vector, tables: tuple[Matrix, ...]) -> Iterator[Candidate]:
     """Every literal with either label. A category's negated literal covers the totals minus the rows of its value."""
     literals = iter(flags(schema)), iter(indicators(schema))
-    for feature, table in zip(_features(schema), tables, strict=True):
+    for feature, table in zip(literal_features(schema), tables, strict=True):
         if feature.is_one_hot:
             pairs = [(next(literals[1]), row, totals - row) for row in table]
         else:
             pairs = [(next(literals[0]), table[0], table[1])]
         for literal, inside, outside in pairs:
             for candidate, row in ((literal, inside), (literal.negated(), outside)):
-                yield _Candidate(candidate, positive=True, right=float(row[0]), wrong=float(row[1]))
-                yield _Candidate(candidate, positive=False, right=float(row[1]), wrong=float(row[0]))
+                terms = 2 if feature.is_one_hot and row is outside else 1
+                yield Candidate(candidate, positive=True, right=float(row[0]), wrong=float(row[1]), terms=terms)
+                yield Candidate(candidate, positive=False, right=float(row[1]), wrong=float(row[0]), terms=terms)
 
 
-def _best(candidates: list[_Candidate], estimates: Estimates, *, default: bool) -> _Candidate | None:
+def _best(candidates: list[Candidate], estimates: Estimates, *, default: bool) -> Candidate | None:
     """The rule to add, or None if chance explains all of them; `default` is the larger remaining class."""
     level = math.sqrt(2.0 * math.log(2.0 * len(candidates)))
     right = np.array([candidate.right for candidate in candidates])
@@ -404,7 +408,8 @@ def _best(candidates: list[_Candidate], estimates: Estimates, *, default: bool) 
     return None
 
 
-def _theta(schema: Schema, rules: list[_Candidate], default: int) -> Vector:
+def list_theta(schema: Schema, rules: list[Candidate], default: int) -> Vector:
+    """The linear classifier of a list."""
     theta = np.zeros(schema.d)
     theta[-1] = default
     for place, rule in enumerate(rules, start=1):

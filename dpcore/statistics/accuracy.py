@@ -245,6 +245,8 @@ class Batch:
     amplification: Amplification = PLAIN
     share: float = 1.0
     """p, the probability that a row is asked about, whatever its values; sums are divided by p times the rows."""
+    is_fresh: bool = False
+    """Whether answers about the other rows, and so the number of these, may have chosen the predicates."""
     bias: float | None = None
     """What stands for `sampling` before amplification, if not a sample's deviation (dpcore.statistics.adaptive)."""
     information: float = 0.0
@@ -268,7 +270,9 @@ class Batch:
     def _half_widths(self, rows: int, failure: float, noise: float) -> HalfWidths:
         sampling_failure = failure if self.noise is None else failure / 2.0
         sampling = self.bias
-        if sampling is None:
+        if self.is_fresh:
+            sampling = _fresh_deviation(rows, self.share, self.queries, sampling_failure)
+        elif sampling is None:
             sampling = _deviation(
                 (math.log(2.0 * self.queries / sampling_failure) + self.information) / rows, self.share
             )
@@ -315,6 +319,18 @@ def _deviation(rate: float, share: float) -> float:
         divergence = a * math.log(a / b) + (1.0 - a) * math.log1p(-middle / (1.0 - b))
         low, high = (low, middle) if divergence >= rate else (middle, high)
     return high
+
+
+def _fresh_deviation(rows: int, share: float, queries: int, failure: float) -> float:
+    """The same for values that are chosen after it is known which rows are asked about, over all rows.
+
+    The number n of these rows is within c of share m. Given it, a sum of values of mean e is within root(2 n e (1 - e)
+    L) + L / 3 of n e (Bernstein). With e c, the largest is c / 2 + root(2 n L + c^2) / 2 + L / 3.
+    """
+    rate = math.log(4.0 * queries / failure)
+    count = rows * _deviation(math.log(4.0 / failure) / rows, share)
+    most = min(float(rows), share * rows + count)
+    return (count + math.sqrt(2.0 * most * rate + count * count)) / (2.0 * rows) + rate / (3.0 * rows)
 
 
 def separate_rows(

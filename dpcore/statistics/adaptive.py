@@ -20,6 +20,7 @@ The constants of the last two are computed, and smaller than those published. Pr
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 import numpy as np
 
@@ -122,6 +123,18 @@ def _chance(c: float, mu: float) -> float:
 def _normal(z: float) -> float:
     """Phi(z)."""
     return math.erfc(-z / math.sqrt(2.0)) / 2.0
+
+
+def generalisation_gap(epsilon: Fraction | float, rows: int, failure: float) -> float:
+    """How much more a concept that an epsilon-private learner chose errs on new rows than on its sample, at most.
+
+    tanh(epsilon / 4) + root(ln(1 / failure) / (2 rows)), with probability >= 1 - failure: given the concept, the mean
+    error is a sum of terms whose expectations, given the rows before, are within tanh(epsilon / 4) of the true error
+    (Azuma). Nissim's slide "over sample vs. over distribution" (2017) has epsilon and O(ln(1 / failure) / epsilon^2).
+    """
+    if rows < 1 or not 0.0 < failure < 1.0:
+        raise ConfigurationError(f"{rows} rows and failure {failure}: give at least 1, and a probability")
+    return math.tanh(float(epsilon) / 4.0) + math.sqrt(-math.log(failure) / (2.0 * rows))
 
 
 def nats(noise: SharedNoise, width: float) -> float:

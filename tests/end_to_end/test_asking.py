@@ -1,6 +1,7 @@
 """Learners that ask, over real processes: statistics, rounds, evaluation, budgets that end."""
 
 import json
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -91,6 +92,15 @@ def test_statistics(federation, rows, delta):
     assert 0 < privacy["epsilon"] <= privacy["epsilon_if_others_collude"] <= 4
     assert (privacy["delta"] == 0) == (delta == "0")
     assert spent(federation) > before
+
+
+def test_a_statistic_that_earlier_answers_may_have_chosen_has_a_tolerance_for_that(federation):
+    """Answers on the learner's disk, of any command, are earlier ones."""
+    age = 'x["age"] >= 70000'
+    found = rado("learner", "statistic", age, *asking(federation), "--epsilon", "4", "--adaptive", "9")["data"]
+    assert "for all of up to 9 questions together" in found["premise"]
+    plain = math.sqrt(math.log(2 / (0.05 / 18)) / (2 * sum(ROWS.values())))
+    assert plain < found["sampling"] < 0.5
 
 
 class Metrics:
@@ -288,6 +298,8 @@ REFUSED = [
     (("statistic", ILL, ILL, "--epsilon", "1"), "are the same"),
     (("statistic", ILL, "--epsilon", "-1"), "positive"),
     (("statistic", ILL, "--epsilon", "1", "--tolerance", "1e-5"), "rows would"),
+    (("statistic", 'x["age"] >= 3', "--epsilon", "1", "--adaptive", "1"), "at least 2"),
+    (("statistic", 'x["age"] >= 3', "--epsilon", "0.01", "--adaptive", "1000"), "too few for 1000 adaptive questions"),
     (("train", "--estimator", "newt", "-o", "x.json"), "did you mean 'newton'"),
     (("train", "--estimator", "logistic-gd", "-o", "x.json"), "give the --epsilon"),
     (("train", "--estimator", "logistic-gd", "-o", "x.json", "--epsilon", "1", "--delta", "0"), "no delta of 0"),

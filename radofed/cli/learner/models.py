@@ -104,7 +104,8 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     rows = max(sum(answer.party_rows.values()) for answer in found)
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
-    return Result(data, in_lines([words, *model.statement.short_sentences()]))
+    promised = [data["guarantee"]] if data["guarantee"] is not None else []
+    return Result(data, in_lines([words, *promised, *model.statement.short_sentences()]))
 
 
 def _but_held_back(model: "Model") -> str:
@@ -125,7 +126,8 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),
     }
-    return {**data, "privacy": model.statement.to_dict(), "warning": warning}
+    guarantee = getattr(estimator, "guarantee_", None)
+    return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
 
 
 def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[str, Any]) -> Result:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.statistical_queries import MOST_RULES, DecisionList, _Candidate, _theta, flags, indicators
+from dpcore.estimators.statistical_queries import MOST_RULES, Candidate, DecisionList, flags, indicators, list_theta
 from tests.dpcore.estimators.oracle_world import category, divided, flag, real, schema_of
 
 SCHEMA = schema_of(*(flag(f"f{i}") for i in range(6)), category("job", "abc"), real("age"))
@@ -44,7 +44,7 @@ def apply(rules, default, holds, m):
 def test_the_score_has_the_sign_of_the_first_rule_that_applies(rules, default):
     """Also for 40 rules, the last with 2^-40 of the first's weight, and for repeated literals."""
     x, _, _, holds = rows_of(300, 4)
-    theta = _theta(SCHEMA, [_Candidate(LITERALS[text], label, 0.0, 0.0) for text, label in rules], default)
+    theta = list_theta(SCHEMA, [Candidate(LITERALS[text], label, 0.0, 0.0) for text, label in rules], default)
     listed = [(text, 1 if label else -1) for text, label in rules]
     assert np.array_equal(np.sign(x @ theta), apply(listed, default, holds, len(x)))
 
@@ -52,8 +52,8 @@ def test_the_score_has_the_sign_of_the_first_rule_that_applies(rules, default):
 def test_exact_sums_carry_the_longest_list():
     """Alternating labels, all literals false except the last: its weight decides, despite rounding."""
     one = LITERALS["f0"]
-    rules = [_Candidate(one, i % 2 == 0, 0.0, 0.0) for i in range(MOST_RULES - 1)]
-    theta = _theta(SCHEMA, [*rules, _Candidate(LITERALS["f1"], positive=True, right=0.0, wrong=0.0)], -1)
+    rules = [Candidate(one, i % 2 == 0, 0.0, 0.0) for i in range(MOST_RULES - 1)]
+    theta = list_theta(SCHEMA, [*rules, Candidate(LITERALS["f1"], positive=True, right=0.0, wrong=0.0)], -1)
     x = np.zeros(SCHEMA.d)
     x[[0, 1, -1]] = -1, 1, 1
     assert x @ theta == 1.0

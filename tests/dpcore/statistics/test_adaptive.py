@@ -14,7 +14,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.randomness.noise import discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.statistics.accuracy import Batch, SharedNoise
-from dpcore.statistics.adaptive import Adaptive, Leak, PosteriorNoise, nats
+from dpcore.statistics.adaptive import Adaptive, Leak, PosteriorNoise, generalisation_gap, nats
 
 
 def gaussian_excess(mu: float, bias: float) -> float:
@@ -46,6 +46,18 @@ def test_pure_privacy_bounds_a_posterior_mean_by_what_randomised_response_attain
     attained = q * ratio / (q * ratio + 1 - q) - q
     bound = Leak.of(PureLoss(Fraction(epsilon))).bias(1e-9)
     assert attained <= bound <= attained * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_an_error_on_the_sample_of_a_private_learner_is_near_that_on_new_rows(epsilon):
+    """Each row answers by randomised response whether it is in an event of probability q, and all say that it is."""
+    q, ratio, rows, failure = 1 / (1 + math.exp(epsilon / 2)), math.exp(epsilon), 4000, 0.01
+    posterior = q * ratio / (q * ratio + 1 - q)
+    gap = generalisation_gap(Fraction(epsilon), rows, failure)
+    assert stats.binom.sf(math.ceil(rows * (q + gap)) - 1, rows, posterior) <= failure
+    assert stats.binom.sf(math.ceil(rows * (q + 0.8 * gap)) - 1, rows, posterior) > failure
+    with pytest.raises(ConfigurationError):
+        generalisation_gap(Fraction(1), 0, 0.1)
 
 
 def test_leaks_of_many_small_answers_add_up_in_squares():
@@ -104,6 +116,25 @@ def test_the_half_width_of_a_piece_is_that_of_its_binomial_count(share):
     closer = 0.75 * width
     assert stats.binom.sf(math.floor(rows * share * (1 + closer)), rows, share) > failure / 2 or share == 0.5
     assert width <= Batch(1).half_widths(rows, failure).sampling / share
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_values_that_are_chosen_by_the_number_of_fresh_rows_are_within_their_half_width(share):
+    """The worst choice: for each number of rows, the mean e at which a count is most likely to be too far."""
+    rows, failure = 5000, 0.05
+    width = Batch(1, share=share, is_fresh=True).half_widths(rows, failure).sampling
+
+    def failures(width):
+        counts = np.arange(*map(int, stats.binom.interval(1 - 1e-6, rows, share)), 5)
+        e = np.linspace(0.01, 1, 100)[:, np.newaxis]
+        far = stats.binom.sf(np.floor(rows * share * (e + width)), counts, e)
+        far += stats.binom.cdf(np.ceil(rows * share * (e - width)) - 1, counts, e)
+        chances = stats.binom.pmf(counts, rows, share)
+        return (far.max(axis=0) * chances).sum() / chances.sum()
+
+    assert failures(width) <= failure
+    assert failures(0.5 * width) > failure
+    assert width > Batch(1, share=share).half_widths(rows, failure).sampling
 
 
 def test_information_adds_to_the_logarithm_of_the_number_of_queries():
