@@ -256,7 +256,7 @@ def boost(
     """
     if not callable(selection) and selection not in SELECTIONS:
         raise ConfigurationError(f"selection is {selection!r}: choose one of {', '.join(SELECTIONS)}, or a callable")
-    state = Boosting(rows, rules, np.zeros(rows.shape[1]) if centre is None else centre)
+    state = Boosting(rows, rules, centre)
     kept = _Kept(selection, state)
     stopped = None
     for done in range(int(rules.n_rounds)):
@@ -323,16 +323,16 @@ class _Kept:
 class Boosting:
     """The state of Algorithm 1; a round costs one matrix-vector product. Call `refusal`, then `step` if it is None.
 
-    centre: (d,), subtracted from every row. weights: (n,), they sum to 1. feature: the last boosted one. separated: its
+    centre: (d,), subtracted from every row; None is zero. weights: (n,), they sum to 1. feature: the last boosted one. separated: its
     edge was 1 or -1, so boosting must end.
     """
 
-    def __init__(self, rows: Matrix, rules: BoostingRules, centre: Vector) -> None:
+    def __init__(self, rows: Matrix, rules: BoostingRules, centre: Vector | None = None) -> None:
         n, d = rows.shape
         self._rows = rows
         self._rules = rules
-        self.centre = centre
-        self._largest = largest_sizes(rows, centre)
+        self.centre: Vector = np.zeros(d) if centre is None else centre
+        self._largest = largest_sizes(rows, self.centre)
         # A coordinate that is zero in every row keeps edge 0 and is never picked.
         self._usable = self._largest > SMALLEST_COLUMN
         self._margins = np.zeros(n)
