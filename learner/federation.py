@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
@@ -33,7 +34,16 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.losses import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
-from dpcore.statistics.accuracy import PLAIN, Batch, Correction, Estimates, HalfWidths, SharedNoise, corrected_batch
+from dpcore.statistics.accuracy import (
+    PLAIN,
+    Batch,
+    Correction,
+    Estimates,
+    HalfWidths,
+    LocalNoise,
+    SharedNoise,
+    corrected_batch,
+)
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.planning import Plan
@@ -157,6 +167,7 @@ class Federation:
         epsilon: Fraction,
         delta: Fraction = Fraction(1, 10**6),
         noise_rate: float = 0.0,
+        local: bool = False,
     ) -> Estimates:
         """Estimates of E[phi(x, y)] for a batch of predicates, as one release that costs (epsilon, delta) at most.
 
@@ -164,9 +175,12 @@ class Federation:
         delta: 0 uses Laplace noise, any other delta the smaller of Laplace and Gaussian noise for this batch. The cost
         is that under collusion of all but the honest parties; against the learner alone it is smaller. Raises as an
         Oracle does.
+
+        local: each record's answers are flipped at its party before they are summed, so that it need not trust the
+        aggregation; the error grows with the root of the rows.
         """
         return self.within(epsilon, delta).statistic(
-            queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate
+            queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate, local=local
         )
 
     def hold_back(self, share: Fraction) -> tuple["Federation", "Federation"]:
@@ -306,9 +320,12 @@ class BudgetedOracle:
         confidence: float = 0.95,
         noise_rate: float = 0.0,
         feature_map: FeatureMap | None = None,
+        local: bool = False,
     ) -> Estimates:
-        """See dpcore.estimators.oracle.Oracle; texts are parsed."""
-        plan, correction = self._statistic(predicates, part, tolerance, confidence, noise_rate, feature_map)
+        """See dpcore.estimators.oracle.Oracle; texts are parsed. local: as of `Federation.statistic`, at delta 0."""
+        plan, correction = self._statistic(
+            predicates, part, tolerance, confidence, noise_rate, feature_map, local=local
+        )
         return _estimates(self._answer(plan, part), correction, confidence)
 
     def planned(
@@ -330,6 +347,8 @@ class BudgetedOracle:
         confidence: float,
         noise_rate: float,
         feature_map: FeatureMap | None,
+        *,
+        local: bool = False,
     ) -> tuple[Plan, Correction]:
         """The plan of a batch, checked against its tolerance, and how its answer is corrected."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
@@ -339,7 +358,11 @@ class BudgetedOracle:
             _check_open_interval("tolerance", tolerance)
         wanted = tuple(parse(text) if isinstance(text, str) else as_predicate(text) for text in predicates)
         asked, correction = corrected_batch(wanted, noise_rate)
-        options = {**self._options(part), "feature_map": feature_map}
+        if local and self._delta and part != 1:
+            raise ConfigurationError(
+                "a part of a budget with a delta is no part of epsilon: ask locally at a delta of 0"
+            )
+        options = {**self._options(part), "feature_map": feature_map, "local": local}
         plan = self._plan(StatisticRequest(self.schema, asked, pure=self._delta == 0, **options))
         stated = len(plan.party_rows or ()) or plan.query.honest_parties
         widths = _widths(plan.query, correction, stated, 1 - confidence)
@@ -522,9 +545,13 @@ def _estimates(answer: Answer, correction: Correction, confidence: float) -> Est
     kind = _kind(answer.query, StatisticQuery)
     every, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
     found = _widths(answer.query, correction, len(answer.party_rows), 1 - confidence).of(every)
-    noise, rows = SharedNoise(kind.noise, len(answer.party_rows), bits), rows_about(answer)
+    noise, rows = _noise(kind, len(answer.party_rows), bits), rows_about(answer)
+    sums = kind.decode(answer.integers, bits)
+    if isinstance(noise, LocalNoise):
+        # Rows outside a part answer too.
+        noise, sums = noise.over(every), noise.response.unbiased(sums, every)
     return Estimates(
-        values=correction.apply(kind.decode(answer.integers, bits) / rows),
+        values=correction.apply(sums / rows),
         rows=rows,
         confidence=confidence,
         sampling=found.sampling,
@@ -540,7 +567,14 @@ def _widths(query: Query, correction: Correction, parties: int, failure: float) 
     kind = _kind(query, StatisticQuery)
     bits = query.encoding.fraction_bits
     quantisation = 0.0 if kind.is_boolean else 2.0**-bits
-    return _Widths(correction.batch(SharedNoise(kind.noise, parties, bits), quantisation), failure, query.held_back)
+    return _Widths(correction.batch(_noise(kind, parties, bits), quantisation), failure, query.held_back)
+
+
+def _noise(kind: StatisticQuery, parties: int, fraction_bits: int) -> SharedNoise | LocalNoise:
+    """On each sum, from so many parties; of local answers over one row."""
+    if isinstance(kind.noise, LocalResponse):
+        return LocalNoise(kind.noise)
+    return SharedNoise(kind.noise, parties, fraction_bits)
 
 
 def _kind(query: Query, expected: type[Kind]) -> Kind:

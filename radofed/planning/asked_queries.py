@@ -37,7 +37,16 @@ from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_sch
 from radofed.planning.remedies import first_in, larger_delta, larger_epsilon, more_rows
 from radofed.planning.signal import Signal
 from wire.query import Query, setting_of
-from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, KEY_BITS, KEY_SIZE, NOISE_RATE, USUAL_DELTA, TrainOptions
+from wire.request_fields import (
+    CONFIDENCE,
+    DELTA_OR_ZERO,
+    KEY_BITS,
+    KEY_SIZE,
+    LOCAL,
+    NOISE_RATE,
+    USUAL_DELTA,
+    TrainOptions,
+)
 
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
 _MADE_UP_ROWS, _SEED = 512, 2015
@@ -64,6 +73,7 @@ class AskRequest(Declared):
     tolerance: float | None = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
+    local: Annotated[bool, LOCAL] = False
     honest: int | None = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
 

@@ -133,7 +133,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
         *("source", "share_sd", "fraction_bits", "split", "picture", "map_file"),
     ),
     "an --estimator": ("option", "rounds"),
-    "a --statistic": ("tolerance", "confidence", "noise_rate"),
+    "a --statistic": ("tolerance", "confidence", "noise_rate", "local"),
 }
 
 
@@ -266,6 +266,7 @@ def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
         tolerance=options.tolerance,
         confidence=options.confidence,
         noise_rate=options.noise_rate,
+        local=options.local,
         honest=options.honest,
         key_bits=options.key_bits,
     )

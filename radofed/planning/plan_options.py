@@ -15,6 +15,7 @@ from wire.request_fields import (
     ESTIMATOR_OPTION,
     KEY_BITS,
     KEY_SIZE,
+    LOCAL,
     MAP_FILE,
     NOISE_RATE,
     ROUNDS,
@@ -98,6 +99,7 @@ class PlanOptions(DesignFields):
     ] = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
+    local: Annotated[bool, LOCAL] = False
     picture: Annotated[
         Path | None, Option("Draw epsilon against n, and error against epsilon, into this new SVG file.")
     ] = None

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 from wire.envelopes import load_public_key
 
 ROWS = {"a": 900, "b": 1300, "c": 700}
-ALLOWING = PolicyChoices(designs=("statistic", "gradient", "moments"), epsilon="120", delta="1e-4")
+ALLOWING = PolicyChoices(designs=("statistic", "local-statistic", "gradient", "moments"), epsilon="120", delta="1e-4")
 OLD, ILL = '(x["age"] >= 65536) & (y == 1)', "y == 1"
 
 
@@ -91,6 +91,19 @@ def test_statistics(federation, rows, delta):
     assert 0 < privacy["epsilon"] <= privacy["epsilon_if_others_collude"] <= 4
     assert (privacy["delta"] == 0) == (delta == "0")
     assert spent(federation) > before
+
+
+@pytest.mark.more
+def test_local_answers_cost_their_epsilon_and_repeat(federation, rows):
+    before = spent(federation)
+    ask = ("learner", "statistic", ILL, *asking(federation), "--epsilon", "2", "--delta", "0", "--local")
+    found = rado(*ask)["data"]
+    assert abs(found["estimates"][0]["estimate"] - np.mean(rows["ill"])) <= found["noise"] < 0.05
+    privacy = found["privacy"]
+    assert (privacy["epsilon"], privacy["epsilon_if_others_collude"], privacy["delta"]) == (2, 2, 0)
+    assert "local" in privacy["assumptions"][1]
+    assert spent(federation) == pytest.approx(before + 2, rel=0.01)
+    assert rado(*ask, "--ask-again")["data"]["estimates"] == found["estimates"]
 
 
 class Metrics:

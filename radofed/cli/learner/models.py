@@ -18,7 +18,7 @@ from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result
 from radofed.cli.output import Output, Result
-from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
+from wire.request_fields import CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOISE_RATE, AskOptions, TrainOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
@@ -52,6 +52,7 @@ class StatisticOptions(AskOptions):
     ] = None
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
+    local: Annotated[bool, LOCAL] = False
 
 
 def train(output: Output, options: TrainOptions) -> Result:
@@ -234,7 +235,11 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
         oracle = federation.within(*options.budget("statistic"))
         try:
             found = oracle.statistic(
-                predicates, tolerance=tolerance, confidence=options.confidence, noise_rate=options.noise_rate
+                predicates,
+                tolerance=tolerance,
+                confidence=options.confidence,
+                noise_rate=options.noise_rate,
+                local=options.local,
             )
         except QuestionAnsweredError as answered:
             return question_result([answered.found])
