@@ -3,6 +3,7 @@
 theorems         the paper's statements, executable on rows (Nock, Patrini, Friedman, ICML 2015)
 signature_sets   the sets of signatures that designs draw from, and exact sums over them
 mechanisms       a curator's mechanisms, with exact samples and composition
+quantiles        a curator's quantiles, beside those of a histogram with noise
 erm              central private empirical risk minimisation: noisy descent, exponential sampling
 parity           a central private PAC learner of parities
 pac_classes      central private PAC learners: points, thresholds, any finite class
