@@ -3,7 +3,8 @@
 The median of a sample is one of its rows' values, so it is not private at any epsilon (Bassily, Smith and Thakurta,
 slides of 2014, opening example): replacing a row can change it with certainty.
 
-Here a public, ascending list of k values is given, and a value's rank error is how many rows lie between it and the quantile.
+Here a public, ascending list of k values is given, and a value's rank error is how many rows lie between it and the
+quantile.
 """
 
 import math
