@@ -400,6 +400,7 @@ def halved(one: Audited) -> Audited:
         noise = kind.noise
         if isinstance(noise, LaplaceShares):
             return replace(one, kind=replace(kind, noise=LaplaceShares(noise.scale / 2, noise.shares)))
+        assert isinstance(noise, GaussianShares)
         return replace(one, kind=kind.with_noise(noise.share_sigma // 2))
     if isinstance(kind, GradientQuery | MomentsQuery):
         return replace(one, kind=kind.with_noise(kind.share_sigma // 2))

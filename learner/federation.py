@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.accounting.words import after_attempt, figures
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
@@ -37,7 +38,16 @@ from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.losses import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
-from dpcore.statistics.accuracy import PLAIN, Batch, Correction, Estimates, HalfWidths, SharedNoise, corrected_batch
+from dpcore.statistics.accuracy import (
+    PLAIN,
+    Batch,
+    Correction,
+    Estimates,
+    HalfWidths,
+    LocalNoise,
+    SharedNoise,
+    corrected_batch,
+)
 from dpcore.statistics.adaptive import Adaptive
 from learner.adaptive import Series
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
@@ -165,6 +175,7 @@ class Federation:
         epsilon: Fraction,
         delta: Fraction = Fraction(1, 10**6),
         noise_rate: float = 0.0,
+        local: bool = False,
     ) -> Estimates:
         """Estimates of E[phi(x, y)] for a batch of predicates, as one release that costs (epsilon, delta) at most.
 
@@ -172,9 +183,12 @@ class Federation:
         delta: 0 uses Laplace noise, any other delta the smaller of Laplace and Gaussian noise for this batch. The cost
         is that under collusion of all but the honest parties; against the learner alone it is smaller. Raises as an
         Oracle does.
+
+        local: each record's answers are flipped at its party before they are summed, so that it need not trust the
+        aggregation; the error grows with the root of the rows.
         """
         return self.within(epsilon, delta).statistic(
-            queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate
+            queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate, local=local
         )
 
     def hold_back(self, share: Fraction) -> tuple["Federation", "Federation"]:
@@ -323,9 +337,12 @@ class BudgetedOracle:
         confidence: float = 0.95,
         noise_rate: float = 0.0,
         feature_map: FeatureMap | None = None,
+        local: bool = False,
     ) -> Estimates:
-        """See dpcore.estimators.oracle.Oracle; texts are parsed."""
-        plan, correction = self._statistic(predicates, part, tolerance, confidence, noise_rate, feature_map)
+        """See dpcore.estimators.oracle.Oracle; texts are parsed. local: as of `Federation.statistic`, at delta 0."""
+        plan, correction = self._statistic(
+            predicates, part, tolerance, confidence, noise_rate, feature_map, local=local
+        )
         series = self._series
         if series is None:
             return _estimates(self._answer(plan, part), correction, confidence)
@@ -358,6 +375,8 @@ class BudgetedOracle:
         confidence: float,
         noise_rate: float,
         feature_map: FeatureMap | None,
+        *,
+        local: bool = False,
     ) -> tuple[Plan, Correction]:
         """The plan of a batch, checked against its tolerance, and how its answer is corrected."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
@@ -367,7 +386,15 @@ class BudgetedOracle:
             _check_open_interval("tolerance", tolerance)
         wanted = tuple(parse(text) if isinstance(text, str) else as_predicate(text) for text in predicates)
         asked, correction = corrected_batch(wanted, noise_rate)
-        options = {**self._options(part), "feature_map": feature_map}
+        if local and self._delta and part != 1:
+            raise ConfigurationError(
+                "a part of a budget with a delta is no part of epsilon: ask locally at a delta of 0"
+            )
+        if local and self._series is not None:
+            raise ConfigurationError(
+                "adaptive tolerances are not proved for local answers: leave out adaptive, or ask without local"
+            )
+        options = {**self._options(part), "feature_map": feature_map, "local": local}
         request = StatisticRequest(self.schema, asked, pure=self._delta == 0, **options)
         rows, series = self._federation.source.rows, self._series
         if series is not None and series.is_open:
@@ -594,9 +621,13 @@ def _estimates(answer: Answer, correction: Correction, confidence: float, widths
         batch = _batch(answer.query, correction, len(answer.party_rows))
         widths = _Widths(batch, 1 - confidence, answer.query.held_back)
     found = widths.of(every)
-    noise, rows = SharedNoise(kind.noise, len(answer.party_rows), bits), rows_about(answer)
+    noise, rows = _noise(kind, len(answer.party_rows), bits), rows_about(answer)
+    sums = kind.decode(answer.integers, bits)
+    if isinstance(noise, LocalNoise):
+        # Rows outside a part answer too.
+        noise, sums = noise.over(every), noise.response.unbiased(sums, every)
     return Estimates(
-        values=correction.apply(kind.decode(answer.integers, bits) / rows),
+        values=correction.apply(sums / rows),
         rows=rows,
         confidence=confidence,
         sampling=found.sampling,
@@ -617,8 +648,16 @@ def _batch(query: Query, correction: Correction, parties: int) -> Batch:
     """The half-widths of an answer, as if nothing had been asked before."""
     kind = _kind(query, StatisticQuery)
     bits = query.encoding.fraction_bits
-    batch = correction.batch(SharedNoise(kind.noise, parties, bits), 0.0 if kind.is_boolean else 2.0**-bits)
+    quantisation = 0.0 if kind.is_boolean else 2.0**-bits
+    batch = correction.batch(_noise(kind, parties, bits), quantisation)
     return batch if query.held_back is None else replace(batch, share=float(query.held_back.chance))
+
+
+def _noise(kind: StatisticQuery, parties: int, fraction_bits: int) -> SharedNoise | LocalNoise:
+    """On each sum, from so many parties; of local answers over one row."""
+    if isinstance(kind.noise, LocalResponse):
+        return LocalNoise(kind.noise)
+    return SharedNoise(kind.noise, parties, fraction_bits)
 
 
 def _kind(query: Query, expected: type[Kind]) -> Kind:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Annotated, Any, TypeVar
 
 from dpcore.accounting.dp_feat import MOST_RADOS, epsilon_for, largest_rados, last_that_fits
+from dpcore.accounting.local_response import LARGEST_EPSILON, LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
 from dpcore.accounting.protection import Setting
 from dpcore.accounting.words import limit
@@ -256,10 +257,14 @@ class StatisticRequest(NoisyTerms):
     pure: bool = False
     """Only Laplace noise, so that delta is 0, and `part` is a fraction of epsilon. Otherwise the smaller of Laplace and
     Gaussian noise for this batch; a part below 1 always uses Gaussian noise."""
+    local: bool = False
+    """Each record's answers are flipped at its party instead, and `part` is a fraction of epsilon."""
 
     @property
     def usual_fraction_bits(self) -> int:
         """See `Terms`."""
+        if self.local:
+            return 0
         if not all(map(is_boolean, self.predicates)):
             return VALUE_FRACTION_BITS
         # Counts are exact without fraction bits, but a Gaussian share of few integer units has a looser bound.
@@ -268,11 +273,16 @@ class StatisticRequest(NoisyTerms):
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> StatisticQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
         least = StatisticQuery(self.predicates, self.schema, GaussianShares(SMALLEST_SHARE_SIGMA), self.feature_map)
+        if self.local:
+            # Without a bit that a record decides, any epsilon holds.
+            epsilon = self.epsilon * self.counted_part / max(1, least.sensitivity.l1)
+            return replace(least, noise=LocalResponse(min(epsilon, Fraction(LARGEST_EPSILON))))
         l1 = least.sensitivity.l1 << self.noise_fraction_bits
         laplace = LaplaceShares(smallest_scale(l1, self.epsilon * self.counted_part), honest_parties)
         if self.pure:
             return replace(least, noise=laplace)
         gaussian = self.calibrated(least, honest_parties)
+        assert isinstance(gaussian.noise, GaussianShares), "noise was calibrated as Gaussian shares"
         # A part of a budget of squared mu is not a part of epsilon.
         choices: tuple[NoiseShares, ...] = (gaussian.noise,) if self.part < 1 else (laplace, gaussian.noise)
         values = len(self.predicates)

@@ -32,7 +32,15 @@ Exact = Annotated[Fraction, BeforeValidator(_exact)]
 """A non-negative decimal, given as text so that it is exact."""
 
 DesignName = Literal[
-    "plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments", "statistic", "gradient"
+    "plain",
+    "dp-feat",
+    "dp-feat-joint",
+    "fixed-support",
+    "gaussian",
+    "moments",
+    "statistic",
+    "local-statistic",
+    "gradient",
 ]
 """Kinds of query that a policy may allow, by name."""
 

@@ -215,7 +215,7 @@ def _consent_toml(accepted: Mapping[str, str], choices: PolicyChoices) -> str:
 # A running node reads it again on `rado party reload`, or on SIGHUP.
 {reason}
 # Designs of queries that may be asked. An empty list refuses every query. What each design protects:
-#   whole records     "statistic", "gradient", "moments", "gaussian", and "fixed-support" with noise
+#   whole records     "statistic", "local-statistic", "gradient", "moments", "gaussian", and "fixed-support" with noise
 #   a source column   "dp-feat-joint"
 #   single features   "dp-feat": each feature's own values; "plain": those of boolean features
 # The last two kinds, and "fixed-support" without noise, leave whole records without a bound. They also need

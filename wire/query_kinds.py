@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
 from dpcore.predicates.evaluation import MOST_DEPTH, MOST_NODES
@@ -361,16 +362,18 @@ def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap 
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's kind.")
 
 
-def _write_noise(noise: NoiseShares, message: query_pb2.StatisticQuery) -> None:
+def _write_noise(noise: NoiseShares | LocalResponse, message: query_pb2.StatisticQuery) -> None:
     match noise:
         case GaussianShares(share_sigma):
             message.share_sigma = share_sigma
         case LaplaceShares(scale, shares):
             message.laplace.scale.CopyFrom(rational_to_proto(scale))
             message.laplace.shares = shares
+        case LocalResponse(epsilon):
+            message.local.epsilon.CopyFrom(rational_to_proto(epsilon))
 
 
-def _read_noise(message: query_pb2.StatisticQuery, honest_parties: int) -> NoiseShares:
+def _read_noise(message: query_pb2.StatisticQuery, honest_parties: int) -> NoiseShares | LocalResponse:
     match message.WhichOneof("noise"):
         case "share_sigma":
             return GaussianShares(message.share_sigma)
@@ -378,6 +381,8 @@ def _read_noise(message: query_pb2.StatisticQuery, honest_parties: int) -> Noise
             if message.laplace.shares != honest_parties:
                 raise WireError(Code.QUERY_INVALID, "The number of Laplace shares must equal honest_parties.")
             return LaplaceShares(rational_from_proto(message.laplace.scale), message.laplace.shares)
+        case "local":
+            return LocalResponse(rational_from_proto(message.local.epsilon))
         case _:
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's noise.")
 

@@ -69,6 +69,10 @@ HOLD_BACK = Option(
 )
 ESTIMATOR_OPTION = Option("An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable.")
 ROUNDS = Option("Number of rounds, if the estimator has them.", default="the estimator's")
+LOCAL = Option(
+    "Each party flips its records' answers at random before it sums them: it needs to trust no other party, and the "
+    "error grows with the root of the rows."
+)
 NOISE_RATE = Option("Known rate of flipped labels; estimates are corrected for it.", at_least=0)
 KEY_SIZE = Option("Size of the Paillier modulus.", unit="bits", at_least=LEAST_KEY_BITS, at_most=MOST_KEY_BITS)
 

@@ -93,7 +93,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "query": "constant label_is_positive flag equals at_least above non_negative clipped complement all_of any_of"
     },
     "LaplaceShare": {"query": "scale shares"},
-    "StatisticQuery": {"query": "nodes predicates share_sigma laplace"},
+    "LocalResponse": {"query": "epsilon"},
+    "StatisticQuery": {"query": "nodes predicates share_sigma laplace local"},
     "GradientQuery": {"query": "loss theta clip share_sigma basis"},
     "SealedSeed": {"seed": "party seed"},
     "Binding": {"seed": "seeds commitment", "query": "opening_key"},

@@ -367,3 +367,22 @@ class LaplaceProtection(NoiseProtection):
         curve, rho = laplace_curve(self.noise.scale, self.l1, self.largest)
         least = min(rho, whole.rho)
         return Loss(whole.epsilon, whole.delta, least, whole.failure, curve, least)
+
+
+@dataclass(frozen=True)
+class LocalProtection(NoiseProtection):
+    """Randomised response of bits, each answer epsilon-private by itself (dpcore.accounting.local_response)."""
+
+    epsilon: Fraction
+    """Of each bit."""
+    bits: int
+    """How many of a record's bits differ from another record's, at most."""
+
+    @property
+    def is_pure(self) -> bool:
+        """True."""
+        return True
+
+    def distribution(self, rows: int, *, shares: int) -> PureLoss:
+        """The pure epsilon, whoever colludes: only the record's own coins count."""
+        return PureLoss(self.epsilon * self.bits)

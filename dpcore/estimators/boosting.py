@@ -323,8 +323,8 @@ class _Kept:
 class Boosting:
     """The state of Algorithm 1; a round costs one matrix-vector product. Call `refusal`, then `step` if it is None.
 
-    centre: (d,), subtracted from every row; None is zero. weights: (n,), they sum to 1. feature: the last boosted one. separated: its
-    edge was 1 or -1, so boosting must end.
+    centre: (d,), subtracted from every row; None is zero. weights: (n,), they sum to 1. feature: the last boosted one.
+    separated: its edge was 1 or -1, so boosting must end.
     """
 
     def __init__(self, rows: Matrix, rules: BoostingRules, centre: Vector | None = None) -> None:

@@ -140,7 +140,7 @@ class CountedConcepts(QueryClassifier):
 
 def stated_noise(estimates: Estimates) -> CountNoise:
     """The noise on each count, rows times an estimate: of the stated distribution, else the worst of its deviation."""
-    distribution = estimates.distribution
+    distribution = estimates.shared_noise
     if distribution is None:
         return worst_noise(estimates.deviation * estimates.rows)
     return count_noise(distribution.shares, distribution.parties, distribution.fraction_bits)

@@ -87,8 +87,12 @@ class CellNoise:
 
     @classmethod
     def of(cls, estimates: Estimates) -> "CellNoise":
-        """Of counts, estimates times rows; the worst distribution of their deviation if theirs is unknown."""
-        copies = 1.0 if estimates.distribution is None else estimates.distribution.copies
+        """Of counts, estimates times rows; the worst distribution of their deviation if theirs is unknown.
+
+        Raises ConfigurationError for local answers.
+        """
+        distribution = estimates.shared_noise
+        copies = 1.0 if distribution is None else distribution.copies
         return cls(estimates.deviation * estimates.rows, copies)
 
     def half_width(self, cells: int, failure: float) -> float:

@@ -8,16 +8,25 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
-from dpcore.accounting.protection import GaussianProtection, LaplaceProtection, NoiseProtection, Scope, Setting
+from dpcore.accounting.protection import (
+    GaussianProtection,
+    LaplaceProtection,
+    LocalProtection,
+    NoiseProtection,
+    Scope,
+    Setting,
+)
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
 from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import Predicate, is_boolean
-from dpcore.predicates.notation import described
+from dpcore.predicates.notation import described, to_text
 from dpcore.predicates.ranges import in_words
 from dpcore.queries.kind import QueryKind, QueryLimits
+from dpcore.queries.local_answers import local_sums
 from dpcore.records.computation import Computation
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Target
@@ -33,7 +42,7 @@ _MOST_DESCRIBED = 1000
 
 @dataclass(frozen=True)
 class StatisticQuery(QueryKind):
-    """Sums of M predicates over the records, with noise on every sum.
+    """Sums of M predicates over the records, with noise on every sum or on every record's answer.
 
     A contribution contains, for each predicate in order, the sum of floor(phi(x, y) 2^f). If all predicates are
     Boolean, nothing is rounded at any f, and f = 0 is best.
@@ -49,13 +58,24 @@ class StatisticQuery(QueryKind):
     predicates: tuple[Predicate, ...]
     """Typed against `schema`."""
     schema: Schema = field(repr=False)
-    noise: NoiseShares
-    """Each party's share of the noise on each sum, in integer units."""
+    noise: NoiseShares | LocalResponse
+    """Each party's share of the noise on each sum, in integer units; or how each record's answers are flipped."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
     """What records are mapped by before forms are evaluated. Values stay in [0, 1], so it changes no sensitivity."""
 
     def __post_init__(self) -> None:
         check(self.predicates, self.schema, self.feature_map)
+        if self.is_local:
+            if not self.is_boolean or self.feature_map is not None:
+                raise PlanError("local answers are bits of records as they are: leave out clipped forms and the map")
+            for predicate in self.predicates:
+                # Coins are derived from it. Raises PredicateError if it is too long.
+                to_text(predicate)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether each record's answers are flipped at its party, before they are summed."""
+        return isinstance(self.noise, LocalResponse)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
@@ -77,11 +97,18 @@ class StatisticQuery(QueryKind):
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """2^f per row plus the 2^-64 tail bound of the noise. Raises PlanError if fraction_bits is out of range."""
+        if isinstance(self.noise, LocalResponse):
+            _check_whole(fraction_bits)
+            return limits.rows
         rows_units = limits.rows << _checked(fraction_bits)
         return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
-        """This party's sums and its share of the noise: int64 (M,). Raises ShapeError as `sums`."""
+        """This party's sums and its share of the noise, or its sums of local answers: int64 (M,). Raises ShapeError."""
+        if isinstance(self.noise, LocalResponse):
+            _check_whole(fraction_bits)
+            secret, progress = computation.secret, computation.progress
+            return local_sums(self.predicates, self.schema, records, self.noise, secret, progress)
         exact = self.sums(records, fraction_bits, computation.progress)
         return exact + self.noise.draw(len(exact), computation.random)
 
@@ -93,24 +120,24 @@ class StatisticQuery(QueryKind):
         return sums(self.predicates, self.schema, records, _checked(fraction_bits), progress)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
-        """The sums over all records in real units: (M,)."""
+        """The sums over all records in real units, of local answers as they are: (M,)."""
         return np.ldexp(total.astype(np.float64), -fraction_bits)
 
     @property
     def name(self) -> str:
-        """See `QueryKind`."""
-        return "statistic"
+        """See `QueryKind`. Local answers have a name of their own: a party may admit them alone."""
+        return "local-statistic" if self.is_local else "statistic"
 
     def words(self) -> str:
         """See `QueryKind`."""
-        noise = "Laplace" if self.is_pure else "Gaussian"
+        noise = "answers flipped at random" if self.is_local else f"{'Laplace' if self.is_pure else 'Gaussian'} noise"
         ranges = None if self.feature_map is not None else in_words(self.predicates, self.schema)
         if ranges is not None:
-            return f"{self.contents} with {noise} noise: {ranges}"
+            return f"{self.contents} with {noise}: {ranges}"
         named = "; ".join(described(predicate) for predicate in self.predicates[:_MOST_NAMED])
         rest = len(self.predicates) - _MOST_NAMED
         more = f"; and {rest} more" if rest > 0 else ""
-        return f"{self.contents} with {noise} noise: {named}{more}"
+        return f"{self.contents} with {noise}: {named}{more}"
 
     @property
     def contents(self) -> str:
@@ -157,11 +184,14 @@ class StatisticQuery(QueryKind):
     @property
     def is_pure(self) -> bool:
         """See `QueryKind`."""
-        return isinstance(self.noise, LaplaceShares)
+        return isinstance(self.noise, LaplaceShares | LocalResponse)
 
     def protection(self, setting: Setting) -> NoiseProtection:
         """See `QueryKind`."""
         honest, bits = setting.honest_parties, setting.fraction_bits
+        if isinstance(self.noise, LocalResponse):
+            # Values are bits, so l1 counts those that differ.
+            return LocalProtection(self.scope, honest, self.noise.epsilon, self.sensitivity.l1)
         if isinstance(self.noise, LaplaceShares):
             return LaplaceProtection(self.scope, honest, self.noise, self.sensitivity.l1 << bits, 1 << bits)
         squared = self.sensitivity.l2_squared << 2 * bits
@@ -173,6 +203,13 @@ class StatisticQuery(QueryKind):
 
     def noise_words(self, parties: int, honest: int) -> str:
         """See `QueryKind`."""
+        if isinstance(self.noise, LocalResponse):
+            return (
+                "The protection is local: each record's answer to each predicate is flipped at its party with "
+                f"probability {float(self.noise.chance):.6g}, before anything is summed. It needs no other party, no "
+                "mask and no encryption, so both figures are the same. The coins come from HMAC-SHA256 and AES-256 "
+                "under the party's secret, assumed pseudorandom; asked the same again, a record gives the same answer."
+            )
         if not isinstance(self.noise, LaplaceShares):
             return super().noise_words(parties, honest)
         shares = self.noise.shares
@@ -181,6 +218,11 @@ class StatisticQuery(QueryKind):
             f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "
             "collude, and what the others add beyond those is additional noise."
         )
+
+
+def _check_whole(fraction_bits: int) -> None:
+    if fraction_bits:
+        raise PlanError(f"fraction_bits is {fraction_bits}: local answers are bits and have none; leave it out")
 
 
 def _checked(fraction_bits: int) -> int:

@@ -3,7 +3,10 @@
 theorems         the paper's statements, executable on rows (Nock, Patrini, Friedman, ICML 2015)
 signature_sets   the sets of signatures that designs draw from, and exact sums over them
 mechanisms       a curator's mechanisms, with exact samples and composition
+quantiles        a curator's quantiles, beside those of a histogram with noise
 erm              central private empirical risk minimisation: noisy descent, exponential sampling
+erm_bounds       lower and upper bounds of it, with constants
+exact_sampling   exponential sampling with a proved epsilon at any number of rows, output perturbation, localisation
 parity           a central private PAC learner of parities
 pac_classes      central private PAC learners: points, thresholds, any finite class
 who_learns_what  the protocol's values as linear forms: what each coalition learns, and what it can forge

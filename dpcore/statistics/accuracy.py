@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.gaussian import gaussian_mu
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
 from dpcore.numbers.distributions import quantile
@@ -93,6 +94,27 @@ class SharedNoise:
         return self.parties / self.shares.shares if isinstance(self.shares, LaplaceShares) else math.inf
 
 
+@dataclass(frozen=True)
+class LocalNoise:
+    """What flips of single answers do to a count over `rows` rows: unlike other noise, it grows with them."""
+
+    response: LocalResponse
+    rows: int = 1
+
+    def over(self, rows: int) -> "LocalNoise":
+        """The same over another number of rows."""
+        return replace(self, rows=rows)
+
+    def half_width(self, values: int, failure: float) -> float:
+        """The bound of the coins' distribution, in rows."""
+        return self.response.half_width(self.rows, values, _checked(values, failure))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of an estimated count, in rows."""
+        return self.response.deviation(self.rows)
+
+
 def planned_noise(
     l1: int,
     l2_squared: int,
@@ -156,7 +178,7 @@ class Estimates:
     """For the noise."""
     deviation: float
     """Standard deviation of the noise on each value; the greatest, if they differ."""
-    distribution: SharedNoise | None = None
+    distribution: SharedNoise | LocalNoise | None = None
     """The distribution of the independent noise on rows times each value; None if it is not known."""
     most_rows: int | None = None
     """At most so many rows are behind each mean; None for `rows`, which of a part is what it has on average."""
@@ -186,6 +208,16 @@ class Estimates:
     def tolerance(self) -> float:
         """The tau of the statistical-query model: sampling + quantisation + noise."""
         return self.sampling + self.quantisation + self.noise
+
+    @property
+    def shared_noise(self) -> SharedNoise | None:
+        """The distribution of shared noise, None if it is not known. Raises ConfigurationError for local answers."""
+        if isinstance(self.distribution, LocalNoise):
+            raise ConfigurationError(
+                "these answers are local, whose noise grows with the rows: read their estimates and half-widths, or "
+                "ask without local"
+            )
+        return self.distribution
 
 
 # Rows that a batch of statistical queries needs, and the accuracy of its answers for given rows.
@@ -265,7 +297,7 @@ class Batch:
         if rows < 1:
             raise ConfigurationError(f"answers over {rows} rows: give at least 1")
         _require_probability(failure)
-        return self._half_widths(rows, failure, self._noise(failure))
+        return self._half_widths(rows, failure, self._noise(failure, rows))
 
     def _half_widths(self, rows: int, failure: float, noise: float) -> HalfWidths:
         sampling_failure = failure if self.noise is None else failure / 2.0
@@ -293,13 +325,16 @@ class Batch:
                 f"{tolerance:.3g}: raise fraction_bits or the tolerance"
             )
         # Computed once, not for every number of rows tried: some distributions take a tenth of a second.
-        noise = self._noise(failure)
+        if isinstance(self.noise, LocalNoise):
+            return least_rows(lambda rows: self.half_widths(rows, failure).tolerance <= tolerance)
+        noise = self._noise(failure, 1)
         return least_rows(lambda rows: self._half_widths(rows, failure, noise).tolerance <= tolerance)
 
-    def _noise(self, failure: float) -> float:
+    def _noise(self, failure: float, rows: int) -> float:
         if self.noise is None:
             return 0.0
-        return self.noise.half_width(self.asked or self.queries, failure / 2.0)
+        noise = self.noise.over(rows) if isinstance(self.noise, LocalNoise) else self.noise
+        return noise.half_width(self.asked or self.queries, failure / 2.0)
 
 
 def _deviation(rate: float, share: float) -> float:

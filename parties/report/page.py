@@ -43,6 +43,7 @@ _DESIGNS = {
     "gaussian": "sums over random halves of the rows, with noise on every number",
     "moments": "means and products of columns, with noise",
     "statistic": "counts and averages of what the learner names, with noise",
+    "local-statistic": "counts of what the learner names, of rows whose answers are flipped at random here",
     "gradient": "steps of a model's training, with noise",
 }
 

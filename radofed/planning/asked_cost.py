@@ -225,7 +225,11 @@ def _asked(request: AskRequest, oracle: BudgetedOracle) -> tuple[Estimates | Non
         fitted = make_estimator(request.estimator, **request.options).fit_queries(oracle)
         return None, tuple(getattr(fitted, "left_out_", ()))
     estimates = oracle.statistic(
-        request.predicates, tolerance=request.tolerance, confidence=request.confidence, noise_rate=request.noise_rate
+        request.predicates,
+        tolerance=request.tolerance,
+        confidence=request.confidence,
+        noise_rate=request.noise_rate,
+        local=request.local,
     )
     return estimates, ()
 

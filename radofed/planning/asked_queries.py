@@ -43,6 +43,7 @@ from wire.request_fields import (
     DELTA_OR_ZERO,
     KEY_BITS,
     KEY_SIZE,
+    LOCAL,
     NOISE_RATE,
     USUAL_DELTA,
     TrainOptions,
@@ -74,6 +75,7 @@ class AskRequest(Declared):
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
     adaptive: Annotated[int | None, ADAPTIVE] = None
+    local: Annotated[bool, LOCAL] = False
     honest: int | None = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
 

@@ -133,7 +133,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
         *("source", "share_sd", "fraction_bits", "split", "picture", "map_file"),
     ),
     "an --estimator": ("option", "rounds"),
-    "a --statistic": ("tolerance", "confidence", "noise_rate"),
+    "a --statistic": ("tolerance", "confidence", "noise_rate", "local"),
 }
 
 
@@ -267,6 +267,7 @@ def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
         confidence=options.confidence,
         noise_rate=options.noise_rate,
         adaptive=options.adaptive,
+        local=options.local,
         honest=options.honest,
         key_bits=options.key_bits,
     )

@@ -16,6 +16,7 @@ from wire.request_fields import (
     ESTIMATOR_OPTION,
     KEY_BITS,
     KEY_SIZE,
+    LOCAL,
     MAP_FILE,
     NOISE_RATE,
     ROUNDS,
@@ -100,6 +101,7 @@ class PlanOptions(DesignFields):
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
     adaptive: Annotated[int | None, ADAPTIVE] = None
+    local: Annotated[bool, LOCAL] = False
     picture: Annotated[
         Path | None, Option("Draw epsilon against n, and error against epsilon, into this new SVG file.")
     ] = None

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT
 from dpcore.accounting.protection import GaussianProtection
 from dpcore.numbers.rationals import least_decimal, lower_digits, upper_digits
@@ -219,7 +220,8 @@ def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
     query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
     d = query.d
     if isinstance(kind, StatisticQuery):
-        noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
+        local = isinstance(kind.noise, LocalResponse)
+        noise_sd = math.ldexp(kind.noise.deviation(rows if local else parties), -bits)
         return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
     if isinstance(kind, MomentsQuery):
         return moments_signal(kind, d, bits, rows=rows, parties=parties)

@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 from wire.envelopes import load_public_key
 
 ROWS = {"a": 900, "b": 1300, "c": 700}
-ALLOWING = PolicyChoices(designs=("statistic", "gradient", "moments"), epsilon="120", delta="1e-4")
+ALLOWING = PolicyChoices(designs=("statistic", "local-statistic", "gradient", "moments"), epsilon="120", delta="1e-4")
 OLD, ILL = '(x["age"] >= 65536) & (y == 1)', "y == 1"
 
 
@@ -101,6 +101,19 @@ def test_a_statistic_that_earlier_answers_may_have_chosen_has_a_tolerance_for_th
     assert "for all of up to 9 questions together" in found["premise"]
     plain = math.sqrt(math.log(2 / (0.05 / 18)) / (2 * sum(ROWS.values())))
     assert plain < found["sampling"] < 0.5
+
+
+@pytest.mark.more
+def test_local_answers_cost_their_epsilon_and_repeat(federation, rows):
+    before = spent(federation)
+    ask = ("learner", "statistic", ILL, *asking(federation), "--epsilon", "2", "--delta", "0", "--local")
+    found = rado(*ask)["data"]
+    assert abs(found["estimates"][0]["estimate"] - np.mean(rows["ill"])) <= found["noise"] < 0.05
+    privacy = found["privacy"]
+    assert (privacy["epsilon"], privacy["epsilon_if_others_collude"], privacy["delta"]) == (2, 2, 0)
+    assert "local" in privacy["assumptions"][1]
+    assert spent(federation) == pytest.approx(before + 2, rel=0.01)
+    assert rado(*ask, "--ask-again")["data"]["estimates"] == found["estimates"]
 
 
 class Metrics:

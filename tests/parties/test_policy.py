@@ -4,6 +4,7 @@ from typing import get_args
 import pytest
 
 from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE, plan_encoding
@@ -66,6 +67,7 @@ def test_a_policy_can_admit_every_kind_by_its_name(world):
         *(RadosQuery(1, design) for design in designs),
         MomentsQuery(clip, 1, 9),
         StatisticQuery((Constant(value=True),), world.query().schema, GaussianShares(9)),
+        StatisticQuery((Constant(value=True),), world.query().schema, LocalResponse(Fraction(1))),
         GradientQuery("hinge", (0,), Fraction(1), 9),
     ]
     assert {type(kind) for kind in kinds} == set(get_args(AnyKind))

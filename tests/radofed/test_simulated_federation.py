@@ -61,6 +61,40 @@ def _right(limit: int) -> str:
     return f'(x["age"] >= {limit}) & (y == 1) | (x["age"] < {limit}) & (y == -1)'
 
 
+def test_local_answers_are_estimated_within_their_half_width_and_repeat(table, age):
+    federation = asked(table)
+    queries = ['x["age"] >= 60', "y == 1"]
+
+    def ask(**options):
+        oracle = federation.within(Fraction(2), Fraction(0))
+        return oracle.statistic(queries, confidence=0.9, local=True, **options), oracle
+
+    found, oracle = ask()
+    true = np.array([np.mean(age >= 60), np.mean(age > 60)])
+    assert np.abs(found.values - true).max() <= found.noise
+    # Two answers of epsilon 1 each: u = 0.269, so the error of a share is sqrt(u (1 - u) / n) / (1 - 2 u).
+    assert found.deviation == pytest.approx(0.444 / 0.462 / np.sqrt(ROWS), rel=0.01)
+    (answer,) = oracle.answers
+    assert (answer.statement.epsilon, answer.statement.epsilon_if_others_collude, answer.statement.delta) == (2, 2, 0)
+    assert ask()[0].values.tolist() == found.values.tolist()
+    with pytest.raises(PlanError, match="rows would"):
+        ask(tolerance=0.01)
+    with pytest.raises(ConfigurationError, match="a delta of 0"):
+        federation.within(Fraction(2), Fraction(1, 10**6)).statistic(queries, part=Fraction(1, 2), local=True)
+    with pytest.raises(ConfigurationError, match="these answers are local"):
+        _ = found.shared_noise
+
+
+def test_local_answers_about_a_part_of_the_rows_are_estimated_over_that_part(table, age):
+    (federation, _), shares = asked(table).hold_back(Fraction(1, 2)), [np.mean(age >= 60), np.mean(age >= 40)]
+    found = federation.statistic(
+        ['x["age"] >= 60', 'x["age"] >= 40'], epsilon=Fraction(20), delta=Fraction(0), local=True
+    )
+    # Of a half of the rows: its share varies, and so does the number of rows in it.
+    assert found.values == pytest.approx(shares, abs=0.15)
+    assert np.abs(found.values - shares).max() <= found.tolerance
+
+
 def test_a_seed_repeats_all_and_no_two_questions_share_noise(table):
     def twice(**options):
         federation = asked(table, **options)

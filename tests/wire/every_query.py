@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.numbers.fixed_point import ONE, plan_encoding
 from dpcore.predicates.expressions import Affine, Clipped, NonNegative
@@ -135,6 +136,7 @@ def kinds() -> dict[str, object]:
         "moments": MomentsQuery(CLIP, 77, 1 << 20),
         "statistic": StatisticQuery(PREDICATES, SCHEMA, GaussianShares(7000)),
         "statistic, pure": StatisticQuery(LOOSE, SCHEMA, LaplaceShares(Fraction(20000, 3), 2)),
+        "statistic, local": StatisticQuery(LOOSE, SCHEMA, LocalResponse(Fraction(5, 4))),
         "gradient": GradientQuery("logistic", tuple(range(-3, D - 3)), Fraction(1, 2), 1 << 20),
         "gradient in a basis": GradientQuery("hinge", tuple(range(D)), Fraction(3, 2), 1 << 22, basis),
     }
@@ -172,6 +174,8 @@ def _query(world: World, kind: object, **changes) -> Query:
     nonce = bytes(range(16))
     secret = OpeningSecret(X25519PrivateKey.generate().private_bytes_raw())
     bits = 8 if isinstance(kind, MomentsQuery | GradientQuery) else 10
+    if isinstance(kind, StatisticQuery) and kind.is_local:
+        bits = 0
     return world.query(
         schema=SCHEMA,
         kind=kind,

@@ -3,6 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.predicates.expressions import AtLeast, Equals, Flag, LabelIs
@@ -68,6 +69,7 @@ KINDS = [
     GradientQuery("logistic", (1 << 20, -3, 0, 0, 0, 5, 7), Fraction(1, 2), 99),
     GradientQuery("hinge", (0,) * 7, Fraction(3), 3),
     GradientQuery("hinge", (0,) * 7, Fraction(3), 3, Basis.of(np.diag([1.0, -0.5, 2, 1, 1, 1, 1]))),
+    StatisticQuery((Equals("ward", "b"), Flag("smoker")), SCHEMA, LocalResponse(Fraction(5, 4))),
 ]
 
 
@@ -149,6 +151,9 @@ def change(message, path, value):
         (12, "gradient.loss", 0),
         (14, "gradient.basis", [1] * 48),
         (14, "gradient.basis", [entry for row in KINDS[14].basis.entries for entry in row] + [1]),
+        (15, "statistic.local.epsilon.numerator", 0),
+        (15, "statistic.local.epsilon.numerator", 129),
+        (15, "statistic.local.epsilon.denominator", 0),
     ],
 )
 def test_values_out_of_range_are_refused(kind, path, value):

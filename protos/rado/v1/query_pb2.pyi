@@ -614,8 +614,29 @@ class LaplaceShare(google.protobuf.message.Message):
 Global___LaplaceShare: typing_extensions.TypeAlias = LaplaceShare
 
 @typing.final
+class LocalResponse(google.protobuf.message.Message):
+    """LocalResponse flips each record's answer to each predicate at its party, before any sum is made."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: builtins.int
+    @property
+    def epsilon(self) -> Global___Rational:
+        """Of each answer, pure: it is flipped with the least multiple of 2^-64 from 1 / (1 + exp(epsilon)) on."""
+
+    def __init__(
+        self,
+        *,
+        epsilon: Global___Rational | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["epsilon", b"epsilon"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["epsilon", b"epsilon"]) -> None: ...
+
+Global___LocalResponse: typing_extensions.TypeAlias = LocalResponse
+
+@typing.final
 class StatisticQuery(google.protobuf.message.Message):
-    """StatisticQuery asks for the sums of predicates over the records, with noise on every sum."""
+    """StatisticQuery asks for the sums of predicates over the records, with noise on every sum or on every answer."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -623,6 +644,7 @@ class StatisticQuery(google.protobuf.message.Message):
     PREDICATES_FIELD_NUMBER: builtins.int
     SHARE_SIGMA_FIELD_NUMBER: builtins.int
     LAPLACE_FIELD_NUMBER: builtins.int
+    LOCAL_FIELD_NUMBER: builtins.int
     share_sigma: builtins.int
     """A discrete Gaussian of this standard deviation, in units of 2^-fraction_bits; at least 3."""
     @property
@@ -637,6 +659,10 @@ class StatisticQuery(google.protobuf.message.Message):
     def laplace(self) -> Global___LaplaceShare:
         """A share of discrete Laplace noise."""
 
+    @property
+    def local(self) -> Global___LocalResponse:
+        """No share of noise: the records' answers are flipped."""
+
     def __init__(
         self,
         *,
@@ -644,10 +670,11 @@ class StatisticQuery(google.protobuf.message.Message):
         predicates: collections.abc.Iterable[builtins.int] | None = ...,
         share_sigma: builtins.int = ...,
         laplace: Global___LaplaceShare | None = ...,
+        local: Global___LocalResponse | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["laplace", b"laplace", "noise", b"noise", "share_sigma", b"share_sigma"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["laplace", b"laplace", "nodes", b"nodes", "noise", b"noise", "predicates", b"predicates", "share_sigma", b"share_sigma"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["noise", b"noise"]) -> typing.Literal["share_sigma", "laplace"] | None: ...
+    def HasField(self, field_name: typing.Literal["laplace", b"laplace", "local", b"local", "noise", b"noise", "share_sigma", b"share_sigma"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["laplace", b"laplace", "local", b"local", "nodes", b"nodes", "noise", b"noise", "predicates", b"predicates", "share_sigma", b"share_sigma"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["noise", b"noise"]) -> typing.Literal["share_sigma", "laplace", "local"] | None: ...
 
 Global___StatisticQuery: typing_extensions.TypeAlias = StatisticQuery
 

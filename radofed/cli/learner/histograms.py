@@ -161,6 +161,7 @@ def _histograms(release: "Release", confidence: float) -> "Histograms":
 
 def planned_counts(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence: float) -> Result:
     """What a query would cost, and what its noise would do to a share."""
+    from dpcore.accounting.local_response import LocalResponse
     from dpcore.queries.statistic import StatisticQuery
     from dpcore.statistics.accuracy import SharedNoise
 
@@ -175,6 +176,7 @@ def planned_counts(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence
     }
     lines = plan.sentences()
     parties = len(plan.party_rows or ()) or query.cohort_min
+    assert not isinstance(kind.noise, LocalResponse), "it was planned with shares of noise"
     noise = SharedNoise(kind.noise, parties, query.encoding.fraction_bits)
     data["noise_rows"] = noise.half_width(len(predicates), 1.0 - confidence)
     words = f"the noise on all {len(predicates)} counts is at most {upper(data['noise_rows'], 1)} rows"

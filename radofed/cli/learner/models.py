@@ -18,7 +18,7 @@ from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result
 from radofed.cli.output import Output, Result
-from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, NOISE_RATE, AskOptions, TrainOptions
+from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOISE_RATE, AskOptions, TrainOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
@@ -53,6 +53,7 @@ class StatisticOptions(AskOptions):
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
     adaptive: Annotated[int | None, ADAPTIVE] = None
+    local: Annotated[bool, LOCAL] = False
 
 
 def train(output: Output, options: TrainOptions) -> Result:
@@ -237,7 +238,11 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
         oracle = federation.within(*options.budget("statistic"), options.adaptive)
         try:
             found = oracle.statistic(
-                predicates, tolerance=tolerance, confidence=options.confidence, noise_rate=options.noise_rate
+                predicates,
+                tolerance=tolerance,
+                confidence=options.confidence,
+                noise_rate=options.noise_rate,
+                local=options.local,
             )
         except QuestionAnsweredError as answered:
             return question_result([answered.found])

@@ -6,10 +6,12 @@ tests/wire/test_signed_fields.py: that these lines change with every field.
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import get_args
 
 import pytest
 
 from dpcore.numbers.rationals import upper_digits
+from parties.policy import DesignName
 from parties.report import gathering
 from parties.report.page import document
 from radofed.cli.entry_point import run
@@ -22,7 +24,7 @@ from tests.wire.every_query import SCHEMA, every_query
 from wire.envelopes import Envelope
 from wire.query_summary import SignedField, signed_parts
 
-DESIGNS = ("plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments", "statistic", "gradient")
+DESIGNS = get_args(DesignName)
 
 
 class Desk:
