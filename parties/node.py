@@ -234,6 +234,7 @@ class PartyNode:
                 row_sums,
                 held.dataset.numbers,
                 held.digest,
+                held.name,
             ),
             attempts=attempts,
             spools=spools,
@@ -297,6 +298,7 @@ class PartyNode:
                 secret=held.secret,
                 numbers=dataset.numbers,
                 data_digest=held.digest,
+                load=held.name,
             )
         )
         self._compare_rows()

@@ -8,7 +8,7 @@ bound.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
@@ -85,6 +85,10 @@ class Protection(ABC):
         State the upper end. Raises PlanError if epsilon is out of range, the design cannot be met by these rows, or one
         draw over the pool was divided (split = exact).
         """
+
+    def of_presence(self) -> "Protection":
+        """The protection where the record leaves or joins the rows, as a replaced one does that may be left out."""
+        return self
 
     @abstractmethod
     def loss(self, rows: int, delta: Fraction) -> Loss | None:
@@ -300,11 +304,17 @@ class GaussianProtection(NoiseProtection):
     values: int
     """D, the number of a record's values that get noise, over all rados."""
     rados: int = 1
-    """n, how often a record enters by a coin."""
+    """n, how often a record enters."""
     inclusion: Fraction | int = 1
-    """p, its probability; 1 without a coin."""
+    """p, the probability of a coin that may be public; 1 without one."""
     is_shared: bool = True
     """Whether the noise is the sum of the parties' shares; otherwise the record's own party adds all of it."""
+    squared_alone: Fraction | int | None = None
+    """`squared` where a record leaves or joins the rows; None if no better bound is known than that."""
+
+    def of_presence(self) -> "GaussianProtection":
+        """See `Protection`."""
+        return self if self.squared_alone is None else replace(self, squared=self.squared_alone)
 
     def inclusion_of(self, rows: int) -> Fraction | int:
         """The inclusion p at a party of `rows` rows. Raises SupportError if it is too small for its set."""
@@ -347,6 +357,12 @@ class LaplaceProtection(NoiseProtection):
     l1: int
     largest: int
     """By how much it moves each of them at most."""
+    l1_alone: int | None = None
+    """`l1` where a record leaves or joins the rows; None if no better bound is known than that."""
+
+    def of_presence(self) -> "LaplaceProtection":
+        """See `Protection`."""
+        return self if self.l1_alone is None else replace(self, l1=self.l1_alone)
 
     @property
     def is_pure(self) -> bool:

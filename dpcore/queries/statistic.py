@@ -159,9 +159,11 @@ class StatisticQuery(QueryKind):
         """See `QueryKind`."""
         honest, bits = setting.honest_parties, setting.fraction_bits
         if isinstance(self.noise, LaplaceShares):
-            return LaplaceProtection(self.scope, honest, self.noise, self.sensitivity.l1 << bits, 1 << bits)
-        squared = self.sensitivity.l2_squared << 2 * bits
-        return GaussianProtection(self.scope, honest, self.noise.share_sigma, squared, len(self.predicates))
+            l1, alone = self.sensitivity.l1 << bits, self.sensitivity.alone << bits
+            return LaplaceProtection(self.scope, honest, self.noise, l1, 1 << bits, alone)
+        squared, alone = (bound << 2 * bits for bound in (self.sensitivity.l2_squared, self.sensitivity.alone))
+        sigma, count = self.noise.share_sigma, len(self.predicates)
+        return GaussianProtection(self.scope, honest, sigma, squared, count, squared_alone=alone)
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""
