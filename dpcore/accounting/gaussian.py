@@ -93,6 +93,14 @@ class ShiftDistribution:
             delta,
         )
 
+    @property
+    def sure_shift(self) -> Fraction | None:
+        """mu^2 of Gaussian differential privacy, but for the slack, rounded up; None if coins decide about it."""
+        if len(self.masses) > 1 or self.trimmed:
+            return None
+        # n mu mu is a product that was rounded twice, by at most a relative 2^-53 each time.
+        return Fraction(math.nextafter(math.nextafter(float(self.upper[0]), math.inf), math.inf))
+
     def scaled(self, mu: float) -> "ShiftDistribution":
         """The distribution where each shift is `mu` times as long."""
         return replace(self, lower=self.lower * mu * mu, upper=self.upper * mu * mu)

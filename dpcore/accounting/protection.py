@@ -16,7 +16,7 @@ from typing import Literal
 from dpcore.accounting.composition import Bracket, DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
 from dpcore.accounting.concentrated import laplace_curve, of_count, of_shift, pure_curve, up
 from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for, own_epsilon, truncation
-from dpcore.accounting.filters import Loss
+from dpcore.accounting.filters import Loss, pure_shift
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, PureLoss
 from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares, smallest_share
@@ -288,9 +288,10 @@ def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
         # Rounded up to doubles they are short fractions, which a ledger adds fast.
         rho = up(distribution.concentrated.rho)
         epsilon = Fraction(distribution.epsilon(0).upper)
-        return Loss(epsilon, Fraction(0), rho, Fraction(0), pure_curve(epsilon), rho)
+        return Loss(epsilon, Fraction(0), rho, Fraction(0), pure_curve(epsilon), rho, shift=pure_shift(epsilon))
     concentrated = of_shift(distribution, CHARGE_FAILURE_SHARE * delta)
-    return Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
+    loss = Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
+    return replace(loss, shift=distribution.sure_shift, slack=Fraction(distribution.slack))
 
 
 @dataclass(frozen=True)
@@ -382,4 +383,4 @@ class LaplaceProtection(NoiseProtection):
         whole = super().loss(rows, delta)
         curve, rho = laplace_curve(self.noise.scale, self.l1, self.largest)
         least = min(rho, whole.rho)
-        return Loss(whole.epsilon, whole.delta, least, whole.failure, curve, least)
+        return Loss(whole.epsilon, whole.delta, least, whole.failure, curve, least, shift=whole.shift)

@@ -247,8 +247,9 @@ CREATE TABLE events (
     attempt INTEGER NOT NULL,
     learner TEXT NOT NULL,           -- empty if unknown
     epoch BLOB,                      -- of the released noised table, if any
-    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve], ...,
-                                     --        ["events", n]], curve: [], or its part of rho and its values;
+    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve, gaussian],
+                                     --        ..., ["events", n]], curve: [], or its part of rho and its values,
+                                     --        gaussian: [], or mu^2 and the slack;
                                      --        ["side", load, key, share, held back, epsilon, ...] of a part
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
@@ -411,16 +412,20 @@ def _charge_of_format_1(scope: str, epsilon: str | None, delta: str) -> Charge:
 def _parts(loss: Loss) -> list[Any]:
     curve = list(map(_ratio, (loss.curved, *loss.curve))) if loss.curve else []
     # A charge of an earlier version stays one, and what such a charge says of a curve follows from its epsilon.
-    more = [] if loss.is_earlier else [curve]
+    more = [] if loss.is_earlier else [curve, [] if loss.shift is None else [_ratio(loss.shift), _ratio(loss.slack)]]
     return [*map(_ratio, (loss.epsilon, loss.delta, loss.rho, loss.failure)), *more]
 
 
 def _loss(parts: list[Any]) -> Loss:
-    """The inverse of `_parts`. Up to format 4 there was no curve."""
+    """The inverse of `_parts`. Up to format 4 there was no curve, up to format 5 no mu^2."""
     epsilon, delta, rho, failure = map(_exact, parts[:4])
     if len(parts) > 4:
-        ((curved, *curve),) = parts[4:] if parts[4] else (["0/1"],)
-        return Loss(epsilon, delta, rho, failure, tuple(map(_exact, curve)), _exact(curved))
+        found, *gaussian = parts[4:]
+        curved, *curve = found or ["0/1"]
+        shift, slack = map(_exact, gaussian[0]) if gaussian and gaussian[0] else (None, Fraction(0))
+        if len(gaussian) > 1:
+            raise ValueError("a loss has more parts than this version knows")
+        return Loss(epsilon, delta, rho, failure, tuple(map(_exact, curve)), _exact(curved), shift=shift, slack=slack)
     is_pure = delta == failure == 0
     return Loss(
         epsilon,
