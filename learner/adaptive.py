@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpcore.accounting.gaussian import ShiftDistribution
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.mixed import PureLoss
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.rationals import rounded_up
@@ -149,7 +150,7 @@ class Series:
         query, rows = answer.query, sum(answer.party_rows.values())
         self._leak += _leak_of(query, list(answer.party_rows.values()))
         kind = query.kind
-        if isinstance(kind, StatisticQuery):
+        if isinstance(kind, StatisticQuery) and not isinstance(kind.noise, LocalResponse):
             noise = SharedNoise(kind.noise, len(answer.party_rows), query.encoding.fraction_bits)
             self._nats += len(kind.predicates) * nats(noise, rows / 2)
             self._pieces_only &= query.held_back == self._piece(self._asked)

@@ -22,6 +22,11 @@ ASSUMED = (
     "own statement assumes."
 )
 
+BY_IDS = (
+    "Assumed too: at every party ids decide which rows are held back (id_column), and every row has kept its id over "
+    "all releases. So a record is in one part of the rows. Ask the parties: nothing in a release shows it."
+)
+
 COUNTED = (
     "The figure for the learner alone counts the totals that it opened. The figure under collusion counts every "
     "attempt that may have a total{attempts}: coordinator, learner and the members of a cohort that did not upload can "
@@ -64,17 +69,23 @@ class Unanswered:
 
 
 def composed_privacy(
-    releases: Sequence[Release], delta: Fraction, *, feature: str | None = None, column: str | None = None
+    releases: Sequence[Release],
+    delta: Fraction,
+    *,
+    feature: str | None = None,
+    column: str | None = None,
+    by_ids: bool = False,
 ) -> ReleaseCost:
     """The cost of the composition of these releases, for records, or a source column, or the marginal of one feature.
 
     Under collusion, every attempt of each query counts that may have a total (`learner.release.Release.attempts`).
-    Parties are distinguished by name. Raises ConfigurationError if a release is given twice, PlanError as
-    `composed_cost` does.
+    Parties are distinguished by name. by_ids: assume `BY_IDS`, so that held-back and training rows are disjoint.
+
+    Raises ConfigurationError if a release is given twice, PlanError as `composed_cost` does.
     """
     if len({release.query_id for release in releases}) < len(releases):
         raise ConfigurationError("a release is given twice; give each release once")
-    return composed_cost(list(map(counted, releases)), delta, feature=feature, column=column)
+    return composed_cost(list(map(counted, releases)), delta, feature=feature, column=column, by_ids=by_ids)
 
 
 def cost_of(
@@ -129,7 +140,9 @@ def composed_statement(
 def counted(answer: "Answer") -> CountedRelease:
     """An answer for composition."""
     query = answer.query
-    return CountedRelease(query.kind, answer.party_rows, query.schema, setting_of(query), attempts=answer.attempts)
+    return CountedRelease(
+        query.kind, answer.party_rows, query.schema, setting_of(query), attempts=answer.attempts, part=query.held_back
+    )
 
 
 def rows_of(answers: Sequence["Answer"], unanswered: Sequence[Unanswered]) -> dict[str, int]:
@@ -142,7 +155,7 @@ def rows_of(answers: Sequence["Answer"], unanswered: Sequence[Unanswered]) -> di
     return known or {str(place): 1 for place in range(smallest)}
 
 
-def sentences(cost: ReleaseCost, releases: Sequence[Release], what: str) -> list[str]:
+def sentences(cost: ReleaseCost, releases: Sequence[Release], what: str, *, by_ids: bool = False) -> list[str]:
     """The figures of these releases in words. what: the unit of privacy, such as "one record"."""
     several = len(releases) > 1
     attempts = sum(release.attempts for release in releases)
@@ -152,6 +165,7 @@ def sentences(cost: ReleaseCost, releases: Sequence[Release], what: str) -> list
         *words.definition(cost.epsilon, cost.epsilon_if_others_collude, cost.delta, who, what, others),
         COUNTED.format(attempts=f", {attempts} in all" if attempts > len(releases) else ""),
         ASSUMED.format(releases="the releases are" if several else "the release is"),
+        *([BY_IDS] if by_ids else []),
     ]
 
 

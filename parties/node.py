@@ -251,6 +251,7 @@ class PartyNode:
                 row_sums,
                 held.dataset.numbers,
                 held.digest,
+                held.name,
             ),
             attempts=self._attempts,
             spools=spools,
@@ -307,6 +308,7 @@ class PartyNode:
                 secret=held.secret,
                 numbers=dataset.numbers,
                 data_digest=held.digest,
+                load=held.name,
             )
         )
         self._compare_rows()

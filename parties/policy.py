@@ -64,11 +64,6 @@ class ScopeLimit(Configuration):
     delta: Annotated[Exact, Field(lt=1)]
     """Delta of the composition, below 1. Give at least twice `delta_per_query`."""
 
-    @property
-    def exact(self) -> PrivacyLimit:
-        """The limit as the ledger represents it."""
-        return PrivacyLimit(self.epsilon, self.delta)
-
 
 class PolicyLimits(Configuration):
     """Privacy budget of the data source, over all learners, and limits of one query.
@@ -92,6 +87,10 @@ class PolicyLimits(Configuration):
     """Additional limit in every scope, for each learner."""
     per_day: ScopeLimit | None = None
     """Additional limit in every scope, for any 24 hours by this party's clock."""
+    composition: Literal["renyi", "gaussian"] = "renyi"
+    """How attempts add up. `"gaussian"`: in Gaussian differential privacy. It admits a fifth more Gaussian answers, and
+    refuses what has no mu: rados except `gaussian` without a support, and everything beside a charge of an earlier
+    version. Choose it before the first query: a later change is a new limit beside the former one."""
     unbounded_queries: int = Field(default=0, ge=0)
     """Largest number of charged attempts without a bound for whole records: `plain`, every `dp-feat`, and
     `fixed-support` without noise."""
@@ -111,14 +110,18 @@ class PolicyLimits(Configuration):
     @property
     def of_ledger(self) -> LedgerLimits:
         """The limits of the data source as the ledger represents them."""
+
+        def exact(limit: ScopeLimit | PolicyLimits) -> PrivacyLimit:
+            return PrivacyLimit(limit.epsilon, limit.delta, self.composition == "gaussian")
+
         return LedgerLimits(
-            lifetime=PrivacyLimit(self.epsilon, self.delta),
+            lifetime=exact(self),
             unbounded_events=self.unbounded_queries,
-            record=None if self.record is None else self.record.exact,
-            columns={name: limit.exact for name, limit in self.columns.items()},
-            features={name: limit.exact for name, limit in self.features.items()},
-            per_learner=None if self.per_learner is None else self.per_learner.exact,
-            per_day=None if self.per_day is None else self.per_day.exact,
+            record=None if self.record is None else exact(self.record),
+            columns={name: exact(limit) for name, limit in self.columns.items()},
+            features={name: exact(limit) for name, limit in self.features.items()},
+            per_learner=None if self.per_learner is None else exact(self.per_learner),
+            per_day=None if self.per_day is None else exact(self.per_day),
         )
 
 

@@ -13,6 +13,9 @@ A release adds a rho to D_a, or, where its noise is pure, the value of its curve
 The orders are the one at which all of epsilon may be used for rho, with a share of 1/4, and those of STEPS above it,
 with 3/16 in equal parts. Shares must be fixed in advance. All sums are exact rationals.
 
+A policy may choose in advance the filter in Gaussian differential privacy in place of these: the sum of mu^2 is at most
+that of the mu whose delta at epsilon is delta (Smith and Thakurta, 2022; Koskela, Tobaben and Honkela, ICLR 2023).
+
 A run that an earlier version began is counted by the basic filter and the first order alone, with the shares that it
 had. Proof: docs/explanation/proofs.md, "Filters".
 """
@@ -25,6 +28,7 @@ from functools import cached_property, lru_cache
 from typing import Self
 
 from dpcore.accounting import words
+from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.accounting.concentrated import (
     STEPS,
     Concentrated,
@@ -38,7 +42,9 @@ from dpcore.accounting.concentrated import (
     pure_curve,
     rho_and_step,
 )
+from dpcore.accounting.gaussian import WeakNoiseError, gaussian_epsilon, gaussian_mu
 from dpcore.errors import PlanError
+from dpcore.numbers.distributions import quantile
 
 BASIC_SHARE = Fraction(1, 2)
 CONVERSION_SHARE = Fraction(1, 4)
@@ -46,6 +52,8 @@ MIXED_SHARE = Fraction(3, 16)
 FAILURE_SHARE = Fraction(1, 16)
 EARLIER_FAILURE_SHARE = Fraction(1, 4)
 _HALVINGS = 40
+# Far above the rounding of a few operations and of a quantile in double precision.
+_CLOSE = 1e-9
 
 # A ledger converts the same few sums many times.
 _epsilon, _rho_and_step = lru_cache(maxsize=256)(concentrated_epsilon), lru_cache(maxsize=256)(rho_and_step)
@@ -71,10 +79,16 @@ class Loss:
     """Their part of rho."""
     is_earlier: bool = False
     """Whether an earlier version charged any of it."""
+    shift: Fraction | None = None
+    """mu^2, if it is mu-Gaussian differentially private but for `slack`; None if that is not known."""
+    slack: Fraction = Fraction(0)
+    """With `shift`: what integer noise adds, Lambda of dpcore.accounting.noise_shares."""
 
     def __post_init__(self) -> None:
-        if min(self.epsilon, self.delta, self.rho, self.failure, self.curved, *self.curve) < 0:
+        if min(self.epsilon, self.delta, self.rho, self.failure, self.curved, self.slack, *self.curve) < 0:
             raise PlanError(f"a privacy loss is negative: {self}; give parts of 0 or more")
+        if self.shift is not None and self.shift < 0:
+            raise PlanError(f"a privacy loss has a squared mu of {self.shift}; give 0 or more")
         if self.curved > self.rho or len(self.curve) not in (0, len(STEPS) + 1):
             raise PlanError(f"a privacy loss has a curve of {len(self.curve)} orders, or of more than its rho")
 
@@ -83,7 +97,8 @@ class Loss:
         """The loss of a release of which only (epsilon, delta) is known."""
         bound = of_epsilon(epsilon, delta)
         if delta == 0 and bound.failure == 0:
-            return cls(epsilon, delta, bound.rho, bound.failure, pure_curve(epsilon), bound.rho)
+            curve, shift = pure_curve(epsilon), pure_shift(epsilon)
+            return cls(epsilon, delta, bound.rho, bound.failure, curve, bound.rho, shift=shift)
         return cls(epsilon, delta, bound.rho, bound.failure)
 
     @classmethod
@@ -120,6 +135,8 @@ class Loss:
             added(self.curve, other.curve),
             self.curved + other.curved,
             self.is_earlier or other.is_earlier,
+            None if self.shift is None or other.shift is None else self.shift + other.shift,
+            self.slack + other.slack,
         )
 
     def times(self, count: int) -> "Loss":
@@ -137,6 +154,8 @@ class Loss:
             tuple(map(max, self.curve, other.curve)) if self.curve and other.curve else self.curve or other.curve,
             curved,
             self.is_earlier or other.is_earlier,
+            None if self.shift is None or other.shift is None else max(self.shift, other.shift),
+            max(self.slack, other.slack),
         )
 
     def less(self, other: "Loss") -> "Loss":
@@ -151,6 +170,8 @@ class Loss:
             curve,
             curved,
             self.is_earlier,
+            None if self.shift is None or other.shift is None else _positive(self.shift, other.shift),
+            _positive(self.slack, other.slack),
         )
 
     def __str__(self) -> str:
@@ -173,6 +194,10 @@ def total_loss(losses: Iterable[tuple[Loss, int]]) -> Loss:
         tuple(_total((curve[n], count) for curve, count in curves) for n in range(len(STEPS) + 1)) if curves else (),
         _total((loss.curved, count) for loss, count in known),
         any(loss.is_earlier for loss, count in known),
+        None
+        if any(loss.shift is None for loss, count in known)
+        else _total((loss.shift, count) for loss, count in known if loss.shift is not None),
+        _total((loss.slack, count) for loss, count in known),
     )
 
 
@@ -184,7 +209,35 @@ def _total(terms: Iterable[tuple[Fraction, int]]) -> Fraction:
     return sum((Fraction(numerator, denominator) for denominator, numerator in numerators.items()), Fraction(0))
 
 
-NO_LOSS = Loss(Fraction(0), Fraction(0), Fraction(0), Fraction(0))
+NO_LOSS = Loss(Fraction(0), Fraction(0), Fraction(0), Fraction(0), shift=Fraction(0))
+
+MOST_SLACK = Fraction(1, 1 << 30)
+"""The largest sum of slacks within a limit in Gaussian differential privacy: of usual noise it is below 10^-15 each."""
+
+
+def pure_shift(epsilon: Fraction) -> Fraction | None:
+    """mu^2 at which every (epsilon, 0)-private release is mu-Gaussian differentially private; None beyond doubles.
+
+    Randomized response is: mu = -2 Phi^-1(1 / (1 + e^epsilon)), where the tradeoff of Gaussian noise, which is convex,
+    passes its only vertex. Rounded up.
+    """
+    if epsilon == 0:
+        return Fraction(0)
+    if epsilon > LARGEST_EPSILON:
+        return None
+    chance = 1 / (1 + math.exp(float(epsilon)))
+    mu = -2 * quantile(chance * (1 - _CLOSE)) + _CLOSE
+    return Fraction(mu * mu * (1 + _CLOSE))
+
+
+def _pure_within(shift: Fraction) -> float:
+    """The largest epsilon with `pure_shift` of at most `shift`, rounded down."""
+    low, high = 0.0, LARGEST_EPSILON
+    for _ in range(60):
+        middle = (low + high) / 2
+        found = pure_shift(Fraction(middle))
+        low, high = (middle, high) if found is not None and found <= shift else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)
@@ -193,6 +246,8 @@ class PrivacyLimit:
 
     epsilon: Fraction
     delta: Fraction
+    is_gaussian: bool = False
+    """Whether the filter in Gaussian differential privacy enforces it, in place of the others."""
 
     def __post_init__(self) -> None:
         if self.epsilon < 0 or not 0 <= self.delta < 1:
@@ -202,6 +257,15 @@ class PrivacyLimit:
     def largest_rho(self) -> Fraction:
         """r: the largest sum of rho that is admitted if there is nothing else; 0 if delta is 0."""
         return Fraction(self._first[0]) if self.delta else Fraction(0)
+
+    @cached_property
+    def largest_shift(self) -> Fraction:
+        """The largest sum of mu^2 that is admitted in Gaussian differential privacy; 0 if there is none."""
+        epsilon = min(self.epsilon, Fraction(LARGEST_EPSILON)) - 2 * MOST_SLACK
+        if not self.delta or epsilon <= 0:
+            return Fraction(0)
+        # 1 - Lambda is at most e^-Lambda.
+        return Fraction(gaussian_mu(epsilon, self.delta * (1 - MOST_SLACK))) ** 2
 
     @cached_property
     def _first(self) -> tuple[float, float]:
@@ -229,12 +293,16 @@ class PrivacyLimit:
 
     def admits(self, total: Loss) -> bool:
         """Whether a total loss is within the limit."""
+        if self.is_gaussian:
+            return total.shift is not None and total.shift <= self.largest_shift and total.slack <= MOST_SLACK
         if total.epsilon <= self.epsilon and total.delta <= BASIC_SHARE * self.delta:
             return True
         return any(total.divergence(s) + constant <= self.epsilon for s, constant in self.orders_for(total))
 
     def spent(self, total: Loss) -> float:
         """The epsilon at this limit's delta that `total` is shown to have; inf if none."""
+        if self.is_gaussian:
+            return _gaussian_spent(self.delta, total)
         exact = total.epsilon if total.delta <= BASIC_SHARE * self.delta else None
         if total.is_earlier:
             return _least_limit(self.delta, total, math.inf if exact is None else float(exact))
@@ -246,8 +314,10 @@ class PrivacyLimit:
         """The largest epsilon at `delta` of one more release that is admitted in addition to `total`.
 
         delta: 0 for a pure release, of which only its epsilon is known. Above 0 and below 1 for a Gaussian-like one:
-        its epsilon at `delta` is what its rho gives, without a failure.
+        its epsilon at `delta` is what its rho, or its mu, gives, without a failure.
         """
+        if self.is_gaussian:
+            return _pure_within(self._room(total)) if delta == 0 else _gaussian_within(self._room(total), delta)
         if delta == 0:
             return _remaining_pure(self, total)
         epsilon = 0.0
@@ -256,6 +326,14 @@ class PrivacyLimit:
         rho = self._remaining_rho(total)
         return max(epsilon, _epsilon(rho, delta)) if rho > 0 else epsilon
 
+    def _room(self, total: Loss) -> Fraction:
+        """The mu^2 of one more release, without slack, in addition to `total`."""
+        return (
+            _positive(self.largest_shift, total.shift)
+            if total.shift is not None and self.admits(total)
+            else Fraction(0)
+        )
+
     def _remaining_rho(self, total: Loss) -> Fraction:
         """The rho of one more release, without a curve or a failure, that the orders admit in addition to `total`."""
         rooms = ((self.epsilon - total.divergence(s) - constant) / (1 + s) for s, constant in self.orders_for(total))
@@ -263,6 +341,8 @@ class PrivacyLimit:
 
     def left(self, total: Loss) -> "Left":
         """What is left after `total`, by kind of release."""
+        if self.is_gaussian:
+            return Left(self.remaining(total, Fraction(0)), self.remaining(total, self.delta) if self.delta else 0.0)
         rho = self._remaining_rho(total)
         alone = Loss(self.epsilon + 1, BASIC_SHARE * self.delta + 1, rho, Fraction(0), is_earlier=total.is_earlier)
         gaussian = min(self.spent(alone), float(self.epsilon)) if rho > 0 else 0.0
@@ -271,7 +351,30 @@ class PrivacyLimit:
         return Left(_remaining_pure(self, total), gaussian)
 
     def __str__(self) -> str:
-        return words.limit(self.epsilon, self.delta)
+        return words.limit(self.epsilon, self.delta) + (
+            ", in Gaussian differential privacy" if self.is_gaussian else ""
+        )
+
+
+def _gaussian_within(shift: Fraction, delta: Fraction) -> float:
+    """The epsilon at `delta` of a release with this mu^2, rounded down."""
+    try:
+        return gaussian_epsilon(math.sqrt(shift) * (1 - _CLOSE), delta).lower if shift else 0.0
+    except WeakNoiseError:
+        return LARGEST_EPSILON
+
+
+@lru_cache(maxsize=4096)
+def _gaussian_spent(delta: Fraction, total: Loss) -> float:
+    if total.shift is None or not delta or total.slack > MOST_SLACK:
+        return math.inf if total != NO_LOSS else 0.0
+    if not total.shift:
+        return 0.0
+    try:
+        mu = math.sqrt(total.shift) * (1 + _CLOSE)
+        return gaussian_epsilon(mu, delta * (1 - MOST_SLACK)).upper + 2 * float(MOST_SLACK)
+    except WeakNoiseError:
+        return math.inf
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ norm; sigma, the standard deviation of the independent noise on each coordinate.
   2018, Theorem 8, arXiv 1805.06530).
 - A public coin: the record enters each of n rados with probability p. With K ~ Binomial(n, p), delta(epsilon) <=
   E_K[delta_G(epsilon; mu sqrt(K))], also against an adversary that knows the coins. Fair coins that stay secret cost
-  less (docs/explanation/proofs.md, "Secret coins").
+  less (dpcore.accounting.noise_shares.secret_coin_squared).
 - Composition: squared shifts add (`ShiftDistribution`). Queries may depend on earlier answers, their parameters (mu, n,
   p) may not (Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
 
@@ -92,6 +92,14 @@ class ShiftDistribution:
             self.slack,
             delta,
         )
+
+    @property
+    def sure_shift(self) -> Fraction | None:
+        """mu^2 of Gaussian differential privacy, but for the slack, rounded up; None if coins decide about it."""
+        if len(self.masses) > 1 or self.trimmed:
+            return None
+        # n mu mu is a product that was rounded twice, by at most a relative 2^-53 each time.
+        return Fraction(math.nextafter(math.nextafter(float(self.upper[0]), math.inf), math.inf))
 
     def scaled(self, mu: float) -> "ShiftDistribution":
         """The distribution where each shift is `mu` times as long."""

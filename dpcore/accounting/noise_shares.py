@@ -93,6 +93,15 @@ def class_moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) 
     return moments_squared(clip, fraction_bits, edge_multiplier)
 
 
+def moments_squared_alone(clip: Clip, fraction_bits: int, edge_multiplier: int) -> int:
+    """An upper bound of max |v|^2 for a record's `moments` vector v, by which a record that leaves moves the sum.
+
+    As 7^2 <= 2 * 5^2, |v|^2 <= k^2 |e|^2 + 25 |e|^4 <= k^2 S + 25 S^2, in the notation of `moments_squared`.
+    """
+    longest = clip.squared_units(fraction_bits)
+    return edge_multiplier**2 * longest + SQUARE_WEIGHT**2 * longest**2
+
+
 def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
     """Max |v - v'|^2 = 4 S over integer gradients v = -w e with w^2 |e|^2 <= S = floor(C^2 4^(f + 12))."""
     return 4 * clip_squared(clip, fraction_bits)

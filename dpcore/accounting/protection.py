@@ -8,7 +8,7 @@ bound.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
@@ -16,7 +16,7 @@ from typing import Literal
 from dpcore.accounting.composition import Bracket, DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
 from dpcore.accounting.concentrated import laplace_curve, of_count, of_shift, pure_curve, up
 from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for, own_epsilon, truncation
-from dpcore.accounting.filters import Loss
+from dpcore.accounting.filters import Loss, pure_shift
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, PureLoss
 from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares, smallest_share
@@ -66,6 +66,11 @@ class Protection(ABC):
     scope: Scope
 
     @property
+    def is_of_part(self) -> bool:
+        """Whether an answer about a part of the rows depends on these alone, so that both parts are disjoint."""
+        return True
+
+    @property
     def is_pure(self) -> bool:
         """Whether delta is 0, as with Laplace noise."""
         return False
@@ -85,6 +90,10 @@ class Protection(ABC):
         State the upper end. Raises PlanError if epsilon is out of range, the design cannot be met by these rows, or one
         draw over the pool was divided (split = exact).
         """
+
+    def of_presence(self) -> "Protection":
+        """The protection where the record leaves or joins the rows, as a replaced one does that may be left out."""
+        return self
 
     @abstractmethod
     def loss(self, rows: int, delta: Fraction) -> Loss | None:
@@ -284,9 +293,10 @@ def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
         # Rounded up to doubles they are short fractions, which a ledger adds fast.
         rho = up(distribution.concentrated.rho)
         epsilon = Fraction(distribution.epsilon(0).upper)
-        return Loss(epsilon, Fraction(0), rho, Fraction(0), pure_curve(epsilon), rho)
+        return Loss(epsilon, Fraction(0), rho, Fraction(0), pure_curve(epsilon), rho, shift=pure_shift(epsilon))
     concentrated = of_shift(distribution, CHARGE_FAILURE_SHARE * delta)
-    return Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
+    loss = Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
+    return replace(loss, shift=distribution.sure_shift, slack=Fraction(distribution.slack))
 
 
 @dataclass(frozen=True)
@@ -300,11 +310,17 @@ class GaussianProtection(NoiseProtection):
     values: int
     """D, the number of a record's values that get noise, over all rados."""
     rados: int = 1
-    """n, how often a record enters by a coin."""
+    """n, how often a record enters."""
     inclusion: Fraction | int = 1
-    """p, its probability; 1 without a coin."""
+    """p, the probability of a coin that may be public; 1 without one."""
     is_shared: bool = True
     """Whether the noise is the sum of the parties' shares; otherwise the record's own party adds all of it."""
+    squared_alone: Fraction | int | None = None
+    """`squared` where a record leaves or joins the rows; None if no better bound is known than that."""
+
+    def of_presence(self) -> "GaussianProtection":
+        """See `Protection`."""
+        return self if self.squared_alone is None else replace(self, squared=self.squared_alone)
 
     def inclusion_of(self, rows: int) -> Fraction | int:
         """The inclusion p at a party of `rows` rows. Raises SupportError if it is too small for its set."""
@@ -347,6 +363,12 @@ class LaplaceProtection(NoiseProtection):
     l1: int
     largest: int
     """By how much it moves each of them at most."""
+    l1_alone: int | None = None
+    """`l1` where a record leaves or joins the rows; None if no better bound is known than that."""
+
+    def of_presence(self) -> "LaplaceProtection":
+        """See `Protection`."""
+        return self if self.l1_alone is None else replace(self, l1=self.l1_alone)
 
     @property
     def is_pure(self) -> bool:
@@ -366,7 +388,7 @@ class LaplaceProtection(NoiseProtection):
         whole = super().loss(rows, delta)
         curve, rho = laplace_curve(self.noise.scale, self.l1, self.largest)
         least = min(rho, whole.rho)
-        return Loss(whole.epsilon, whole.delta, least, whole.failure, curve, least)
+        return Loss(whole.epsilon, whole.delta, least, whole.failure, curve, least, shift=whole.shift)
 
 
 @dataclass(frozen=True)
@@ -377,6 +399,11 @@ class LocalProtection(NoiseProtection):
     """Of each bit."""
     bits: int
     """How many of a record's bits differ from another record's, at most."""
+
+    @property
+    def is_of_part(self) -> bool:
+        """False: rows outside the part answer too, as if their bits were 0."""
+        return False
 
     @property
     def is_pure(self) -> bool:

@@ -7,6 +7,8 @@ Proof. Within a group, the old record has at most one non-zero value in [0, 1], 
 change, each by at most 1, and its square is at most its magnitude. Predicates that are 0 for every record are in no
 group.
 
+If a record leaves or joins the rows, at most one sum of each group changes.
+
 Facts prove exclusion, also under a feature map. Without proof predicates overlap: M predicates have at most M and M.
 A batch of parities has its own bound (dpcore.predicates.parities).
 """
@@ -15,7 +17,7 @@ import heapq
 import math
 import operator
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
@@ -255,6 +257,8 @@ class Sensitivity:
 
     l1: int
     l2_squared: int
+    alone: int = field(default=0, compare=False)
+    """Bounds both where a record leaves or joins the rows: the most values of one record that are not 0."""
 
 
 def batch_sensitivity(predicates: Sequence[Predicate]) -> Sensitivity:
@@ -284,10 +288,13 @@ def _sensitivity(batch: _Batch) -> Sensitivity:
     members = [found for predicate in batch.predicates if (found := finder.facts(predicate)) is not None]
     # A predicate without facts excludes no other.
     alone = sum(not member for member in members)
-    moved = max(1, alone + _cost(_Grouping().sizes([member for member in members if member])))
+    sizes = _Grouping().sizes([member for member in members if member])
+    moved, single = max(1, alone + _cost(sizes)), max(1, alone + len(sizes))
     changed = parities_changed(batch.predicates)
-    moved = moved if changed is None else min(moved, changed)
-    return Sensitivity(l1=moved, l2_squared=moved)
+    if changed is not None:
+        # A row that is not usable has the value 0 everywhere, so leaving is a replacement.
+        moved, single = min(moved, changed), min(single, changed)
+    return Sensitivity(l1=moved, l2_squared=moved, alone=single)
 
 
 def _cost(sizes: Iterable[int]) -> int:

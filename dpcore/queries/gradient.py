@@ -163,8 +163,9 @@ class GradientQuery(QueryKind):
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
         squared = gradient_squared(self.clip, setting.fraction_bits)
-        values = self.length(setting.d)
-        return GaussianProtection(self.scope, setting.honest_parties, self.share_sigma, squared, values)
+        values, honest = self.length(setting.d), setting.honest_parties
+        # One vector of length C where the record leaves, the distance of two where it is replaced.
+        return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4)
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.local_response import LocalResponse
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.predicates.evaluation import values
 from dpcore.predicates.expressions import Predicate
 from dpcore.predicates.notation import to_text

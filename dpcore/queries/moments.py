@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
+from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared, moments_squared_alone
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
@@ -186,9 +186,12 @@ class MomentsQuery(QueryKind):
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared = moments_squared(self.clip, setting.fraction_bits, self.edge_multiplier)
-        values = self.length(setting.d)
-        return GaussianProtection(self.scope, setting.honest_parties, self.share_sigma, squared, values)
+        squared, alone = (
+            bound(self.clip, setting.fraction_bits, self.edge_multiplier)
+            for bound in (moments_squared, moments_squared_alone)
+        )
+        values, honest = self.length(setting.d), setting.honest_parties
+        return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, squared_alone=alone)
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""

@@ -4,6 +4,7 @@ A statement claims only what was counted for the design, rows and rados of the r
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -17,6 +18,7 @@ from dpcore.accounting.protection import CountProtection, ReleaseCost, Scope, Se
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.kind import QueryKind
+from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
 
 # The exact composition of several releases over the same records, all read by one learner.
@@ -41,6 +43,8 @@ class CountedRelease:
     """How many of its attempts may have a total that a coalition can complete."""
     is_opened: bool = True
     """Whether the learner opened the total of one of them."""
+    part: HeldBack | None = None
+    """The part of the rows that it is about; None for all."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -60,12 +64,16 @@ def composed_cost(
     *,
     feature: str | None = None,
     column: str | None = None,
+    by_ids: bool = False,
 ) -> ReleaseCost:
     """The cost of the composition of all releases: for records, or for one source column, or one feature's marginal.
 
     It is counted at `delta`, or at 0 if all releases have Laplace noise. feature: the name of a -1/+1 or rounded
     coordinate; column: the name of a source column; at most one of them. The cost is that of the worst party. Against
     the learner alone each total that was opened counts, under collusion every attempt of every query.
+
+    by_ids: whether ids decide at every party which rows are held back, and rows keep their ids; then a record's cost is
+    the largest of that within either part and that of a change of sides (`_cases`).
 
     Raises PlanError if there is no release, if one of them (named by its place) has no bound for that scope, or if no
     finite epsilon holds.
@@ -78,8 +86,11 @@ def composed_cost(
             wanted = {"record": "records", "joint": f"the column {column!r}", "marginal": f"{feature!r}"}[scope]
             raise PlanError(f"release {place} bounds nothing about {wanted}, so neither does the composition")
     rows = _rows_of_parties(releases)
-    alone = [_epsilon(releases, party, rows, delta, colluding=False) for party in rows]
-    others = [_epsilon(releases, party, rows, delta, colluding=True) for party in rows]
+    cases = _cases(releases) if by_ids else [[(release, False) for release in releases]]
+    alone, others = (
+        [_epsilon(case, party, rows, delta, colluding=colluding) for party in rows for case in cases]
+        for colluding in (False, True)
+    )
     collude = max(bracket.upper for bracket in others)
     return ReleaseCost(
         scope=scope,
@@ -114,8 +125,29 @@ def _bounds(release: CountedRelease, feature: str | None, column: str | None) ->
     return kind.scope == "record" or feature in kind.features(schema)
 
 
+def _cases(releases: Sequence[CountedRelease]) -> list[list[tuple[CountedRelease, bool]]]:
+    """Releases that a pair of neighbours may differ in, each with whether its record leaves or joins the rows.
+
+    Both records are in one part of the rows, or one is in each. Releases about another share than the most frequent
+    count as of all rows. Proof: as of a ledger's charges for both parts of a table (docs/explanation/proofs.md).
+    """
+    shares = Counter(release.part.share for release in releases if release.part is not None)
+    divided = shares.most_common(1)[0][0] if shares else None
+    sides = [_side(release, divided) for release in releases]
+    known = list(zip(releases, sides, strict=True))
+    within = [[(release, False) for release, side in known if side in (None, part)] for part in Part]
+    return [case for case in (*within, [(release, side is not None) for release, side in known]) if case]
+
+
+def _side(release: CountedRelease, divided: Fraction | None) -> Part | None:
+    """The part of rows divided by this share that a release is about, if it depends on that part alone."""
+    if release.part is None or release.part.share != divided:
+        return None
+    return release.part.part if release.kind.protection(release.setting).is_of_part else None
+
+
 def _epsilon(
-    releases: Sequence[CountedRelease],
+    case: Sequence[tuple[CountedRelease, bool]],
     party: str,
     rows: Mapping[str, int],
     delta: Fraction | float,
@@ -125,12 +157,13 @@ def _epsilon(
     counts: list[CountRelease] = []
     shifts: list[ShiftDistribution] = []
     pure: list[PureLoss] = []
-    for release in releases:
+    for release, is_presence in case:
         times = release.totals(party, colluding=colluding)
         if not times:
             continue
         members, own = tuple(release.party_rows.values()), release.party_rows.get(party, rows[party])
         protection = release.kind.protection(release.setting)
+        protection = protection.of_presence() if is_presence else protection
         distribution = protection.distribution_for(members, own, delta, colluding=colluding)
         if isinstance(distribution, CountRelease):
             counts.append(CountRelease(distribution.distribution, times * distribution.n))

@@ -193,9 +193,11 @@ class StatisticQuery(QueryKind):
             # Values are bits, so l1 counts those that differ.
             return LocalProtection(self.scope, honest, self.noise.epsilon, self.sensitivity.l1)
         if isinstance(self.noise, LaplaceShares):
-            return LaplaceProtection(self.scope, honest, self.noise, self.sensitivity.l1 << bits, 1 << bits)
-        squared = self.sensitivity.l2_squared << 2 * bits
-        return GaussianProtection(self.scope, honest, self.noise.share_sigma, squared, len(self.predicates))
+            l1, alone = self.sensitivity.l1 << bits, self.sensitivity.alone << bits
+            return LaplaceProtection(self.scope, honest, self.noise, l1, 1 << bits, alone)
+        squared, alone = (bound << 2 * bits for bound in (self.sensitivity.l2_squared, self.sensitivity.alone))
+        sigma, count = self.noise.share_sigma, len(self.predicates)
+        return GaussianProtection(self.scope, honest, sigma, squared, count, squared_alone=alone)
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""

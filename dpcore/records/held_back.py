@@ -13,9 +13,11 @@ each of k questions.
     by id    u = the first 8 bytes of HMAC-SHA256(key of the purpose "id", id), big-endian
     by place u = bytes 8 i to 8 i + 7 of AES-256-CTR(key of "place", zero counter), little-endian, for row i from 0
 
-A row outside the part contributes zero. A bound for the replacement of one record holds for a part's answers, by id for
-any key, by place for answers from one table while the key is secret. Both parts are charged, never as disjoint.
-Estimators divide by p m, p = 1 - s or s, without bias.
+A row outside the part contributes what a row that is not usable does: zero. A bound for the replacement of one record
+holds for a part's answers, by id for any key, by place for answers from one table while the key is secret.
+
+By id, both parts of one load of a table cost the larger of them, or what a record costs that changes sides
+(parties.ledger.limits). By place both are charged in full. Estimators divide by p m, p = 1 - s or s, without bias.
 
 Assumes that HMAC-SHA256, HKDF-SHA256 and AES-256 in counter mode are pseudorandom. Proof:
 docs/explanation/proofs.md, "Held-back rows".
@@ -134,6 +136,11 @@ class RowKey:
     party: str
     source: str
     """The name of the data."""
+
+    @property
+    def name(self) -> str:
+        """What identifies the key and tells nothing about it."""
+        return self._key(b"name").hex()
 
     def of_places(self, rows: int) -> NDArray[np.uint64]:
         """The numbers of rows 0 to `rows` - 1, by place: (rows,)."""

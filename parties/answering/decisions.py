@@ -1,14 +1,14 @@
 """The party's decisions on a query and on a cohort, and its refusals. Pure: no network, no files, no clock."""
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dpcore.records.computation import PartySecret, RowSums, sum_on_threads
 from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema, differences
-from parties.ledger.charges import Charge, charge_for
+from parties.ledger.charges import Charge, Division, charge_for
 from parties.policy import Policy, check_cohort, check_query
 from radobase.printing import amount
 from wire.envelopes import Envelope, MessageType, SigningKey
@@ -42,6 +42,16 @@ class Party:
     data_digest: str = ""
     """Of the rows, by PartySecret.data_digest; empty where rows never change."""
 
+    load: str = ""
+    """The random name of the load of the rows; empty if there is none, and then parts of the rows count in full."""
+
+    @property
+    def division(self) -> Division | None:
+        """What divides the rows by their ids; None without ids: places may depend on values."""
+        if self.numbers is None or self.numbers.by_id is None or not self.load:
+            return None
+        return Division(self.load, self.numbers.key.name)
+
 
 def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None) -> Charge:
     """Cost of one attempt, if policy, schema and design allow it, and from attempt 2 on the learner's signed retry.
@@ -60,7 +70,7 @@ def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retr
     check_schema(query, party.schema)
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {amount(rows, 'row')} and max_rows is {query.max_rows}.")
-    return charge_for(query, rows, epoch_of(query, party))
+    return charge_for(query, rows, epoch_of(query, party), party.division)
 
 
 def check_seed(query: Query, party: Party) -> None:
@@ -126,7 +136,12 @@ def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Par
         raise WireError(Code.UNAVAILABLE, "The data changed after this party accepted the query.")
     if rows != party.records.rows:
         raise WireError(Code.UNAVAILABLE, "The number of rows changed after this party accepted the query.")
-    if reserved != charge_for(query, rows, epoch_of(query, party)):
+    present = charge_for(query, rows, epoch_of(query, party), party.division)
+    if reserved is not None and reserved.side is not None and present.side is not None:
+        # The same rows were loaded again since, and keep the name that they were accepted with.
+        same_key = reserved.side.division.key == present.side.division.key
+        reserved = replace(reserved, side=present.side) if same_key else reserved
+    if reserved != present:
         raise WireError(Code.UNAVAILABLE, "Its cost now differs from the reserved cost.")
 
 

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from radobase.tables.tables import RowsRead, TableSource, identified_blocks, ope
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
+_NAME_BYTES = 16
 _DIGEST = b"rado.v1/data\0"
 # More than any memory holds, but still a valid size to allocate. A damaged file may claim any number.
 _MOST_ROWS = 1 << 40
@@ -273,6 +275,8 @@ class HeldData:
     """`PartySecret.data_digest` of the rows."""
     loaded_unix_s: float
     """When."""
+    name: str = field(default_factory=lambda: token_hex(_NAME_BYTES))
+    """A random one for each load, also of rows that are as before: whether they are does not show in the ledger."""
 
     @classmethod
     def load(cls, config: PartyConfig, seed: bytes, node_log: Log, progress: RowsRead | None = None) -> Self:

@@ -20,6 +20,7 @@ from typing import Any
 from dpcore.accounting.concentrated import pure_curve
 from dpcore.accounting.filters import Loss
 from dpcore.errors import PlanError, RadofedError
+from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
 from wire.errors import Code, WireError
@@ -80,10 +81,31 @@ def marginal(feature: str, column: str = "") -> Scope:
 
 
 @dataclass(frozen=True)
+class Division:
+    """Rows that one key divides by their ids (dpcore.records.held_back)."""
+
+    load: str
+    """The random name of the load of the rows: what a later load has, of the same table or another, is not known."""
+    key: str
+    """The name of the key."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The part of divided rows that an event is about."""
+
+    division: Division
+    share: Fraction
+    """s, of the rows that are held back."""
+    is_held_back: bool
+
+
+@dataclass(frozen=True)
 class Charge:
     """Cost of one attempt.
 
-    Raises ValueError if a scope has two bounds, an epoch is empty, or it stands for no event.
+    Raises ValueError if a scope has two bounds, an epoch is empty, it stands for no event, or has a side and does not
+    bound whole records alone.
     """
 
     bounds: tuple[tuple[Scope, Loss], ...] = ()
@@ -95,8 +117,15 @@ class Charge:
     which counts once."""
     events: int = 1
     """How many events without a bound it stands for, 1 for every attempt."""
+    side: Side | None = None
+    """The part of the rows that it is about, and what it costs a record that leaves that part or joins it. None if it
+    is about all rows, or about rows without ids."""
+    presence: Loss | None = None
 
     def __post_init__(self) -> None:
+        scopes = [scope.key for scope, _ in self.bounds]
+        if (self.side is None) != (self.presence is None) or (self.side and (scopes != [RECORD.key] or self.epoch)):
+            raise ValueError("a charge of a part of the rows bounds whole records, also of one that changes its part")
         if self.events < 1:
             raise ValueError("a charge stands for at least one event")
         if len({scope.key for scope, _ in self.bounds}) < len(self.bounds):
@@ -121,7 +150,7 @@ class Charge:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.bounds, self.learner, self.epoch, self.events))
+        return hash((self.bounds, self.learner, self.epoch, self.events, self.side, self.presence))
 
     def __hash__(self) -> int:
         # A ledger adds up thousands of equal charges, and a fraction's hash is slow.
@@ -136,23 +165,30 @@ class Charge:
         return "; ".join(f"{loss} for {scope}" for scope, loss in self.bounds) or "no bound"
 
 
-def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
+def charge_for(query: Query, rows: int, epoch: bytes | None = None, division: Division | None = None) -> Charge:
     """The charge of one attempt for a party of `rows` rows.
 
     A marginal's charge uses only the party's own distribution, so it holds under any collusion. Shared noise counts
     `honest_parties` shares, this party's included: all other members may collude. A delta that is not a decimal is
-    rounded up. epoch: the name of the table, for a release of a table with noise.
+    rounded up. epoch: the name of the table, for a release of a table with noise. division: of rows that
+    have ids.
 
     Raises WireError(PLAN_INFEASIBLE) if the design is empty or has no finite bound at this size.
     """
-    kind, schema = query.kind, query.schema
+    kind, schema, part, delta = query.kind, query.schema, query.held_back, _short(query.delta)
     try:
-        loss = kind.protection(setting_of(query)).loss(rows, _short(query.delta))
+        protection = kind.protection(setting_of(query))
+        loss = protection.loss(rows, delta)
+        is_divided = part is not None and division is not None and protection.is_of_part
+        presence = protection.of_presence().loss(rows, delta) if is_divided else None
     except PlanError as error:
         raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
     if loss is None:
         return Charge(learner=query.learner)
     match kind.scope:
+        case "record" if part is not None and division is not None and presence is not None:
+            side = Side(division, part.share, part.part is Part.HELD_BACK)
+            return Charge(((RECORD, loss),), query.learner, side=side, presence=presence)
         case "record":
             return Charge(((RECORD, loss),), query.learner, epoch)
         case "joint":
@@ -185,7 +221,7 @@ def _short(delta: Fraction) -> Fraction:
 # File format of charges in the ledger, and the update from earlier formats.
 
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 CHAINED_VERSION = 3
 """The first format with a chain of entries, and so with a head beside the ledger."""
 COHORTS_VERSION = 4
@@ -212,8 +248,10 @@ CREATE TABLE events (
     attempt INTEGER NOT NULL,
     learner TEXT NOT NULL,           -- empty if unknown
     epoch BLOB,                      -- of the released noised table, if any
-    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve], ...,
-                                     --        ["events", n]], curve: [], or its part of rho and its values
+    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve, gaussian],
+                                     --        ..., ["events", n]], curve: [], or its part of rho and its values,
+                                     --        gaussian: [], or mu^2 and the slack;
+                                     --        ["side", load, key, share, held back, epsilon, ...] of a part
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
     cohort_digest BLOB,
@@ -271,6 +309,10 @@ CREATE TABLE computed_late (
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
     bounds: list[list[Any]] = [[s.kind.value, s.name, s.column, *_parts(loss)] for s, loss in charge.bounds]
+    if charge.side is not None and charge.presence is not None:
+        side = charge.side
+        names = side.division.load, side.division.key
+        bounds.append(["side", *names, _ratio(side.share), side.is_held_back, *_parts(charge.presence)])
     return json.dumps(bounds + ([["events", charge.events]] if charge.events != 1 else []))
 
 
@@ -278,8 +320,14 @@ def bounds_text(charge: Charge) -> str:
 def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
     """The charge stored in the file. Raises UnreadableEntryError if the text was not written by `bounds_text`."""
     try:
-        read, events = [], 1
+        read, events, side, presence = [], 1, None, None
         for entry in json.loads(bounds):
+            if entry[0] == "side":
+                _, load, key, share, is_held_back, *parts = entry
+                if not (isinstance(load, str) and isinstance(key, str) and type(is_held_back) is bool):
+                    raise TypeError("a part of the rows is not named")
+                side, presence = Side(Division(load, key), _exact(share), is_held_back), _loss(parts)
+                continue
             if entry[0] == "events":
                 _, events = entry
                 if type(events) is not int:
@@ -289,7 +337,7 @@ def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
             if not all(isinstance(text, str) for text in (kind, name, column)):
                 raise TypeError("a scope is not a text")
             read.append((Scope(ScopeKind(kind), name, column), _loss(parts)))
-        return Charge(tuple(read), learner, epoch, events)
+        return Charge(tuple(read), learner, epoch, events, side, presence)
     except (ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError, PlanError) as error:
         raise UnreadableEntryError(f"the bounds of a charge: {type(error).__name__}") from error
 
@@ -302,7 +350,8 @@ def update_format(connection: sqlite3.Connection) -> None:
     counts as every learner.
 
     Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
-    and are read as those of an earlier version. Raises ValueError for any other scope.
+    and are read as those of an earlier version; up to format 5 they have no side. Raises ValueError for any other
+    scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -364,16 +413,20 @@ def _charge_of_format_1(scope: str, epsilon: str | None, delta: str) -> Charge:
 def _parts(loss: Loss) -> list[Any]:
     curve = list(map(_ratio, (loss.curved, *loss.curve))) if loss.curve else []
     # A charge of an earlier version stays one, and what such a charge says of a curve follows from its epsilon.
-    more = [] if loss.is_earlier else [curve]
+    more = [] if loss.is_earlier else [curve, [] if loss.shift is None else [_ratio(loss.shift), _ratio(loss.slack)]]
     return [*map(_ratio, (loss.epsilon, loss.delta, loss.rho, loss.failure)), *more]
 
 
 def _loss(parts: list[Any]) -> Loss:
-    """The inverse of `_parts`. Up to format 4 there was no curve."""
+    """The inverse of `_parts`. Up to format 4 there was no curve, up to format 5 no mu^2."""
     epsilon, delta, rho, failure = map(_exact, parts[:4])
     if len(parts) > 4:
-        ((curved, *curve),) = parts[4:] if parts[4] else (["0/1"],)
-        return Loss(epsilon, delta, rho, failure, tuple(map(_exact, curve)), _exact(curved))
+        found, *gaussian = parts[4:]
+        curved, *curve = found or ["0/1"]
+        shift, slack = map(_exact, gaussian[0]) if gaussian and gaussian[0] else (None, Fraction(0))
+        if len(gaussian) > 1:
+            raise ValueError("a loss has more parts than this version knows")
+        return Loss(epsilon, delta, rho, failure, tuple(map(_exact, curve)), _exact(curved), shift=shift, slack=slack)
     is_pure = delta == failure == 0
     return Loss(
         epsilon,

@@ -67,9 +67,13 @@ class Sums:
 
     @classmethod
     def of_charges(cls, charges: Mapping[Charge, int]) -> "Sums":
-        """The sums of charges, each with its count. Names RECORD and every scope that one of them bounds."""
+        """The sums of charges, each with its count. Names RECORD and every scope that one of them bounds.
+
+        Both parts of a divided table count in full: what a ledger lacks is a difference of sums, which a maximum has
+        not.
+        """
         scopes = Scopes(charges, _NO_LIMITS)
-        totals = [(scope, scopes.total(charges, scope)) for scope in scopes.all]
+        totals = [(scope, scopes.total(charges, scope, is_plain=True)) for scope in scopes.all]
         return cls(tuple((scope, total.loss) for scope, total in totals), scopes.total(charges, RECORD).unbounded)
 
     def largest(self, other: "Sums") -> "Sums":

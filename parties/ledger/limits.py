@@ -11,12 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
 from dpcore.numbers.rationals import lower_digits
-from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind, joint, marginal
+from parties.ledger.charges import RECORD, Charge, Division, Scope, ScopeKind, Side, joint, marginal
 from radobase.printing import amount
 from wire.errors import Code, WireError
 
@@ -147,17 +148,23 @@ class Scopes:
         """A charge's bound for a scope."""
         return charge.bound(scope, sorted(self._columns.get(scope.name, ())))
 
-    def total(self, charges: Mapping[Charge, int], scope: Scope) -> ScopeTotal:
+    def total(self, charges: Mapping[Charge, int], scope: Scope, *, is_plain: bool = False) -> ScopeTotal:
         """Total of charges in a scope. charges: each charge with its count.
 
-        An epoch counts once, with the largest value of its events in each part of the loss.
+        An epoch counts once, with the largest value of its events in each part of the loss. So does a divided table:
+        see `_Divided`. is_plain: whether both parts of a table count in full, as if they were not disjoint.
         """
         unbounded = 0
         losses: list[tuple[Loss, int]] = []
         epochs: dict[bytes, list[Loss | None]] = {}
+        divided: dict[tuple[Division, Fraction], _Divided] = {}
+        # A charge of no learner may stand for lost ones, which may have been of either part of any table.
+        is_plain = is_plain or any(not charge.learner for charge in charges)
         for charge, count in charges.items():
             loss = self.bound(charge, scope)
-            if charge.epoch is not None:
+            if charge.side is not None and loss is not None and not is_plain:
+                divided.setdefault((charge.side.division, charge.side.share), _Divided()).add(charge, loss, count)
+            elif charge.epoch is not None:
                 epochs.setdefault(charge.epoch, []).append(loss)
             elif loss is None:
                 unbounded += count * charge.events
@@ -167,7 +174,32 @@ class Scopes:
             known = [loss for loss in bounds if loss is not None]
             losses.append((reduce(Loss.largest, known, NO_LOSS), 1))
             unbounded += len(known) < len(bounds)
+        losses += [(table.loss, 1) for table in divided.values()]
         return ScopeTotal(total_loss(losses), unbounded)
+
+
+class _Divided:
+    """The events about both parts of one table, by ids: the most that they cost a record.
+
+    A record that is replaced by one of the same part costs the events of that part. One that is replaced by one of the
+    other part leaves its own and joins the other. Proof: docs/explanation/proofs.md, "Both parts of a table".
+    """
+
+    def __init__(self) -> None:
+        self._replaced: dict[bool, list[tuple[Loss, int]]] = {False: [], True: []}
+        self._crossing: list[tuple[Loss, int]] = []
+
+    def add(self, charge: Charge, loss: Loss, count: int) -> None:
+        """Count an event, whose charge has a side, so often. loss: its bound where a record is replaced."""
+        assert charge.side is not None, "counted in full"
+        assert charge.presence is not None, "charges with a side have it"
+        self._replaced[charge.side.is_held_back].append((loss, count))
+        self._crossing.append((charge.presence, count))
+
+    @property
+    def loss(self) -> Loss:
+        """The largest of the three in each part."""
+        return reduce(Loss.largest, map(total_loss, (*self._replaced.values(), self._crossing)))
 
 
 def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, now_unix_s: float) -> None:
@@ -274,7 +306,7 @@ def merged(events: Sequence[Event]) -> list[Event]:
 
     Which bound of a charge counts in a scope depends on the scopes that it bounds, and not on their values.
     """
-    alike: dict[tuple[str, tuple[Scope, ...]], list[tuple[Charge, int]]] = {}
+    alike: dict[tuple[str, tuple[Scope, ...], Side | None], list[tuple[Charge, int]]] = {}
     found = []
     for charge, count in counted(events).items():
         if charge.epoch is not None:
@@ -282,11 +314,14 @@ def merged(events: Sequence[Event]) -> list[Event]:
             found.append(charge)
         else:
             scopes = tuple(scope for scope, _ in charge.bounds)
-            alike.setdefault((charge.learner, scopes), []).append((charge, count))
-    for (learner, scopes), charges in alike.items():
+            alike.setdefault((charge.learner, scopes, charge.side), []).append((charge, count))
+    for (learner, scopes, side), charges in alike.items():
         losses = (total_loss(parts) for parts in zip(*(_losses(*each) for each in charges), strict=True))
         bounds = tuple(zip(scopes, losses, strict=True))
-        found.append(Charge(bounds, learner, events=sum(count * charge.events for charge, count in charges)))
+        stands_for = sum(count * charge.events for charge, count in charges)
+        crossing = [(charge.presence, count) for charge, count in charges if charge.presence is not None]
+        presence = None if side is None else total_loss(crossing)
+        found.append(Charge(bounds, learner, events=stands_for, side=side, presence=presence))
     return [Event(charge, charged=True, recorded_at_unix_s=-math.inf) for charge in found]
 
 

@@ -75,6 +75,16 @@ def test_a_policy_can_admit_every_kind_by_its_name(world):
     assert {kind.name for kind in kinds} == set(get_args(DesignName))
 
 
+def test_a_policy_chooses_how_attempts_add_up_for_all_of_its_limits(tmp_path):
+    text = '[limits]\nepsilon = "10"\ndelta = "1e-5"\ncomposition = "gaussian"\n'
+    text += '[limits.per_day]\nepsilon = "1"\ndelta = "1e-5"\n[limits.record]\nepsilon = "2"\ndelta = "1e-5"'
+    chosen = load(tmp_path, text).limits.of_ledger
+    assert [limit.is_gaussian for limit in (chosen.lifetime, chosen.per_day, chosen.record)] == [True] * 3
+    assert not load(tmp_path, text.replace("gaussian", "renyi")).limits.of_ledger.lifetime.is_gaussian
+    with pytest.raises(ConfigurationError, match="composition"):
+        load(tmp_path, text.replace("gaussian", "basic"))
+
+
 def test_limits_are_exact(tmp_path):
     limits = load(tmp_path, '[limits]\nepsilon = "0.1"\ndelta = "1e-5"\nunbounded_queries = 2').limits
     assert limits.of_ledger == LedgerLimits(PrivacyLimit(Fraction(1, 10), Fraction(1, 100_000)), 2)

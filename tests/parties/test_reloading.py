@@ -235,12 +235,14 @@ def test_requests_while_data_are_loaded_are_one_more_load(held):
         assert [each.digest for each in taken] == ["digest 0", "digest 1"]
 
 
-def test_equal_data_are_not_taken(held):
-    taken = []
-    with DataReloads(lambda _: replace(held), taken.append, Log("test"), held) as reloads:
+def test_equal_data_stay_under_the_name_of_the_new_load(held):
+    """What is charged must not depend on whether the rows changed."""
+    taken, again = [], HeldData(held.dataset, held.secret, held.digest, 1e12)
+    with DataReloads(lambda _: again, taken.append, Log("test"), held) as reloads:
         reloads.ask()
         wait_until(lambda: reloads.status()["reloads"] == 1, what="the load")
-    assert taken == []
+    assert taken == [replace(held, name=again.name)]
+    assert again.name != held.name
     assert reloads.status()["refused"] == ""
 
 

@@ -148,6 +148,14 @@ def privacy(
     ] = None,
     column: Annotated[str | None, typer.Option(help="Protect this source column, instead of whole records.")] = None,
     delta: Annotated[str, typer.Option(help="The delta of epsilon, exact.")] = number_text(USUAL_DELTA),
+    by_ids: Annotated[
+        bool,
+        typer.Option(
+            "--by-ids",
+            help="Count training and held-back rows as disjoint: if every party has an id_column, and every row kept "
+            "its id.",
+        ),
+    ] = False,
 ) -> Result:
     """Compute the privacy cost of several releases.
 
@@ -164,7 +172,7 @@ def privacy(
         raise ConfigurationError("give --feature or --column, not both")
     budget = exact(delta, "--delta")
     loaded = [Release.load(each) for each in releases]
-    cost = composed_privacy(loaded, budget, feature=feature, column=column)
+    cost = composed_privacy(loaded, budget, feature=feature, column=column, by_ids=by_ids)
     what = "one record"
     if feature is not None:
         what = f"one record's value of {feature!r}, within that coordinate's own values where a release bounds no more,"
@@ -179,5 +187,6 @@ def privacy(
         "epsilon_lower": cost.epsilon_lower,
         "epsilon_if_others_collude": cost.epsilon_if_others_collude,
         "delta": cost.delta,
+        "by_ids": by_ids,
     }
-    return Result(data, in_lines(sentences(cost, loaded, what)))
+    return Result(data, in_lines(sentences(cost, loaded, what, by_ids=by_ids)))

@@ -19,6 +19,7 @@ from dpcore.accounting.noise_shares import (
     edge_squared,
     joint_squared,
     moments_squared,
+    moments_squared_alone,
     root_up,
 )
 from dpcore.queries.moments import MomentsQuery
@@ -174,7 +175,13 @@ def test_a_zero_row_is_no_further_than_a_record():
     for bound, bias, d, multiplier in CASES:
         clip, vector = Clip(bound, bias), moments_vector(multiplier, bias=bias)
         edge = tuple(int(x) for x in clip.apply(np.full((1, d), 1 << BITS, dtype=np.int64), BITS)[0])
-        assert sum(x * x for x in vector(edge)) <= moments_squared(clip, BITS, multiplier)
+        assert sum(x * x for x in vector(edge)) <= moments_squared_alone(clip, BITS, multiplier)
+        assert moments_squared_alone(clip, BITS, multiplier) < moments_squared(clip, BITS, multiplier)
+
+
+def test_a_record_along_an_axis_moves_moments_as_far_alone_as_is_counted():
+    clip, vector = Clip(Fraction(1), bias=False), moments_vector(300, bias=False)
+    assert sum(x * x for x in vector((1 << BITS, 0))) == moments_squared_alone(clip, BITS, 300)
 
 
 def test_squares_and_products_weigh_what_the_proof_needs():

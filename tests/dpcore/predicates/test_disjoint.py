@@ -84,6 +84,8 @@ def test_no_two_records_differ_by_more_than_the_bound(batch: list[Predicate]):
     l1, squared = moved(batch)
     assert l1 <= bound.l1 <= len(batch)
     assert squared <= bound.l2_squared <= len(batch)
+    # A record that leaves takes all of its values along.
+    assert Fraction(int(values(batch, SCHEMA, RECORDS, BITS).sum(axis=1).max()), 1 << BITS) <= bound.alone <= bound.l1
 
 
 @pytest.mark.more

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -8,7 +9,7 @@ from dpcore.accounting.gaussian import gaussian_epsilon
 from dpcore.accounting.noise_shares import GaussianShares, IntegerNoise, LaplaceShares, edge_squared, moments_squared
 from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError
-from dpcore.predicates.expressions import Flag
+from dpcore.predicates.expressions import And, AtLeast, Flag, Not
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -24,6 +25,7 @@ from dpcore.rados.designs import (
     plain_design,
 )
 from dpcore.records.clipping import Clip
+from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 
 SCHEMA = Schema(
@@ -167,3 +169,68 @@ def test_a_noised_table_is_counted_each_time():
     mu = IntegerNoise(50_000, 1, 4).mu(edge_squared(CLIP, 10))
     composed = composed_cost([released(kind)] * 2, DELTA)
     assert composed.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) * mu, DELTA).upper, rel=1e-6)
+
+
+SHARE = Fraction(1, 5)
+TRAINING, HELD_BACK = (HeldBack(SHARE, part) for part in Part)
+BINS = StatisticQuery(
+    tuple(And((AtLeast("age", Fraction(n, 4)), Not(AtLeast("age", Fraction(n + 1, 4))))) for n in range(4)),
+    SCHEMA,
+    GaussianShares(12 << 10),
+)
+
+
+def about(kind, part) -> CountedRelease:
+    return replace(released(kind), part=part)
+
+
+def epsilon_of(*shifts) -> float:
+    return gaussian_epsilon(math.sqrt(sum(shift * shift for shift in shifts)), DELTA).upper
+
+
+def test_both_parts_cost_the_larger_one_or_a_change_of_sides():
+    """Squares of mu: a gradient of length C moves a sum by C if its record leaves, and by 2 C if it is replaced."""
+    gradient, bins = 2 * 0.5 * 2**22 / (60_000_000 * 2), math.sqrt(2) / (12 * 2)
+    rounds = [about(GRADIENT, TRAINING)] * 6
+    evaluation = [about(BINS, HELD_BACK)] * 3
+    plain, by_ids = (composed_cost([*rounds, *evaluation], DELTA, by_ids=chosen).epsilon for chosen in (False, True))
+    assert plain == pytest.approx(epsilon_of(*[gradient] * 6, *[bins] * 3), rel=1e-6)
+    cases = (
+        epsilon_of(*[gradient] * 6),
+        epsilon_of(*[bins] * 3),
+        epsilon_of(*[gradient / 2] * 6, *[bins / math.sqrt(2)] * 3),
+    )
+    assert by_ids == pytest.approx(max(cases), rel=1e-6)
+    assert by_ids < 0.85 * plain
+    # What is about all rows, or another share, counts beside either part.
+    for other in (released(BINS), about(BINS, HeldBack(Fraction(1, 4), Part.HELD_BACK))):
+        beside = composed_cost([*rounds, *evaluation, other], DELTA, by_ids=True).epsilon
+        assert beside == pytest.approx(
+            max(
+                epsilon_of(*[gradient] * 6, bins),
+                epsilon_of(*[bins] * 4),
+                epsilon_of(*[gradient / 2] * 6, *[bins / math.sqrt(2)] * 3, bins),
+            ),
+            rel=1e-6,
+        )
+
+
+def test_a_change_of_sides_costs_most_where_predicates_overlap():
+    """Both flags may be true of the record in either part: the larger part alone would be too little."""
+    asked = [about(STATISTIC, TRAINING), about(STATISTIC, HELD_BACK)]
+    mu = math.sqrt(2) / (20 * 2)
+    assert composed_cost(asked, DELTA, by_ids=True).epsilon == pytest.approx(epsilon_of(mu, mu), rel=1e-6)
+    pure = [about(PURE, TRAINING), about(PURE, HELD_BACK)]
+    assert composed_cost(pure, DELTA, by_ids=True) == composed_cost(pure, DELTA)
+    halves = [about(replace(PURE, predicates=BINS.predicates), part) for part in (TRAINING, HELD_BACK)]
+    assert composed_cost(halves, DELTA, by_ids=True).epsilon == composed_cost(halves, DELTA).epsilon / 2
+
+
+def test_rados_of_a_part_count_a_change_of_sides_as_a_replacement():
+    asked = [about(GAUSSIAN, TRAINING), about(GAUSSIAN, HELD_BACK)]
+    assert composed_cost(asked, DELTA, by_ids=True) == composed_cost(asked, DELTA)
+
+
+def test_one_part_alone_costs_what_it_costs():
+    asked = [about(MOMENTS, TRAINING), about(GRADIENT, TRAINING)]
+    assert composed_cost(asked, DELTA, by_ids=True) == composed_cost(asked, DELTA)

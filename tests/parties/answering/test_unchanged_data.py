@@ -8,21 +8,26 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.numbers.fixed_point import ONE
+from dpcore.predicates.expressions import LabelIs
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import PartySecret
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
+from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from dpcore.records.records import Records
 from parties.answering import lifecycle
 from parties.answering.attempts import AttemptState
-from parties.ledger.charges import RECORD
+from parties.ledger.charges import RECORD, Division, Side
 from tests.federation.party import SCHEMA, Ada, make_records
 from wire.status import Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 TABLE = RadosQuery(20, FixedSupportDesign(Fraction(1, 2), Clip(Fraction(2), bias=True), 400_000))
+STATISTIC = StatisticQuery((LabelIs(True),), SCHEMA, GaussianShares(400_000))
 # The same number of coordinates, and another meaning.
 AGE, SMOKER = SCHEMA.features
 SAME_SIZE = replace(SCHEMA, features=(replace(AGE, upper=50.0), SMOKER))
@@ -30,7 +35,7 @@ SAME_SIZE = replace(SCHEMA, features=(replace(AGE, upper=50.0), SMOKER))
 
 @pytest.fixture
 def ada(world, tmp_path):
-    return Ada(world, tmp_path, policy=world.policy(designs=["fixed-support", "dp-feat"]))
+    return Ada(world, tmp_path, policy=world.policy(designs=["fixed-support", "dp-feat", "statistic"]))
 
 
 def other_label(records: Records) -> Records:
@@ -101,6 +106,35 @@ def test_a_restart_computes_from_the_rows_of_the_acceptance_or_ends_uncharged(ad
     if not same:
         (kept,) = ada.history.refusals()
         assert kept.detail == "After it was accepted: The data changed after this party accepted the query."
+
+
+NUMBERS = RowNumbers(RowKey(b"s" * 32, "fed", "ada", "data"), np.arange(40, dtype=np.uint64))
+OTHER_KEY = RowNumbers(RowKey(b"s" * 32, "fed", "ada", "renamed"), NUMBERS.by_id)
+
+
+@pytest.mark.parametrize(("numbers", "computed"), [(NUMBERS, True), (OTHER_KEY, False), (None, False)])
+def test_a_part_is_computed_after_a_restart_if_the_same_key_divides_the_rows(ada, numbers, computed):
+    """Its charge keeps the name of the load that it was accepted with."""
+    hold(ada, data_digest="first", numbers=NUMBERS, load="one")
+    work = accepted(ada, kind=STATISTIC, held_back=HeldBack(Fraction(1, 5), Part.TRAINING))
+    (event,) = ada.ledger.events()
+    assert event.charge.side == Side(Division("one", NUMBERS.key.name), Fraction(1, 5), is_held_back=False)
+    ada.restart()
+    hold(ada, data_digest="first", numbers=numbers, load="two")
+    ada.lifecycle.compute(work)
+    assert ada.state(work.query) is (AttemptState.READY if computed else AttemptState.ENDED)
+    if computed:
+        assert [found.charge for found in ada.ledger.events()] == [event.charge]
+
+
+@pytest.mark.parametrize("without", ["ids", "a name of the load", "a part"])
+def test_without_ids_or_a_part_an_answer_counts_in_full(ada, without):
+    by_place = replace(NUMBERS, by_id=None)
+    hold(ada, numbers=by_place if without == "ids" else NUMBERS, load="" if without == "a name of the load" else "one")
+    part = {} if without == "a part" else {"held_back": HeldBack(Fraction(1, 5), Part.TRAINING)}
+    accepted(ada, kind=STATISTIC, **part)
+    (event,) = ada.ledger.events()
+    assert event.charge.side is None
 
 
 def test_rows_of_an_acceptance_that_were_not_noted_are_unknown(ada):

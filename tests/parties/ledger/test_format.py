@@ -9,6 +9,8 @@ import pytest
 
 from dpcore.accounting.concentrated import laplace_curve
 from dpcore.accounting.filters import Loss
+from dpcore.accounting.gaussian import shift_distribution
+from dpcore.accounting.protection import loss_of
 from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
 from parties.ledger.chain import append_all
 from parties.ledger.charges import (
@@ -298,3 +300,18 @@ def test_curves_are_stored_exactly_and_charges_of_earlier_versions_stay_such(ear
     damaged = bounds_text(charge).replace("]]]", ']]], ["x"]') if not earlier else '[["record", "", "", "1/1"]]'
     with pytest.raises(UnreadableEntryError):
         read_charge(damaged, "lea", None)
+
+
+def test_a_charge_keeps_its_mu_and_one_of_format_5_has_none():
+    gaussian = loss_of(shift_distribution(0.5, slack=1e-12), Fraction(1, 10**6))
+    charge = Charge(((SMOKER, gaussian),), "lea")
+    stored = bounds_text(charge)
+    assert read_charge(stored, "lea", None).bound(SMOKER) == gaussian
+    assert gaussian.shift is not None
+    assert gaussian.slack == Fraction(1e-12)
+    (entry,) = json.loads(stored)
+    before = read_charge(json.dumps([entry[:-1]]), "lea", None).bound(SMOKER)
+    assert before == replace(gaussian, shift=None, slack=Fraction(0))
+    for damaged in ([*entry, []], [*entry[:-1], ["1/2"]], [*entry[:-1], ["-1/2", "0/1"]]):
+        with pytest.raises(UnreadableEntryError):
+            read_charge(json.dumps([damaged]), "lea", None)
