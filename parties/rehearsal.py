@@ -10,7 +10,7 @@ from typing import Any
 
 from dpcore.attacks.options import RehearsalFields
 from dpcore.attacks.outcome import MEASURES, Outcome
-from dpcore.attacks.rehearsal import part_of, rehearsed
+from dpcore.attacks.rehearsal import ATTACKS, part_of, rehearsed
 from dpcore.declared import number_text
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.records import Records
@@ -93,7 +93,7 @@ class Rehearsed:
             f"allowed: at most, by {promise}, against who has the rows and the noise of all other parties",
         ]
         for name, outcomes in self.by_attack.items():
-            lines.append(f"{name}: {' and '.join(_measures(outcomes))}")
+            lines.append(f"{name}: {' and '.join(_measures(outcomes))}; the adversary {ATTACKS[name].adversary}")
             of: dict[str, list[str]] = {}
             for each in outcomes:
                 of.setdefault(each.note, []).append(each.release)

@@ -108,7 +108,7 @@ def test_people_read_a_table_and_what_it_means(party, capsys):
     [
         (rows(0), (), "no rows"),
         (rows(1), (), "1 usable row: a rehearsal compares tables"),
-        (rows(30), ("--attack", "guess"), "no attack is called 'guess': choose from ica, all-but-one-cell"),
+        (rows(30), ("--attack", "guess"), "no attack is called 'guess': choose from ica, subset-sum, all-but-one-cell"),
         (rows(30), ("--rados", "1"), "1 rados: a rehearsal takes 2"),
         (rows(30), ("--picture", "attacks.png"), ".svg"),
         (rows(5001), (), "5001 usable rows: attacks take at most 5000; play on a random part of them, --rows 5000"),
