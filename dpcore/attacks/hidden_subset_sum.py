@@ -7,8 +7,8 @@ problems with the same subsets. The attack is that of Coron and Gini (CRYPTO 202
 1. Find the space of S's columns. With m independent edges it is that of the rados' columns. With more rows than
    coordinates it is orthogonal to the short vectors that are orthogonal to the rados modulo a prime, which LLL finds.
 
-2. In this space, of basis W, every column v = W c of S has v_j^2 = v_j. These n equations are linear in c c^T and c.
-   The m columns span their solutions if n is at least about m (m + 3) / 2. Two random ones, A and B, have the c as
+2. In this space, of basis W, every column v = W c of S has v_j^2 = v_j. The n equations are linear in c c^T and c.
+   The m columns span their solutions if n is m (m + 3) / 2 or more. Two random ones, A and B, have the c as
    eigenvectors of A B^-1.
 
 3. With S known, least squares return E (Nock, Patrini, Friedman, ICML 2015, Lemma 9), to the last integer.

@@ -33,9 +33,11 @@ def sparse(release: Release, table: Table, runs: int, random: RandomSource) -> l
     if not columns:
         note = f"no coordinate is zero in {1 - _DENSEST:.0%} of the rows or more: nothing is sparse"
         return [not_played(NAME, release.name, release.rados, table.rows, note)]
+    if release.rados >= rows:
+        note = f"{release.rados} rados of {rows} rows with known signatures give every row by least squares (Lemma 9)"
+        return [not_played(NAME, release.name, release.rados, rows, note)]
     shares = [_run(release, table, rows, columns, random) for _ in range(runs)]
-    few = "fewer rados than rows" if release.rados < rows else "with so many rados, least squares would do"
-    note = f"the signatures are known; {len(columns)} sparse coordinates; {few}"
+    note = f"the signatures are known, and there are fewer rados than rows; {len(columns)} sparse coordinates"
     outside = table.rows - rows
     return [recovered(NAME, release.name, release.rados, rows, shares, outside, release.promise, note, measure="cells")]
 

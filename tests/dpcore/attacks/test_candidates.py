@@ -65,6 +65,8 @@ def test_dense_tables_are_not_sparse_and_too_few_rados_are_too_few():
     (found,) = sparse(rados(PlainDesign(), 40, over), over, 1, SeededRandom(1))
     assert (found.success, "nothing is sparse" in found.note) == (None, True)
     assert sparse(moments(over), over, 1, SeededRandom(1)) == []
+    (many,) = sparse(rados(PlainDesign(), 130, sparse_table(60)), sparse_table(60), 1, SeededRandom(1))
+    assert (many.success, "least squares" in many.note) == (None, True)
     generator = np.random.default_rng(2)
     rows = np.where(generator.random((60, 2)) < 0.3, 1.0, 0.0)
     selection = (generator.random((12, 60)) < 0.5).astype(float)
