@@ -116,7 +116,7 @@ def _release_words(outcome: Outcome) -> str:
 
 
 def _measures(outcomes: list[Outcome]) -> list[str]:
-    return list(dict.fromkeys(MEASURES[each.measure] for each in outcomes))
+    return list(dict.fromkeys(MEASURES[each.measure] for each in outcomes if each.success is not None)) or ["not played"]
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ from dpcore.randomness.sources import RandomSource
 
 NAME = "subsumption"
 _STEPS = 300
-_SMALL = 2
+# Twice as many rows as coordinates are soon played.
+_SMALL, _MORE_OF_SMALL = 2, 5
 
 
 def subsumption(release: Release, table: Table, runs: int, random: RandomSource) -> list[Outcome]:
@@ -32,12 +33,13 @@ def subsumption(release: Release, table: Table, runs: int, random: RandomSource)
     half = table.rows // 2
     found = []
     for rows in dict.fromkeys((min(half, _SMALL * table.records.d), half)):
-        right = [_run(release, table, rows, random) for _ in range(runs)]
+        played = runs if rows == half else runs * _MORE_OF_SMALL
+        right = [_run(release, table, rows, random) for _ in range(played)]
         if None in right:
             return []
         note = f"{2 * rows} candidates, of whom half are in the table"
-        mean = sum(each for each in right if each is not None) / runs
-        found.append(guessed(NAME, release.name, release.rados, rows, mean, runs, release.promise, note))
+        mean = sum(each for each in right if each is not None) / played
+        found.append(guessed(NAME, release.name, release.rados, rows, mean, played, release.promise, note))
     return found
 
 

@@ -6,9 +6,12 @@ from typing import Annotated
 import typer
 
 from radofed.cli import (
+    audit,
     backup,
+    certificate,
     console,
     coordinator,
+    demo,
     health,
     ledger,
     party,
@@ -17,6 +20,7 @@ from radofed.cli import (
     plan,
     provision,
     schema,
+    simulate,
 )
 from radofed.cli.framework import command, group
 from radofed.cli.learner import histograms, history, models, queries, report
@@ -46,7 +50,7 @@ def _shared(
 
 
 _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
-    app: (plan.demo, plan.plan, plan.simulate, console.console, health.health, backup.restore),
+    app: (demo.demo, plan.plan, simulate.simulate, console.console, health.health, backup.restore),
     queries.app: (
         *(models.train, models.evaluate, models.statistic, models.predict),
         *(histograms.histogram, histograms.quantiles),
@@ -73,9 +77,9 @@ for name, child in {
     "provision": provision.app,
     "party": party.app,
     "ledger": ledger.app,
-    "audit": health.audit_app,
+    "audit": audit.app,
     "backup": backup.app,
-    "certificate": health.certificate_app,
+    "certificate": certificate.app,
     "coordinator": coordinator.app,
     "learner": queries.app,
 }.items():

@@ -75,17 +75,17 @@ class HoldBack:
 class Evaluations(Oracles):
     """The evaluations of one fold, each with an oracle for the rows that are held back."""
 
-    def evaluate(self, learner: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None) -> Evaluation:
+    def evaluate(self, estimator: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None) -> Evaluation:
         """Ask the parties for the evaluation of this estimator's weights, (d,). Raises what `evaluate` raises.
 
         feature_map: whose coordinates the weights are over; None for the schema's.
         """
-        source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress, "/evaluation")
+        source = SimulatedSource(self._federation, self._parts, self._fold, estimator, self._progress, "/evaluation")
         assert self._held_back is not None, "an evaluation is on rows that are held back"
         _, held_back = Federation(source, self._schema).hold_back(self._held_back.share)
         # Pure: Laplace noise on so few moved counts is less than Gaussian noise at any usual delta.
         oracle = held_back.within(self._budget.epsilon, Fraction(0))
-        self._asked[learner] = source, oracle
+        self._asked[estimator] = source, oracle
         return evaluate(theta, oracle, feature_map=feature_map)
 
 
@@ -119,7 +119,7 @@ _WAYS = ("fit_queries", "fit_release", "fit_moments", "fit")
 
 
 @runtime_checkable
-class Learner(Protocol):
+class Estimator(Protocol):
     """What an estimator needs in addition to a method to train it.
 
     That method is one of `fit_queries(oracle)`, `fit_release(release)`, `fit_moments(moments)` and `fit(X, y)`. An
@@ -157,7 +157,7 @@ class Fold:
     """Of the release's records; None if they are as the schema encodes them."""
 
 
-def named_learners(
+def named_estimators(
     chosen: str | Sequence[str] | Mapping[str, Any], rounds: int | None = None, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Estimators by name. chosen: names of known estimators, or a mapping from names to any objects.
@@ -178,11 +178,11 @@ def named_learners(
         if len(set(chosen)) < len(chosen):
             raise ConfigurationError("an estimator is named twice: name each once")
         chosen = {name: _known(name, options or {}) for name in chosen}
-    for name, learner in chosen.items():
+    for name, estimator in chosen.items():
         if name in (LOGISTIC, MAJORITY):
             raise ConfigurationError(f"{name!r} is always measured: leave it out, or give your estimator another name")
-        fits = any(callable(getattr(learner, way, None)) for way in _WAYS)
-        if not (fits and isinstance(learner, Learner)):
+        fits = any(callable(getattr(estimator, way, None)) for way in _WAYS)
+        if not (fits and isinstance(estimator, Estimator)):
             raise ConfigurationError(
                 f"{name!r} is not an estimator: give decision_function and fit_queries, fit_release, fit_moments or fit"
             )
@@ -215,53 +215,57 @@ def _known(name: str, options: Mapping[str, Any]) -> Any:
     return instance_of(name, import_class(*known[name]), options)
 
 
-def _of_rounds(name: str, learner: Any, rounds: int) -> Any:
+def _of_rounds(name: str, estimator: Any, rounds: int) -> Any:
     """A copy with this many rounds; the caller's object does not change."""
-    if not (hasattr(learner, "get_params") and "rounds" in learner.get_params()):
+    if not (hasattr(estimator, "get_params") and "rounds" in estimator.get_params()):
         raise ConfigurationError(f"{name!r} has no rounds to set: leave rounds out, or measure it separately")
     if rounds < 1:
         raise ConfigurationError(f"rounds is {rounds}: choose at least 1")
-    return _unfitted(learner).set_params(rounds=rounds)
+    return _unfitted(estimator).set_params(rounds=rounds)
 
 
-def asks(learner: Any) -> bool:
+def asks(estimator: Any) -> bool:
     """Whether an estimator is trained by queries."""
-    return callable(getattr(learner, "fit_queries", None))
+    return callable(getattr(estimator, "fit_queries", None))
 
 
-def from_release(learner: Any) -> bool:
+def from_release(estimator: Any) -> bool:
     """Whether an estimator is trained on a release of a design."""
-    return not asks(learner) and any(callable(getattr(learner, way, None)) for way in ("fit_release", "fit_moments"))
+    return not asks(estimator) and any(
+        callable(getattr(estimator, way, None)) for way in ("fit_release", "fit_moments")
+    )
 
 
-def check_learners(learners: Mapping[str, Any], *, moments: bool) -> None:
+def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
     """Raise ConfigurationError if an estimator of releases cannot use the design's kind."""
-    for name, learner in learners.items():
-        if from_release(learner) and not callable(getattr(learner, "fit_moments" if moments else "fit_release", None)):
+    for name, estimator in estimators.items():
+        if from_release(estimator) and not callable(
+            getattr(estimator, "fit_moments" if moments else "fit_release", None)
+        ):
             given = "moments" if moments else "rados"
             raise ConfigurationError(
                 f"{name!r} cannot learn from {given}, which the design gives: choose another estimator or design"
             )
 
 
-def measure(learners: Mapping[str, Any], fold: Fold, seed: int) -> list[FoldRow]:
+def measure(estimators: Mapping[str, Any], fold: Fold, seed: int) -> list[FoldRow]:
     """One row for each estimator, then one for logistic regression on the pooled rows and one for the majority class.
 
     Raises SimulationError, which names estimator and fold, if one fails.
     """
-    rows = [_measured(name, _fresh(learner, seed), fold) for name, learner in learners.items()]
+    rows = [_measured(name, _fresh(estimator, seed), fold) for name, estimator in estimators.items()]
     return [*rows, _measured(LOGISTIC, _logistic(), fold), _majority(fold)]
 
 
-def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
+def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
     try:
         begin = time.perf_counter()
-        sees = _train(name, learner, fold)
+        sees = _train(name, estimator, fold)
         seconds = time.perf_counter() - begin - _waited(name, sees, fold)
         # An estimator of a release sees no map: its weights are over the terms.
-        feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(learner, "feature_map_", None)
-        margins = np.asarray(learner.decision_function(_test(sees, fold)), dtype=np.float64)
-        evaluated = None if sees == "rows" else _on_held_back_rows(name, learner, fold, feature_map)
+        feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(estimator, "feature_map_", None)
+        margins = np.asarray(estimator.decision_function(_test(sees, fold)), dtype=np.float64)
+        evaluated = None if sees == "rows" else _on_held_back_rows(name, estimator, fold, feature_map)
     except SimulationTimedOutError:
         raise
     except Exception as error:  # a caller's estimator may raise anything
@@ -273,7 +277,7 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
         )
     predicted = np.where(margins > 0, 1, -1)
     wrong, area = float(np.mean(predicted != fold.test_labels)), auc(margins, fold.test_labels)
-    row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(learner, "warning_", None))
+    row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(estimator, "warning_", None))
     if evaluated is None or evaluated.on_distribution is None:
         return row
     low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper
@@ -289,26 +293,26 @@ def _test(sees: Sees, fold: Fold) -> Floats:
     return fold.test
 
 
-def _on_held_back_rows(name: str, learner: Any, fold: Fold, feature_map: FeatureMap | None) -> Proportion | None:
+def _on_held_back_rows(name: str, estimator: Any, fold: Fold, feature_map: FeatureMap | None) -> Proportion | None:
     """The error on rows that parties hold back; None if they hold none back, or there are no weights to measure."""
-    theta = getattr(learner, "theta_", None)
+    theta = getattr(estimator, "theta_", None)
     if fold.evaluations is None or theta is None:
         return None
     return fold.evaluations.evaluate(name, theta, feature_map).error
 
 
-def _train(name: str, learner: Any, fold: Fold) -> Sees:
-    if asks(learner):
+def _train(name: str, estimator: Any, fold: Fold) -> Sees:
+    if asks(estimator):
         assert fold.oracles is not None, "an estimator that queries has a budget"
-        learner.fit_queries(fold.oracles.of(name))
+        estimator.fit_queries(fold.oracles.of(name))
         return "answers"
-    if isinstance(fold.release, Moments) and callable(getattr(learner, "fit_moments", None)):
-        learner.fit_moments(fold.release)
+    if isinstance(fold.release, Moments) and callable(getattr(estimator, "fit_moments", None)):
+        estimator.fit_moments(fold.release)
         return "moments"
-    if isinstance(fold.release, RadoSample) and callable(getattr(learner, "fit_release", None)):
-        learner.fit_release(fold.release)
+    if isinstance(fold.release, RadoSample) and callable(getattr(estimator, "fit_release", None)):
+        estimator.fit_release(fold.release)
         return "rados"
-    learner.fit(_without_bias(fold.training, fold), fold.labels)
+    estimator.fit(_without_bias(fold.training, fold), fold.labels)
     return "rows"
 
 
@@ -336,20 +340,20 @@ def _row(name: str, sees: Sees, error: float, area: float, seconds: float, fold:
     return FoldRow(fold.number, name, sees, error, area, seconds, len(fold.labels), len(fold.test_labels))
 
 
-def _fresh(learner: Any, seed: int) -> Any:
+def _fresh(estimator: Any, seed: int) -> Any:
     """An unfitted copy. If its random_state is None, it gets the simulation's seed."""
-    fresh = _unfitted(learner)
+    fresh = _unfitted(estimator)
     if hasattr(fresh, "get_params") and fresh.get_params().get("random_state", 0) is None:
         fresh.set_params(random_state=seed)
     return fresh
 
 
-def _unfitted(learner: Any) -> Any:
-    if not hasattr(learner, "get_params"):
-        return copy.deepcopy(learner)
+def _unfitted(estimator: Any) -> Any:
+    if not hasattr(estimator, "get_params"):
+        return copy.deepcopy(estimator)
     from sklearn.base import clone  # noqa: PLC0415  (as above)
 
-    return clone(learner)
+    return clone(estimator)
 
 
 def auc(margins: Floats, labels: Signs) -> float:

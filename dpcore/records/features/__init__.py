@@ -52,16 +52,16 @@ _EITHER = " | "
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """The column to predict. positive: the texts that mean +1. negative: those that mean -1; None: all others.
-
-    missing: how a row is handled whose label is empty or, if `negative` is given, in neither list.
-    """
+    """The column to predict."""
 
     reals: ClassVar[tuple[str, ...]] = ()
     column: str
     positive: tuple[str, ...]
+    """The texts that mean +1."""
     negative: tuple[str, ...] | None = None
+    """Those that mean -1; None: all others."""
     missing: MissingLabel = "refuse"
+    """How a row is handled whose label is empty or, if `negative` is given, in neither list."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)
