@@ -116,7 +116,9 @@ def _release_words(outcome: Outcome) -> str:
 
 
 def _measures(outcomes: list[Outcome]) -> list[str]:
-    return list(dict.fromkeys(MEASURES[each.measure] for each in outcomes if each.success is not None)) or ["not played"]
+    return list(dict.fromkeys(MEASURES[each.measure] for each in outcomes if each.success is not None)) or [
+        "not played"
+    ]
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
     return (*named, success, f"{outcome.baseline:.2f}", "no bound" if outcome.bound is None else f"{outcome.bound:.2f}")
 
 
-_ROW, _NAME, _WIDTH, _FIGURE, _TOP = 20, 250, 560, 90, 26
+_ROW, _NAME, _WIDTH, _FIGURE, _TOP = 20, 290, 600, 104, 26
 
 
 def _panel(name: str, outcomes: list[Outcome]) -> Drawing:
