@@ -1,6 +1,7 @@
 """`rado simulate --attack`: what a party of a simulated federation would give away."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def attacked(options: SimulateOptions, note: Callable[[str], None]) -> Rehearsed
         attack=() if EVERY_ATTACK in options.attack else options.attack,
         rados=() if options.rados is None else (options.rados,),
         delta=options.delta,
-        **({} if options.epsilon is None else {"epsilon": options.epsilon}),
+        epsilon=options.epsilon or Fraction(1),
     )
     partition = Partition.parse(options.partition)
     table = read_table(
