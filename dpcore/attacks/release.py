@@ -122,6 +122,11 @@ class RadosRelease(Release):
         return self.kind.rados
 
     @property
+    def is_of_noised_rows(self) -> bool:
+        """Whether each row's edge has its own noise, the same in all rados."""
+        return self.kind.design.edge_noise > 0
+
+    @property
     def is_of_fixed_size(self) -> bool:
         """Whether each rado takes a fixed number of rows."""
         return self.kind.design.support is not None

@@ -27,7 +27,7 @@ def test_members_of_a_small_table_are_told_from_plain_rados(design):
 def test_noise_hides_who_is_in_the_table_and_a_model_says_too_little():
     over = table(120, 8)
     for release in (moments(over), rados(GaussianDesign(CLIP, 4), 100, over, PROMISE)):
-        for outcome in subsumption(release, over, 20, SeededRandom(1)):
+        for outcome in subsumption(release, over, 6, SeededRandom(1)):
             assert -0.3 < outcome.success < 0.3
             assert not outcome.exceeds
     assert subsumption(moments(over, as_model=True), over, 2, SeededRandom(1)) == []
