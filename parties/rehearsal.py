@@ -10,7 +10,7 @@ from typing import Any
 
 from dpcore.attacks.options import RehearsalFields
 from dpcore.attacks.outcome import MEASURES, Outcome
-from dpcore.attacks.rehearsal import part_of, rehearsed
+from dpcore.attacks.rehearsal import ATTACKS, part_of, rehearsed
 from dpcore.declared import number_text
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.records import Records
@@ -93,7 +93,7 @@ class Rehearsed:
             f"allowed: at most, by {promise}, against who has the rows and the noise of all other parties",
         ]
         for name, outcomes in self.by_attack.items():
-            lines.append(f"{name}: {' and '.join(_measures(outcomes))}")
+            lines.append(f"{name}: {' and '.join(_measures(outcomes))}; the adversary {ATTACKS[name].adversary}")
             of: dict[str, list[str]] = {}
             for each in outcomes:
                 of.setdefault(each.note, []).append(each.release)
@@ -116,7 +116,8 @@ def _release_words(outcome: Outcome) -> str:
 
 
 def _measures(outcomes: list[Outcome]) -> list[str]:
-    return list(dict.fromkeys(MEASURES[each.measure] for each in outcomes))
+    measured = dict.fromkeys(MEASURES[each.measure] for each in outcomes if each.success is not None)
+    return list(measured) or ["not played"]
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:
@@ -128,17 +129,19 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
     return (*named, success, f"{outcome.baseline:.2f}", "no bound" if outcome.bound is None else f"{outcome.bound:.2f}")
 
 
-_ROW, _NAME, _WIDTH, _FIGURE, _TOP = 20, 250, 560, 90, 26
+_ROW, _NAME, _WIDTH, _FIGURE, _TOP = 20, 290, 600, 104, 26
 
 
 def _panel(name: str, outcomes: list[Outcome]) -> Drawing:
-    """The outcomes of one attack, a bar each."""
+    """The outcomes of one attack, a bar each, but for those that were not played."""
+    heading = f"{name}: {' and '.join(_measures(outcomes))}"
+    outcomes = [each for each in outcomes if each.success is not None]
     drawing = Drawing("", name, "", _WIDTH, _TOP + _ROW * len(outcomes) + 22)
-    drawing.text(8, 15, f"{name}: {' and '.join(_measures(outcomes))}", class_="b")
+    drawing.text(8, 15, heading, class_="b")
     scale = Scale(0.0, 1.0)
 
-    def place(value: float) -> float:
-        return round(_NAME + scale.share(value) * (_WIDTH - _NAME - _FIGURE), 1)
+    def place(value: float | None) -> float:
+        return round(_NAME + scale.share(value or 0.0) * (_WIDTH - _NAME - _FIGURE), 1)
 
     bottom = _TOP + _ROW * len(outcomes)
     for tick in (0.0, 0.5, 1.0):
@@ -147,14 +150,11 @@ def _panel(name: str, outcomes: list[Outcome]) -> Drawing:
     for number, each in enumerate(outcomes):
         y = _TOP + _ROW * number
         drawing.text(_NAME - 8, y + 15, f"{_release_words(each)}, {counted(each.rows, 'row')}", anchor="end")
-        if each.success is None or each.low is None or each.high is None:
-            drawing.text(_NAME + 6, y + 15, "not played", class_="soft")
-            continue
         drawing.add("rect", x=_NAME, y=y + 4, width=place(each.success) - _NAME, height=13, class_="bar")
         low, high = place(each.low), place(each.high)
         drawing.stroke(f"M{low:g} {y + 10.5} H{high:g} M{low:g} {y + 7.5} v6 M{high:g} {y + 7.5} v6", "whisker")
         if each.bound is not None:
             drawing.stroke(f"M{place(each.bound):g} {y + 1} v18", "limit")
         allowed = "no bound" if each.bound is None else f"of {each.bound:.2f}"
-        drawing.text(_WIDTH - 2, y + 15, f"{max(0.0, each.success):.2f} {allowed}", anchor="end")
+        drawing.text(_WIDTH - 2, y + 15, f"{each.success:.2f} {allowed}", anchor="end")
     return drawing

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from docs.generate.console_pictures import draw_consoles
+from radofed.demo.tables import schema
 
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
 WIDTH = 110
@@ -116,6 +117,35 @@ def draw_shapes(directory: Path) -> None:
     draw_page(browser, directory / "shapes.html", "shapes", {"wide": "1200,1740"})
 
 
+PATIENTS_PARTY = """
+federation = "clinics"
+name = "north"
+coordinator = "localhost:7443"
+federation_key = "federation.pem"
+signing_key = "signing.pem"
+state_directory = "state"
+policy = "policy.toml"
+schema = "schema.toml"
+data = "patients.csv"
+[tls]
+ca = "ca.pem"
+certificate = "certificate.pem"
+key = "key.pem"
+"""
+"""A rehearsal reads nothing but the schema and the rows."""
+
+
+def draw_rehearsal(directory: Path) -> None:
+    """What attacks achieve on some of the demo's synthetic patients."""
+    directory.mkdir()
+    (directory / "party.toml").write_text(PATIENTS_PARTY, encoding="utf-8")
+    (directory / "schema.toml").write_text(schema().to_toml(), encoding="utf-8")
+    rado("rado demo --write-data patients.csv", directory)
+    (PICTURES / "rehearse.svg").unlink(missing_ok=True)
+    options = f"--rows 1000 --seed 2015 --picture {PICTURES / 'rehearse.svg'}"
+    rado(f"rado party rehearse --config party.toml {options}", directory)
+
+
 def chromium() -> str | None:
     """A browser that can draw pages; without one, their pictures stay, and a line says so."""
     names = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
@@ -149,6 +179,7 @@ def main() -> None:
         (PICTURES / "plan.svg").unlink(missing_ok=True)
         rado(f"{PLAN} --picture {PICTURES / 'plan.svg'}", directory)
         draw_party_check(directory)
+        draw_rehearsal(directory / "rehearsal")
         draw_reports(directory)
         draw_shapes(directory)
         (directory / "console").mkdir()

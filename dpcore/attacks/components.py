@@ -21,7 +21,7 @@ from dpcore.randomness.sources import RandomSource
 NAME = "ica"
 AGREES = 0.05
 """A guess recovers a row if each coordinate is within this of it; coordinates span -1 to 1."""
-_MOST_STEPS, _TOLERANCE = 300, 1e-7
+_MOST_STEPS, _TOLERANCE = 100, 1e-7
 _MOST_SMALL = 24
 _LEAST_SHARE_OUTSIDE = 5
 _MOST_OUTSIDE = 400
@@ -35,28 +35,44 @@ def ica(release: Release, table: Table, runs: int, random: RandomSource) -> list
     if not isinstance(release, RadosRelease):
         return []
     most = table.rows - max(1, table.rows // _LEAST_SHARE_OUTSIDE)
-    small = min(most, max(2, table.rank - 1), _MOST_SMALL)
+    kept = exact_coordinates(release, table)
+    rank = table.rank - (table.records.d - len(kept))
+    small = min(most, max(2, rank - 1), _MOST_SMALL)
     found = []
     for rows in dict.fromkeys((small, most)):
-        shares = [_run(release, table, rows, random) for _ in range(runs)]
+        shares = [_run(release, table, rows, kept, random) for _ in range(runs)]
         few = rows == small
         note = (
-            f"as if the table had {rows} rows, no more than the rank {table.rank} of its coordinates"
+            f"as if the table had {rows} rows, no more than the rank {rank} of its coordinates"
             if few and rows < most
-            else f"rank of the coordinates: {table.rank}"
+            else f"rank of the coordinates: {rank}"
         )
+        note += but_for(len(kept), table)
         outside = min(table.rows - rows, _MOST_OUTSIDE)
         found.append(recovered(NAME, release.name, release.rados, rows, shares, outside, release.promise, note))
     return found
 
 
-def _run(release: Release, table: Table, rows: int, random: RandomSource) -> tuple[float, float]:
+def exact_coordinates(release: Release, table: Table) -> list[int]:
+    """The coordinates without noise, or all if all have some: an adversary leaves out those that only disturb it."""
+    noised = release.noised(table.records)
+    kept = [column for column in range(table.records.d) if column not in noised]
+    return kept or list(range(table.records.d))
+
+
+def but_for(kept: int, table: Table) -> str:
+    """A note, if rows are recovered but for coordinates with noise."""
+    return "" if kept == table.records.d else "; without the coordinates that have noise"
+
+
+def _run(release: Release, table: Table, rows: int, kept: list[int], random: RandomSource) -> tuple[float, float]:
     generator = generator_of(random)
     inside, outside = table.split(rows, generator)
-    rados = release.drawn(inside, random).astype(np.float64) * 2.0**-release.fraction_bits
+    rados = release.drawn(inside, random)[:, kept].astype(np.float64) * 2.0**-release.fraction_bits
     guesses = edges_from(rados, rows, generator)
-    others = release.edges(outside)[:_MOST_OUTSIDE]
-    return hits(release.edges(inside), guesses, release.fraction_bits), hits(others, guesses, release.fraction_bits)
+    sides = (release.edges(inside)[:, kept], release.edges(outside)[:_MOST_OUTSIDE, kept])
+    within, without = (hits(each, guesses, release.fraction_bits) for each in sides)
+    return within, without
 
 
 def edges_from(rados: Floats, rows: int, generator: np.random.Generator) -> Floats:

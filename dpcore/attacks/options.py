@@ -10,7 +10,7 @@ from typing import Annotated
 from dpcore.declared import Declared, Option
 from dpcore.errors import ConfigurationError
 
-ATTACK_NAMES = ("ica", "all-but-one-cell", "membership")
+ATTACK_NAMES = ("ica", "subset-sum", "all-but-one-cell", "membership", "subsumption", "sparse")
 ATTACK = Option(f"An attack: {', '.join(ATTACK_NAMES)}; repeatable.", default="all")
 USUAL_RADOS = (100, 1000)
 LEAST_RADOS, MOST_RADOS = 2, 20_000
@@ -37,7 +37,7 @@ class RehearsalFields(Declared):
     ] = 200
     recoveries: Annotated[
         int, Option("Releases for each attack that recovers many rows.", at_least=1, at_most=1000)
-    ] = 5
+    ] = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -151,6 +151,8 @@ def recovered(
     outside_rows: int,
     promise: Promise,
     note: str = "",
+    *,
+    measure: Measure = "rows",
 ) -> Outcome:
     """The outcome of runs, each with the shares of rows hit inside of the table, and of `outside_rows` other rows.
 
@@ -161,7 +163,7 @@ def recovered(
     outside = sum(share for _, share in shares) / len(shares)
     low, high = interval(inside, len(shares))
     bound = promise.recovered(interval(outside, outside_rows)[1])
-    return Outcome(attack, release, rados, rows, "rows", inside, low, high, outside, bound, len(shares), note)
+    return Outcome(attack, release, rados, rows, measure, inside, low, high, outside, bound, len(shares), note)
 
 
 def not_played(attack: str, release: str, rados: int | None, rows: int, note: str) -> Outcome:

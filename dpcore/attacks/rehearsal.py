@@ -6,13 +6,16 @@ from fractions import Fraction
 from typing import TypeAlias, TypeVar
 
 from dpcore.accounting.protection import GaussianProtection, Setting
-from dpcore.attacks import all_but_one_cell, components
+from dpcore.attacks import all_but_one_cell, candidates, components, hidden_subset_sum, sparse
 from dpcore.attacks.all_but_one_cell import all_but_one_cell as play_all_but_one_cell
+from dpcore.attacks.candidates import subsumption
 from dpcore.attacks.components import ica
+from dpcore.attacks.hidden_subset_sum import hidden_subset_sum as play_hidden_subset_sum
 from dpcore.attacks.membership import membership
 from dpcore.attacks.options import RehearsalFields
 from dpcore.attacks.outcome import NO_PROMISE, Outcome, Promise
 from dpcore.attacks.release import ModelRelease, MomentsRelease, RadosRelease, Release, Table, chosen, generator_of
+from dpcore.attacks.sparse import sparse as play_sparse
 from dpcore.errors import ConfigurationError
 from dpcore.queries.moments import MomentsQuery, edge_multiplier, usual_norm
 from dpcore.queries.rados import RadosQuery
@@ -44,17 +47,20 @@ _HALF = Fraction(1, 2)
 class Attack:
     """An attack, as the rehearsal plays it."""
 
-    words: str
-    """What the adversary has and wants."""
+    adversary: str
+    """What the adversary has."""
     play: Play
-    guesses: bool
+    guesses: bool = False
     """Whether a run is one guess. Otherwise a run is a whole recovery, and few are played."""
 
 
 ATTACKS: dict[str, Attack] = {
-    components.NAME: Attack("has the rados alone, and separates them into independent components", ica, guesses=False),
+    components.NAME: Attack("has the rados alone", ica),
+    hidden_subset_sum.NAME: Attack("has the rados alone", play_hidden_subset_sum),
     all_but_one_cell.NAME: Attack("knows all cells but one", play_all_but_one_cell, guesses=True),
     "membership": Attack("knows all rows but one, and two candidates for it", membership, guesses=True),
+    candidates.NAME: Attack("has a list of people, half of whom are in the table", subsumption),
+    sparse.NAME: Attack("has the rados and their signatures", play_sparse),
 }
 
 

@@ -19,6 +19,7 @@ from dpcore.errors import ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
+from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
@@ -29,6 +30,18 @@ Floats: TypeAlias = NDArray[np.float64]
 
 _NO_SCHEMA = bytes(32)
 _RIDGE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Estimates of a table's sums from a release, in real units, with their standard deviations."""
+
+    edges: Floats
+    """sum_i e_i: (d,)."""
+    products: Floats
+    """sum_i e_i e_i^T: (d, d)."""
+    edge_deviations: Floats
+    product_deviations: Floats
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,10 @@ class Release(ABC):
         """The covariance of the summary over a table; None if all of its values vary alike."""
 
     @abstractmethod
+    def sums(self, total: Integers, rows: int) -> Sums | None:
+        """What a release says about the sums over its `rows` rows; None if it says too little."""
+
+    @abstractmethod
     def by_row(self, records: Records) -> Floats:
         """What each row adds to the expectation, about: (m, width). Tells which rows differ most."""
 
@@ -105,6 +122,16 @@ class RadosRelease(Release):
         return self.kind.rados
 
     @property
+    def is_of_noised_rows(self) -> bool:
+        """Whether each row's edge has its own noise, the same in all rados."""
+        return self.kind.design.edge_noise > 0
+
+    @property
+    def is_of_fixed_size(self) -> bool:
+        """Whether each rado takes a fixed number of rows."""
+        return self.kind.design.support is not None
+
+    @property
     def is_of_one_column(self) -> bool:
         """See `Release`."""
         return self.kind.scope == "marginal"
@@ -113,6 +140,15 @@ class RadosRelease(Release):
         """See `Release`."""
         secret = PartySecret(random.bytes(SECRET_BYTES), _NO_SCHEMA)
         return self.kind.integers(self.kind.contribution(records, self.fraction_bits, Computation(random, secret)))
+
+    def drawn_with_signatures(self, records: Records, random: RandomSource) -> tuple[NDArray[np.bool_], Integers]:
+        """A fresh release with the signatures behind it: bool (n, m), int64 (n, d)."""
+        secret = PartySecret(random.bytes(SECRET_BYTES), _NO_SCHEMA)
+        prepared = self.kind.prepare(records, self.fraction_bits, secret)
+        packed = whole(signatures_of(self.kind.design, prepared.records, self.rados, random))
+        sums = prepared.sums_of(packed)
+        self.kind.add_noise(sums, random)
+        return np.unpackbits(packed, axis=1, count=records.rows, bitorder="little").astype(np.bool_), sums
 
     def noised(self, records: Records) -> tuple[int, ...]:
         """See `Release`."""
@@ -154,6 +190,26 @@ class RadosRelease(Release):
             found += np.diag(known.edge_noise * unit) * m * (share**2 + share * (1 - share) / self.rados)
         return np.asarray(found + np.eye(d) * (_RIDGE * np.trace(found) / d + 1e-12), dtype=np.float64)
 
+    def sums(self, total: Integers, rows: int) -> Sums:
+        """See `Release`: from the rados' mean and covariance."""
+        real = total * 2.0**-self.fraction_bits
+        n, d = real.shape
+        known = self.kind.distribution(d, (rows,), self.fraction_bits)
+        share, nothing = float(known.inclusion), np.zeros(d)
+        spread = share * (1 - share)
+        mean = real.mean(axis=0)
+        varying = (real - mean).T @ (real - mean) / max(n - 1, 1)
+        edges, products = mean / share, varying - np.diag(nothing if known.rado_noise is None else known.rado_noise)
+        if known.fixed_support:
+            products = products * (rows - 1) / rows
+        products = products / spread
+        if known.fixed_support:
+            products += np.outer(edges, edges) / rows
+        products -= rows * np.diag(nothing if known.edge_noise is None else known.edge_noise)
+        variances = np.diag(varying)
+        deviations = np.sqrt((np.outer(variances, variances) + varying**2) / n) / spread
+        return Sums(edges, products, np.sqrt(variances / n) / share, deviations)
+
     def by_row(self, records: Records) -> Floats:
         """See `Release`."""
         return self.edges(records).astype(np.float64)
@@ -193,6 +249,13 @@ class MomentsRelease(Release):
     def covariance(self, records: Records) -> None:
         """None: all values have the same noise."""
 
+    def sums(self, total: Integers, rows: int) -> Sums | None:
+        """See `Release`."""
+        known = self.kind.moments(total, self.fraction_bits, rows=rows, parties=1)
+        return Sums(
+            known.edge_sum, known.product_sum, np.full(len(known.edge_sum), known.edge_noise), known.product_noise
+        )
+
     def by_row(self, records: Records) -> Floats:
         """See `Release`."""
         rows = self.edges(records).astype(np.float64)
@@ -214,6 +277,9 @@ class ModelRelease(MomentsRelease):
         floor = max(float(values.max()) * 1e-3, 1e-9)
         theta = vectors @ ((vectors.T @ edge_sum) / np.maximum(values, floor))
         return np.asarray(theta / max(float(np.linalg.norm(theta)), 1e-300), dtype=np.float64)
+
+    def sums(self, total: Integers, rows: int) -> None:
+        """None: a model has d numbers."""
 
 
 @dataclass(frozen=True, eq=False)

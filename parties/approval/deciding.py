@@ -183,7 +183,10 @@ class Explanation:
         room = "any number of" if self.costs.more is None else f"about {self.costs.more}"
         lines.append(f"after one attempt there is room for {room} more like it")
         if not self.protects_records:
-            lines.append("warning: an answer has no privacy bound for whole records")
+            lines.append(
+                "warning: an answer has no privacy bound for whole records: `rado party rehearse` attacks such answers "
+                "on your own rows, to show what they may give away"
+            )
         lines += [f"waits because {reason}" for reason in self.reasons]
         if self.refusal:
             lines.append(f"would be refused whatever people decide: {self.refusal}")

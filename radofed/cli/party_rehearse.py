@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from dpcore.attacks.options import RehearsalFields
 from dpcore.declared import Option
@@ -10,6 +10,9 @@ from radobase.failure import EXIT_FAILED
 from radobase.printing import in_lines
 from radofed.cli.framework import ConfigOption, check_new
 from radofed.cli.output import Output, Result, wrapped
+
+if TYPE_CHECKING:
+    from parties.rehearsal import Rehearsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ def rehearse(output: Output, config: ConfigOption, options: RehearseOptions) -> 
     from dpcore.randomness.sources import SeededRandom, SystemRandom
     from parties.config import PartyConfig
     from parties.data.dataset import load
-    from parties.rehearsal import HEADER, Rehearsed
+    from parties.rehearsal import Rehearsed
     from radobase.presentation.svg import check_picture
     from radobase.schema_files import load_schema
 
@@ -49,6 +52,13 @@ def rehearse(output: Output, config: ConfigOption, options: RehearseOptions) -> 
     random = SystemRandom() if options.seed is None else SeededRandom(options.seed)
     records = load(loaded.table, schema).records
     found = Rehearsed.of(options, records, schema, random, rows=options.rows, progress=output.note)
+    return rehearsed_result(found, picture)
+
+
+def rehearsed_result(found: "Rehearsed", picture: Path | None) -> Result:
+    """The result of a rehearsal, after its picture was drawn."""
+    from parties.rehearsal import HEADER
+
     if picture is not None:
         found.draw(picture)
     return Result(

@@ -11,6 +11,7 @@ from radobase.options import named_options
 from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.output import Output, Result
+from radofed.cli.party_rehearse import rehearsed_result
 from radofed.simulation.simulate_options import SimulateOptions, SimulationFields
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def simulate(output: Output, options: SimulateOptions) -> Result:
     Prints the figures at --epsilon. --picture shows how they change with it.
     """
     picture, per_fold = options.picture, options.per_fold
+    if options.attack:
+        return _attacked(output, options)
     if per_fold is not None:
         check_new(per_fold)
         check_directory(per_fold)
@@ -42,6 +45,16 @@ def simulate(output: Output, options: SimulateOptions) -> Result:
     if picture is None or drawn is None:
         return _result(simulated(), per_fold)
     return _with_picture(simulated, *drawn, picture, per_fold)
+
+
+def _attacked(output: Output, options: SimulateOptions) -> Result:
+    from radobase.presentation.svg import check_picture
+    from radofed.simulation.attacks import attacked
+
+    if options.picture is not None:
+        check_new(options.picture)
+        check_picture(options.picture)
+    return rehearsed_result(attacked(options, output.note), options.picture)
 
 
 def _drawn(options: SimulateOptions) -> tuple[Fraction, list[Fraction]] | None:

@@ -119,4 +119,11 @@ class SimulateOptions(SimulationFields):
     epsilons: Annotated[str | None, Option("With --picture: the epsilons, exact, E1,E2,...", default="0.1,0.3,1,3")] = (
         None
     )
+    attack: Annotated[
+        tuple[str, ...],
+        Option(
+            "Train nothing, and play this attack of `rado party rehearse`, or all, on the rows of the smallest party; "
+            "repeatable."
+        ),
+    ] = ()
     per_fold: Annotated[Path | None, Option("Write a row for each fold and estimator to this Parquet file.")] = None

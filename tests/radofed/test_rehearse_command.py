@@ -108,7 +108,7 @@ def test_people_read_a_table_and_what_it_means(party, capsys):
     [
         (rows(0), (), "no rows"),
         (rows(1), (), "1 usable row: a rehearsal compares tables"),
-        (rows(30), ("--attack", "guess"), "no attack is called 'guess': choose from ica, all-but-one-cell"),
+        (rows(30), ("--attack", "guess"), "no attack is called 'guess': choose from ica, subset-sum, all-but-one-cell"),
         (rows(30), ("--rados", "1"), "1 rados: a rehearsal takes 2"),
         (rows(30), ("--picture", "attacks.png"), ".svg"),
         (rows(5001), (), "5001 usable rows: attacks take at most 5000; play on a random part of them, --rows 5000"),
@@ -126,3 +126,37 @@ def test_an_attack_beyond_its_bound_is_an_alarm():
     outcome = guessed("membership", "gaussian", 100, 30, 0.99, 200, Promise(Fraction(1)))
     (alarm,) = Rehearsed(RehearsalFields(), (outcome,), 30, 30).alarms
     assert alarm.startswith("alarm: membership on gaussian, 100 rados achieves at least 0.92 and at most 0.46")
+
+
+def simulate(party, capsys, *options):
+    data = ("--data", str(party / "table.csv"), "--schema", str(party / "schema.toml"))
+    code = run(["simulate", *data, "--parties", "3", "--seed", "1", *options])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_simulation_plays_the_attacks_on_its_smallest_party(party, capsys):
+    picture = party / "simulated.svg"
+    code, out, _ = simulate(
+        party, capsys, "--attack", "ica", "--rados", "60", "--picture", str(picture), "--format", "json"
+    )
+    found = json.loads(out)["data"]
+    assert code == 0
+    assert found["rows"] == 10
+    assert {each["attack"] for each in found["outcomes"]} == {"ica"}
+    assert {each["rados"] for each in found["outcomes"]} == {60}
+    assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--attack", "guess"), "no attack is called 'guess'"),
+        (("--attack", "ica", "--estimator", "newton"), "leave out --estimator"),
+        (("--attack", "ica", "--design", "gaussian"), "leave out --design"),
+    ],
+)
+def test_a_simulation_of_attacks_refuses_what_has_no_meaning_there(party, capsys, options, said):
+    code, _, err = simulate(party, capsys, *options)
+    assert code == 4
+    assert said in err

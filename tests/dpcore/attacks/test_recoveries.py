@@ -1,10 +1,14 @@
 """Recoveries: all rows of a small table from plain rados, none with noise, none of a large table."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from dpcore.attacks.components import edges_from, hits, ica
-from dpcore.rados.designs import GaussianDesign, PlainDesign
+from dpcore.attacks.hidden_subset_sum import MOST_ROWS, hidden_subset_sum, most_rows
+from dpcore.attacks.hidden_subset_sum import edges_from as subset_sum_edges
+from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 from dpcore.randomness.sources import SeededRandom
 from tests.dpcore.attacks.test_guesses import CLIP
 from tests.dpcore.attacks.world import PROMISE, moments, rados, table
@@ -44,3 +48,36 @@ def test_with_few_rados_components_find_less():
     over = table(60, 10)
     small, _ = ica(rados(PlainDesign(), 12, over), over, 3, SeededRandom(1))
     assert small.success < 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "d", "n"), [(9, 10, 90), (9, 6, 90), pytest.param(40, 21, 900, marks=pytest.mark.more)]
+)
+def test_the_hidden_subset_sum_returns_every_edge_to_the_last_integer(rows, d, n):
+    """With more rows than coordinates too, by lattice reduction: 9 rows of 6 coordinates, 40 of 21."""
+    over = table(rows + 1, d)
+    inside, _ = over.split(rows, np.random.default_rng(2))
+    release = rados(PlainDesign(), n, over)
+    found = subset_sum_edges(release.drawn(inside, SeededRandom(2)), rows, np.random.default_rng(2))
+    assert {tuple(row) for row in np.rint(found).tolist()} == {tuple(row) for row in release.edges(inside).tolist()}
+
+
+def test_the_hidden_subset_sum_says_where_it_cannot_be_played():
+    over = table(40, 6)
+    (few,) = hidden_subset_sum(rados(PlainDesign(), 12, over), over, 1, SeededRandom(1))
+    assert few.success is None
+    assert "too few for two rows" in few.note
+    (fixed,) = hidden_subset_sum(rados(FixedSupportDesign(Fraction(1, 2), CLIP, 0), 90, over), over, 1, SeededRandom(1))
+    assert (fixed.success, "one size" in fixed.note) == (None, True)
+    assert hidden_subset_sum(moments(over), over, 1, SeededRandom(1)) == []
+    assert (most_rows(21), most_rows(100), most_rows(10**6)) == (0, 11, MOST_ROWS)
+
+
+def test_the_hidden_subset_sum_fails_with_noise_and_is_not_stopped_by_that_on_another_column():
+    over = table(40, 6)
+    found = hidden_subset_sum(rados(GaussianDesign(CLIP, 4), 90, over, PROMISE), over, 2, SeededRandom(1))
+    assert [(each.rows, each.success, each.exceeds) for each in found] == [(5, 0.0, False), (10, 0.0, False)]
+    joint = rados(JointDesign("smoker", (0,), 4, 4), 90, over, cell=PROMISE)
+    for each in hidden_subset_sum(joint, over, 2, SeededRandom(1)):
+        assert (each.success, each.bound) == (1.0, None)
+        assert "without the coordinates that have noise" in each.note
