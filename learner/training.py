@@ -60,18 +60,8 @@ def check_learns(estimator_name: str, schema: Schema) -> None:
         raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
 
 
-def _check_kept(estimator_name: str, schema: Schema) -> None:
-    """Raise ConfigurationError if no file can keep a model of the schema's label."""
-    if schema.label.classes:
-        raise ConfigurationError(
-            f"{schema.label.column!r} is a label of {schema.label.words}, and a model's file is of two: measure "
-            f"{estimator_name} by rado simulate, or make it a label of two classes"
-        )
-
-
 def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
-    """The model of an estimator that was fitted on this release. Raises ConfigurationError for several classes."""
-    _check_kept(estimator_name, release.schema)
+    """The model of an estimator that was fitted on this release."""
     left_out = held_back_from([release.query])
     feature_map = release.query.feature_map
     return Model(
@@ -187,7 +177,6 @@ class AskedTraining:
         Raises ConfigurationError or PlanError.
         """
         check_learns(name, schema)
-        _check_kept(name, schema)
         chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
         terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
         return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms)
