@@ -19,16 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import OracleRefusedError, PlanError
-from dpcore.estimators.class_discriminant import SHRINKAGE, GaussianClasses
+from dpcore.estimators.class_discriminant import GaussianClasses
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import ClassMoments
 
 MOST_WEIGHTS = 2000
 """k d: the surrogate's curvature is a matrix of so many rows."""
-
-CLIP = 0.5
-"""C over the root mean square of |z|. On three sets at epsilon 1 errors change by less than half a point to 0.7."""
 
 _ROWS, _LEAST_ROWS, _SEED = 2000, 20, 2019
 """Drawn rows, the fewest of a class, and their seed: they protect nothing, and a training can be repeated."""
@@ -39,10 +36,10 @@ _PENALTY = 1.0
 _STEPS, _LONGEST_STEP, _CONVERGED = 4, 3.0, 1e-4
 """Newton steps on the surrogate in a round, the longest in whitened units, and the length of one that ends them."""
 
-_LEAST_PULL, _PULL_FOR_SIZE, _PULL_FOR_NOISE = 1e-3, 0.02, 4.0
+_LEAST_PULL, _PULL_FOR_SIZE, _PULL_FOR_NOISE = 1e-3, 0.02, 2.0
 """The pull towards the last phi: the least, that per weight and record, and that per deviation of the average."""
 
-_BENDING = 2.5e-4
+_BENDING = 2.5e-3
 """Squared error of an earlier difference, for each coordinate, per squared distance from the current phi."""
 
 _LEAST_VARIANCE = 1e-8
@@ -141,9 +138,10 @@ def learn(
     basis: Matrix,
     clip: float,
     rounds: int,
+    shrinkage: float,
 ) -> Learned:
     """Ask for `rounds` gradients at most. ask: that of the records at phi (k, d), whose refusal ends the rounds."""
-    classes = GaussianClasses.of(moments, SHRINKAGE)
+    classes = GaussianClasses.of(moments, shrinkage)
     surrogate = Surrogate.of(moments, classes, basis, clip)
     phi = _centred(np.asarray(np.linalg.solve(basis.T, classes.scores(_PENALTY).T).T, dtype=np.float64))
     least = max(_LEAST_PULL, _PULL_FOR_SIZE * phi.size / moments.rows)

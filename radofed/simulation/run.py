@@ -198,7 +198,7 @@ def simulate(
         group_column=settings.partition.column,
         target=asked.target,
     )
-    check_target(chosen, table.schema.label, held_back=settings.hold_back is not None)
+    check_target(chosen, table.schema.label)
     if design_options is not None and feature_map is not None:
         found = _map(feature_map, table.schema)
         settings = replace(settings, design=replace(design_options, feature_map=found))

@@ -154,7 +154,8 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
     each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
-    40 / (rows x epsilon) wide.
+    40 / (rows x epsilon) wide. Of several classes it asks one batch, the rows of each class by predicted class, and
+    prints what is right of each class's rows and predictions.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
@@ -165,12 +166,15 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(calibrated)
         check_directory(calibrated)
     loaded = Model.load(options.model)
-    loaded.require_two_classes("an evaluation")
+    if calibrated is not None:
+        loaded.require_two_classes("a calibration")
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
     with asked_federation(output, options, loaded.schema, held_back) as federation:
         oracle = federation.within(*options.budget("evaluate"))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
+        if loaded.schema.label.classes:
+            return _evaluated_classes(options.model, loaded, oracle, options)
         found = ask_evaluation(loaded.theta, oracle, options, feature_map=loaded.feature_map)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
@@ -180,14 +184,30 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     return Result(data, in_lines(lines))
 
 
+def _evaluated_classes(file: Path, model: "Model", oracle: "BudgetedOracle", options: EvaluationOptions) -> Result:
+    """The confusion matrix of a model of several classes, and what its classes' rows make of it."""
+    from dpcore.evaluation.class_evaluation import evaluate_classes
+
+    found = evaluate_classes(model.theta, oracle, options.confidence, feature_map=model.feature_map)
+    statement = oracle.statement()
+    data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
+    return Result(data, in_lines([*found.sentences(), *statement.short_sentences()]))
+
+
 def _evaluation_questions(
     model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
 ) -> Result:
     """Ask whether parties would accept each batch of an evaluation."""
-    from dpcore.evaluation.evaluation import planned_batches
+    from dpcore.estimators.oracle import WHOLE
+    from dpcore.evaluation.class_evaluation import class_cells
+    from dpcore.evaluation.evaluation import PlannedBatch, planned_batches
     from learner.questions import Batch, ask_about
 
-    batches = planned_batches(model.theta, model.schema, options, feature_map=model.feature_map)
+    if model.schema.label.classes:
+        what = "rows by class and predicted class"
+        batches = (PlannedBatch(class_cells(model.theta, model.schema, model.feature_map), WHOLE, what, is_exact=True),)
+    else:
+        batches = planned_batches(model.theta, model.schema, options, feature_map=model.feature_map)
     part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
     named = []
     for number, batch in enumerate(batches, 1):
