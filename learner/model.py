@@ -118,7 +118,7 @@ class Model:
     def predicted(self, scores: NDArray[np.float64]) -> NDArray[np.int8]:
         """Labels (rows,) of scores: 1 or -1, which a score of zero has; of several classes codes from 0."""
         if scores.ndim == 2:
-            return scores.argmax(axis=1).astype(np.int8)
+            return np.asarray(scores.argmax(axis=1), dtype=np.int8)
         return np.where(scores > 0, np.int8(1), np.int8(-1))
 
     @property

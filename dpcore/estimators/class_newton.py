@@ -36,7 +36,7 @@ _PENALTY = 1.0
 _STEPS, _LONGEST_STEP, _CONVERGED = 4, 3.0, 1e-4
 """Newton steps on the surrogate in a round, the longest in whitened units, and the length of one that ends them."""
 
-_LEAST_PULL, _PULL_FOR_SIZE, _PULL_FOR_NOISE = 1e-3, 0.02, 2.0
+_LEAST_PULL, _PULL_FOR_SIZE, _PULL_FOR_NOISE = 1e-3, 0.07, 2.0
 """The pull towards the last phi: the least, that per weight and record, and that per deviation of the average."""
 
 _BENDING = 2.5e-3

@@ -171,6 +171,11 @@ class GradientOracle(Asked, Protocol):
 class ClassOracle(Asked, Protocol):
     """An oracle that answers moments and gradients of a label of several classes, within one budget."""
 
+    @property
+    def epsilon(self) -> Fraction:
+        """Epsilon of the whole budget."""
+        ...
+
     def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
         """Noisy sums of the records of each class and of products; the arguments as of `MomentsOracle`."""
         ...

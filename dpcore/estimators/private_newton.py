@@ -26,7 +26,7 @@ from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weig
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
 from dpcore.estimators.oracle import ClassOracle, MomentsAndGradients, RowOracle, check_left
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.queries.moments import norm_bound_of
+from dpcore.queries.moments import LITTLE_NOISE, longest_norm, norm_bound_of
 from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.records.clipping import Basis
 from dpcore.records.schema import Schema
@@ -215,7 +215,8 @@ class PrivateNewton(LinearClassifier):
             )
         settings = self._settings(USUAL_OF_CLASSES)
         first = settings.first
-        moments = oracle.class_moments(part=first, norm_bound=self.norm_bound or _norm_of_classes(oracle.schema))
+        norm_bound = self.norm_bound or _norm_of_classes(oracle.schema, oracle.epsilon)
+        moments = oracle.class_moments(part=first, norm_bound=norm_bound)
         whitening = Whitening.of(moments, settings.shrinkage)
         clip = clip_of(settings.clip, whitening.size)
         part, basis = (1 - first) / (self.rounds - 1), whitening.basis
@@ -260,8 +261,10 @@ def roomy_norm(schema: Schema) -> Fraction:
     )
 
 
-def _norm_of_classes(schema: Schema) -> Fraction:
-    """R between that of `usual_norm` for two classes and that of `roomy_norm`."""
+def _norm_of_classes(schema: Schema, epsilon: Fraction) -> Fraction:
+    """R between that of `usual_norm` for two classes and that of `roomy_norm`; with little noise nothing is clipped."""
+    if epsilon >= LITTLE_NOISE:
+        return longest_norm(schema)
     lean = norm_bound_of(
         real_features=sum(group.scaled_coordinates for group in schema.groups),
         unit_features=sum(group.unit_groups for group in schema.groups),

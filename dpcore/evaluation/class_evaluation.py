@@ -121,7 +121,9 @@ def class_cells(theta: Matrix, schema: Schema, feature_map: FeatureMap | None = 
     exponent = math.frexp((MOST_FORM - 2 * len(names)) / float(apart))[1] - 1
     integers = np.rint(np.ldexp(weights, exponent)).astype(np.int64)
     higher = {(b, c): NonNegative(_form(names, integers[b] - integers[c])) for b in range(k) for c in range(b + 1, k)}
-    predicted = [(*(Not(higher[c, b]) for c in range(b)), *(higher[b, c] for c in range(b + 1, k))) for b in range(k)]
+    predicted: list[tuple[Predicate, ...]] = [
+        (*(Not(higher[c, b]) for c in range(b)), *(higher[b, c] for c in range(b + 1, k))) for b in range(k)
+    ]
     return tuple(And((LabelClass(value), *parts)) for value in label.values for parts in predicted)
 
 

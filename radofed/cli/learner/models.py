@@ -203,6 +203,7 @@ def _evaluation_questions(
     from dpcore.evaluation.evaluation import PlannedBatch, planned_batches
     from learner.questions import Batch, ask_about
 
+    batches: tuple[PlannedBatch, ...]
     if model.schema.label.classes:
         what = "rows by class and predicted class"
         batches = (PlannedBatch(class_cells(model.theta, model.schema, model.feature_map), WHOLE, what, is_exact=True),)

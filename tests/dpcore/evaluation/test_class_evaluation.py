@@ -15,7 +15,7 @@ from dpcore.records.features import Classes, Label, RealFeature
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
-from protos.rado.v1 import query_pb2
+from rado.v1 import query_pb2
 from wire.errors import WireError
 from wire.query_kinds import read_predicates, write_predicates
 
