@@ -67,8 +67,8 @@ def infer(
     table, left_out = _table(file, config)
     if target not in (None, *LABEL_TYPES):
         raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
-    options = {"name": name or DRAFT_NAME, "left_out": left_out, "bounded": given}
-    schema, notes = draft(table, label, positive, target=target or Label.type, **options)
+    kind, called = target or Label.type, name or DRAFT_NAME
+    schema, notes = draft(table, label, positive, target=kind, name=called, left_out=left_out, bounded=given)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
