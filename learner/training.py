@@ -16,6 +16,7 @@ from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synthetic
 from dpcore.numbers.processors import one_blas_thread
+from dpcore.records.features import two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.estimators import FROM_RELEASES, SEVERAL_CLASSES, class_of, make_estimator, several_classes_refused
@@ -42,6 +43,7 @@ def _fit(estimator: Any, method: str, what: str, estimator_name: str) -> Any:
 def _synthetic(release: Release, count: int) -> Any:
     from dpcore.estimators.base import RadoSample  # noqa: PLC0415  (scikit-learn takes a second)
 
+    two_classes(release.schema.label, "a draw of rados")
     if isinstance(count, bool) or not isinstance(count, int) or count < 2:
         raise ConfigurationError(f"synthetic_rados is {count!r}; give a number of at least 2")
     drawn = draw_synthetic(release.moments, count, np.random.default_rng())

@@ -27,9 +27,8 @@ from dpcore.rados.distribution import ClassMoments
 MOST_WEIGHTS = 2000
 """k d: the surrogate's curvature is a matrix of so many rows."""
 
-_ROWS, _ROWS_FOR_WEIGHT, _LEAST_ROWS, _SEED = 2000, 8, 20, 2019
-"""Drawn rows at least, and for each weight; the fewest of a class; their seed: they protect nothing, and a training can
-be repeated."""
+_ROWS, _LEAST_ROWS, _SEED = 2000, 20, 2019
+"""Drawn rows, the fewest of a class, and their seed: they protect nothing, and a training can be repeated."""
 
 _PENALTY = 1.0
 """Half of it times |theta|^2, without the bias, is added to the loss over all m records, as in scikit-learn."""
@@ -80,10 +79,9 @@ class Surrogate:
         generator = np.random.default_rng(_SEED)
         values, vectors = np.linalg.eigh(classes.within)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        drawn = max(_ROWS, _ROWS_FOR_WEIGHT * moments.class_sums.size)
         rows, codes, weights = [], [], []
         for code, (size, mean) in enumerate(zip(classes.sizes, classes.means, strict=True)):
-            half = max(_LEAST_ROWS, round(drawn * size / classes.rows)) // 2
+            half = max(_LEAST_ROWS, round(_ROWS * size / classes.rows)) // 2
             away = generator.standard_normal((half, len(mean))) @ root.T
             rows.append(mean + np.vstack([away, -away]))
             codes.append(np.full(2 * half, code))

@@ -24,7 +24,7 @@ from dpcore.estimators.class_newton import MOST_WEIGHTS
 from dpcore.estimators.class_newton import learn as learn_classes
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
-from dpcore.estimators.oracle import ClassOracle, MomentsAndGradients, RowOracle, check_left
+from dpcore.estimators.oracle import ClassOracle, ClassRowOracle, MomentsAndGradients, RowOracle, check_left
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import LITTLE_NOISE, longest_norm, norm_bound_of
 from dpcore.rados.distribution import ClassMoments, Moments
@@ -167,7 +167,13 @@ class PrivateNewton(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows without noise, for comparison; returns self. As `RadoClassifier.fit`."""
+        """Fit to rows without noise, for comparison; returns self. As `RadoClassifier.fit`, or of several classes."""
+        if (several := self._class_rows(X, y)) is not None:
+            self._check()
+            exact = ClassRowOracle(*several, len(self.classes_))
+            learned = self._learn_classes(exact)
+            self._keep_class_rows(np.array([exact.in_given_units(row) for row in learned]))
+            return self
         rows = RowOracle(self._edges(X, y))
         self._check()
         self._keep(rows.in_given_units(self._learn(rows, self.norm_bound)))

@@ -361,7 +361,7 @@ def _on_held_back_rows(name: str, learner: Any, fold: Fold, feature_map: Feature
 
 
 def _train(name: str, learner: Any, fold: Fold) -> Sees:
-    if asks(learner):
+    if asks(learner) and (fold.oracles is not None or not fold.classes):
         assert fold.oracles is not None, "an estimator that queries has a budget"
         learner.fit_queries(fold.oracles.of(name))
         return "answers"
