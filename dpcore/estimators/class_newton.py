@@ -1,9 +1,11 @@
 """Multinomial logistic regression of several classes in a few rounds, from noisy moments and then noisy gradients.
 
 The moments of a release define Gaussian classes (dpcore.estimators.class_discriminant). Rows drawn from these are
-public: their loss is a surrogate for that of the records. With g the gradient of the records' loss and h that of the
-surrogate, each further release at phi_t measures the difference g(phi_t) - h(phi_t), which changes slowly. The next phi
-is the root of h(phi) + the average of the differences so far + a penalty.
+public: their loss is a surrogate for that of the records.
+
+With g the gradient of the records' loss and h that of the surrogate, each further release at phi_t measures the
+difference g(phi_t) - h(phi_t), which changes slowly. The next phi is the root of h(phi) + the average of the
+differences so far + a penalty.
 
 This is the surrogate likelihood of Jordan, Lee and Yang (Journal of the American Statistical Association 114, 2019),
 with drawn rows in place of one machine's. It needs fewer rounds than a bound on the curvature, because drawn rows show

@@ -154,8 +154,10 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
     each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
-    40 / (rows x epsilon) wide. Of several classes it asks one batch, the rows of each class by predicted class, and
-    prints what is right of each class's rows and predictions.
+    40 / (rows x epsilon) wide.
+
+    Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
+    class's rows and predictions.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
