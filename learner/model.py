@@ -18,6 +18,7 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import Classes, Label, two_classes
 from dpcore.records.schema import Schema
 from learner import export
 from learner.score_parts import Explanation, explain
@@ -54,11 +55,13 @@ _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again"
 class Model:
     """A linear classifier sign(theta . x) over rows as `schema` encodes them, mapped first if there is a feature map.
 
+    Of several classes it has a row of weights for each, and predicts that of the largest score.
+
     Raises ShapeError if theta or the covariance does not fit the schema, ModelError if a value is out of range.
     """
 
     theta: NDArray[np.float64] = field(repr=False)
-    """(d,) float64, finite, read-only."""
+    """(d,) float64, of several classes (k, d), finite, read-only."""
     schema: Schema
     estimator: str
     """Its name in learner.estimators; the key "learner" in a model's file."""
@@ -79,7 +82,8 @@ class Model:
         theta = np.array(self.theta, dtype=np.float64)
         if self.feature_map is not None:
             self.feature_map.check(self.schema)
-        if theta.shape != (len(self.names),):
+        classes = self.schema.label.classes
+        if theta.shape != ((classes, len(self.names)) if classes else (len(self.names),)):
             raise ShapeError(f"theta has shape {theta.shape} and rows have {len(self.names)} coordinates; train again")
         if not np.isfinite(theta).all():
             raise ModelError("theta is not finite; train again with other options")
@@ -92,16 +96,30 @@ class Model:
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
         if self.covariance is not None:
+            self.require_two_classes("a covariance of weights")
             object.__setattr__(self, "covariance", checked_covariance(self.covariance, len(theta)))
 
+    def require_two_classes(self, what: str) -> Label:
+        """The model's label. Raises SchemaError if it is not of two classes, which `what` needs."""
+        return two_classes(self.schema.label, what)
+
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Margins theta . x, (rows,); positive means the positive class. x: (rows, d), encoded by the schema."""
+        """Margins theta . x, (rows,); positive means the positive class; of several classes their scores, (rows, k).
+
+        x: (rows, d), encoded by the schema.
+        """
         if x.ndim != 2 or x.shape[1] != self.schema.d:
             raise ShapeError(
                 f"rows have shape {x.shape} and the model takes (rows, {self.schema.d}); encode them with its schema"
             )
-        margins: NDArray[np.float64] = (x if self.feature_map is None else self.feature_map.of(x)) @ self.theta
+        margins: NDArray[np.float64] = (x if self.feature_map is None else self.feature_map.of(x)) @ self.theta.T
         return margins
+
+    def predicted(self, scores: NDArray[np.float64]) -> NDArray[np.int8]:
+        """Labels (rows,) of scores: 1 or -1, which a score of zero has; of several classes codes from 0."""
+        if scores.ndim == 2:
+            return np.asarray(scores.argmax(axis=1), dtype=np.int8)
+        return np.where(scores > 0, np.int8(1), np.int8(-1))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,6 +138,7 @@ class Model:
 
         x: (rows, d), encoded by the schema. The bias is of no column, (). All add up to `scores`, up to rounding.
         """
+        self.require_two_classes("what a column adds to the score")
         coordinates = x if self.feature_map is None else self.feature_map.of(x)
         found: dict[tuple[str, ...], NDArray[np.float64]] = {}
         for place, weight in enumerate(self.theta.tolist()):
@@ -132,6 +151,7 @@ class Model:
 
         row: the value of each column, in the column's units; None for an empty cell.
         """
+        self.require_two_classes("an explanation of the score")
         return explain(self, row)
 
     @property
@@ -144,6 +164,7 @@ class Model:
 
         Raises ModelError if the model has scores only.
         """
+        self.require_two_classes("the probability of the positive class")
         return probabilities(self, scores)
 
     def calibrated(self, evaluation: "Evaluation") -> "Model":
@@ -154,10 +175,12 @@ class Model:
         self, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
     ) -> "Pipeline":
         """The model as a fitted scikit-learn pipeline that takes raw frames: `learner.export.to_sklearn`."""
+        self.require_two_classes("a pipeline")
         return export.to_sklearn(self, classes=classes, unusable=unusable)
 
     def to_original_units(self) -> dict[str, Any]:
         """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
+        self.require_two_classes("an exported model")
         return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
@@ -199,7 +222,7 @@ class Model:
             "learner": self.estimator,
             "schema": self.schema.canonical_bytes().decode(),
             # In order, with their names, for readers and other languages.
-            "theta": [[name, value] for name, value in zip(self.names, self.theta.tolist(), strict=True)],
+            "theta": [[name, value] for name, value in zip(self.names, self.theta.T.tolist(), strict=True)],
             "release_digest": self.release_digest.hex(),
             "statement": self.statement.to_dict(),
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
@@ -216,7 +239,7 @@ class Model:
             feature_map = FeatureMap.from_list(content["feature_map"], bias=schema.bias)
         names = tuple(name for name, _ in content["theta"])
         model = cls(
-            theta=np.array([value for _, value in content["theta"]], dtype=np.float64),
+            theta=np.array([value for _, value in content["theta"]], dtype=np.float64).T,
             schema=schema,
             estimator=str(content["learner"]),
             release_digest=bytes.fromhex(content["release_digest"]),
@@ -236,9 +259,9 @@ class Predictions:
     """Predictions of rows."""
 
     scores: NDArray[np.float64]
-    """(rows,) float64, theta . x, NaN without a prediction."""
+    """(rows,) float64, theta . x, of several classes (rows, k), NaN without a prediction."""
     labels: NDArray[np.int8]
-    """(rows,) int8: +1, -1, or 0 without a prediction."""
+    """(rows,) int8: +1, -1, or 0 without a prediction; of several classes the code, or -1 without one."""
     probabilities: NDArray[np.float64] | None = None
     """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
@@ -259,10 +282,11 @@ def predict(model: Model, path: Any) -> Predictions:
     found = changes(model.schema, rows.tallies, len(usable))
     warn_of(found, rows=len(usable), usable=int(usable.sum()), then="these rows have no prediction")
     scores = model.scores(rows.x)
-    labels = np.where(scores > 0, 1, -1).astype(np.int8)
+    labels = model.predicted(scores)
     scores[~usable] = math.nan
-    labels[~usable] = 0
-    chances = None if why_no_probability(model) is not None else model.probabilities(scores)
+    labels[~usable] = -1 if model.schema.label.classes else 0
+    has_chances = not model.schema.label.classes and why_no_probability(model) is None
+    chances = model.probabilities(scores) if has_chances else None
     return Predictions(scores, labels, chances, found)
 
 
@@ -276,6 +300,8 @@ class Errors:
     wrong: int
     changes: tuple[Change, ...]
     """What the schema's policies changed in the table, what lost most first."""
+    confusion: tuple[tuple[int, ...], ...] = ()
+    """Of several classes, the rows of each class, in turn, by the class that is predicted."""
 
     @property
     def rate(self) -> float | None:
@@ -296,17 +322,23 @@ def count_errors(model: Model, path: Any) -> Errors:
 
     Raises DataError as radobase.tables.tables does, also if there is no label column.
     """
-    lenient = replace(model.schema, label=replace(model.schema.label, missing="zero-vector"))
+    label = model.schema.label
+    known = replace(label, unlisted="zero-vector") if isinstance(label, Classes) else label
+    lenient = replace(model.schema, label=replace(known, missing="zero-vector"))
     wrong = compared = rows = 0
+    confusion = np.zeros((label.classes, label.classes), dtype=np.int64)
     tallies = []
     for block in encoded_blocks(as_source(path), lenient, label=True):
         assert block.labels is not None, "labels were asked for"
-        predicted = np.where(model.scores(block.x) > 0, 1, -1)
+        predicted = model.predicted(model.scores(block.x))
+        if label.classes:
+            np.add.at(confusion, (block.labels[block.usable], predicted[block.usable]), 1)
         wrong += int(np.count_nonzero((predicted != block.labels) & block.usable))
         compared += int(np.count_nonzero(block.usable))
         rows += len(block.usable)
         tallies.append(block.tallies)
-    return Errors(rows, compared, wrong, changes(lenient, summed(tallies), rows))
+    by_class = tuple(map(tuple, confusion.tolist()))
+    return Errors(rows, compared, wrong, changes(lenient, summed(tallies), rows), by_class)
 
 
 def error_rate(model: Model, path: Any) -> float:

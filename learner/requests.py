@@ -22,7 +22,7 @@ from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
-from dpcore.queries.moments import MomentsQuery, edge_multiplier, usual_norm
+from dpcore.queries.moments import LITTLE_NOISE, MomentsQuery, edge_multiplier, longest_norm, usual_norm
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
@@ -241,6 +241,8 @@ class MomentsRequest(MomentsFields, NoisyTerms):
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> MomentsQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
         clip = clip_of(self)
+        if self.schema.label.classes and self.norm_bound is None and self.epsilon >= LITTLE_NOISE:
+            clip = Clip(longest_norm(self.schema) if self.feature_map is None else clip.norm_bound, self.schema.bias)
         multiplier = edge_multiplier(clip.norm_bound, self.noise_fraction_bits, self.edge_weight)
         least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA)
         if self.schema.label.classes:

@@ -16,6 +16,7 @@ from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synthetic
 from dpcore.numbers.processors import one_blas_thread
+from dpcore.records.features import two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.estimators import FROM_RELEASES, SEVERAL_CLASSES, class_of, make_estimator, several_classes_refused
@@ -42,6 +43,7 @@ def _fit(estimator: Any, method: str, what: str, estimator_name: str) -> Any:
 def _synthetic(release: Release, count: int) -> Any:
     from dpcore.estimators.base import RadoSample  # noqa: PLC0415  (scikit-learn takes a second)
 
+    two_classes(release.schema.label, "a draw of rados")
     if isinstance(count, bool) or not isinstance(count, int) or count < 2:
         raise ConfigurationError(f"synthetic_rados is {count!r}; give a number of at least 2")
     drawn = draw_synthetic(release.moments, count, np.random.default_rng())
@@ -60,18 +62,8 @@ def check_learns(estimator_name: str, schema: Schema) -> None:
         raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
 
 
-def _check_kept(estimator_name: str, schema: Schema) -> None:
-    """Raise ConfigurationError if no file can keep a model of the schema's label."""
-    if schema.label.classes:
-        raise ConfigurationError(
-            f"{schema.label.column!r} is a label of {schema.label.words}, and a model's file is of two: measure "
-            f"{estimator_name} by rado simulate, or make it a label of two classes"
-        )
-
-
 def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
-    """The model of an estimator that was fitted on this release. Raises ConfigurationError for several classes."""
-    _check_kept(estimator_name, release.schema)
+    """The model of an estimator that was fitted on this release."""
     left_out = held_back_from([release.query])
     feature_map = release.query.feature_map
     return Model(
@@ -191,7 +183,6 @@ class AskedTraining:
         Raises ConfigurationError or PlanError.
         """
         check_learns(name, schema)
-        _check_kept(name, schema)
         chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
         terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
         return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms, options.adaptive)

@@ -16,6 +16,7 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelClass,
     LabelIs,
     NonNegative,
     Not,
@@ -41,7 +42,7 @@ from dpcore.rados.designs import (
 )
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
-from dpcore.records.features import Bound, Target
+from dpcore.records.features import Bound, Classes, Target
 from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
@@ -100,6 +101,7 @@ class _Writer:
         self._values = {
             feature.name: {value: place for place, value in enumerate(feature.values)} for feature in schema.categories
         }
+        self._classes = schema.label.values if isinstance(schema.label, Classes) else ()
 
     def place(self, predicate: Predicate) -> int:
         """The index of a predicate in the table. Adds it if it is not there."""
@@ -129,6 +131,8 @@ class _Writer:
                 node.constant = value
             case LabelIs(positive):
                 node.label_is_positive = positive
+            case LabelClass(value):
+                node.label_class = self._classes.index(value)
             case Flag(feature):
                 node.flag = self._features[feature]
             case Equals(feature, value):
@@ -165,6 +169,7 @@ class _Reader:
         self._atoms: dict[str | None, Callable[[query_pb2.PredicateNode], Predicate]] = {
             "constant": lambda node: Constant(node.constant),
             "label_is_positive": lambda node: LabelIs(node.label_is_positive),
+            "label_class": lambda node: self._class(node.label_class),
             "flag": lambda node: Flag(self._feature(node.flag)),
             "equals": lambda node: self._equals(node.equals),
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
@@ -191,6 +196,13 @@ class _Reader:
         if place >= len(self._features):
             raise _invalid(f"A predicate names feature {place}, but the schema has {len(self._features)}.")
         return self._features[place]
+
+    def _class(self, place: int) -> LabelClass:
+        label = self._schema.label
+        values = label.values if isinstance(label, Classes) else ()
+        if place >= len(values):
+            raise _invalid(f"A predicate names class {place}, and the schema's label has {len(values)}.")
+        return LabelClass(values[place])
 
     def _real(self, test: query_pb2.RealTest) -> tuple[str, Bound]:
         name, number = self._feature(test.feature), rational_from_proto(test.bound)

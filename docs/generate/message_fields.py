@@ -90,7 +90,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "ClippedForm": {"query": "form scale"},
     "Operands": {"query": "places"},
     "PredicateNode": {
-        "query": "constant label_is_positive flag equals at_least above non_negative clipped complement all_of any_of"
+        "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
+        "all_of any_of"
     },
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},

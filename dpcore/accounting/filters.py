@@ -351,9 +351,8 @@ class PrivacyLimit:
         return Left(_remaining_pure(self, total), gaussian)
 
     def __str__(self) -> str:
-        return words.limit(self.epsilon, self.delta) + (
-            ", in Gaussian differential privacy" if self.is_gaussian else ""
-        )
+        how = ", in Gaussian differential privacy" if self.is_gaussian else ""
+        return words.limit(self.epsilon, self.delta) + how
 
 
 def _gaussian_within(shift: Fraction, delta: Fraction) -> float:

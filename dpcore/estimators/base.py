@@ -28,6 +28,7 @@ from dpcore.rados.distribution import PLAIN_DISTRIBUTION, RadoDistribution
 MOST_RADOS_FROM_ROWS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4: n = min(1000, m / 2)."""
 
+_SEVERAL = 3
 LARGEST_VALUE = 1e50
 """Of a cell: estimators compute fourth powers of cells, and sums of many."""
 
@@ -131,6 +132,26 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         np.multiply(rows, signs[:, np.newaxis], out=edges[:, :features])
         edges[:, features:] = signs[:, np.newaxis]
         return edges
+
+    def _class_rows(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[np.int64]] | None:
+        """Rows with the bias last, (m, d), and codes of more than two classes; sets `classes_`. None for two or fewer.
+
+        Raises as scikit-learn.
+        """
+        if not self.several_classes or np.ndim(y) != 1 or len(np.unique(np.asarray(y))) < _SEVERAL:
+            return None
+        checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        rows, labels = checked
+        if (largest := float(np.abs(rows).max())) > LARGEST_VALUE:
+            raise ValueError(f"Input X has values as large as {largest:.3g}: scale the columns, such as to [-1, 1].")
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        return np.column_stack([rows, np.ones(len(rows))]), codes.astype(np.int64)
+
+    def _keep_class_rows(self, theta: Matrix) -> None:
+        """Set the attributes that `fit` promises for several classes; theta (k, d), the bias last."""
+        self.theta_ = theta - theta.mean(axis=0)
+        self.coef_, self.intercept_ = self.theta_[:, :-1].copy(), self.theta_[:, -1].copy()
 
     def _keep(self, theta: Vector, *, bias: bool = True) -> None:
         """Set the attributes that `fit` promises; `bias`: theta's last coordinate is that of the constant feature."""

@@ -3,9 +3,9 @@
 The moments of a release define Gaussian classes (dpcore.estimators.class_discriminant). Rows drawn from these are
 public: their loss is a surrogate for that of the records.
 
-With g the gradient of the records' loss and h that of the
-surrogate, each further release at phi_t measures the difference g(phi_t) - h(phi_t), which changes slowly. The next phi
-is the root of h(phi) + the average of the differences so far + a penalty.
+With g the gradient of the records' loss and h that of the surrogate, each further release at phi_t measures the
+difference g(phi_t) - h(phi_t), which changes slowly. The next phi is the root of h(phi) + the average of the
+differences so far + a penalty.
 
 This is the surrogate likelihood of Jordan, Lee and Yang (Journal of the American Statistical Association 114, 2019),
 with drawn rows in place of one machine's. It needs fewer rounds than a bound on the curvature, because drawn rows show
@@ -21,16 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import OracleRefusedError, PlanError
-from dpcore.estimators.class_discriminant import SHRINKAGE, GaussianClasses
+from dpcore.estimators.class_discriminant import GaussianClasses
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import ClassMoments
 
 MOST_WEIGHTS = 2000
 """k d: the surrogate's curvature is a matrix of so many rows."""
-
-CLIP = 0.5
-"""C over the root mean square of |z|. On three sets at epsilon 1 errors change by less than half a point to 0.7."""
 
 _ROWS, _LEAST_ROWS, _SEED = 2000, 20, 2019
 """Drawn rows, the fewest of a class, and their seed: they protect nothing, and a training can be repeated."""
@@ -41,10 +38,10 @@ _PENALTY = 1.0
 _STEPS, _LONGEST_STEP, _CONVERGED = 4, 3.0, 1e-4
 """Newton steps on the surrogate in a round, the longest in whitened units, and the length of one that ends them."""
 
-_LEAST_PULL, _PULL_FOR_SIZE, _PULL_FOR_NOISE = 1e-3, 0.02, 4.0
+_LEAST_PULL, _PULL_FOR_SIZE, _PULL_FOR_NOISE = 1e-3, 0.07, 2.0
 """The pull towards the last phi: the least, that per weight and record, and that per deviation of the average."""
 
-_BENDING = 2.5e-4
+_BENDING = 2.5e-3
 """Squared error of an earlier difference, for each coordinate, per squared distance from the current phi."""
 
 _LEAST_VARIANCE = 1e-8
@@ -91,10 +88,10 @@ class Surrogate:
             rows.append(mean + np.vstack([away, -away]))
             codes.append(np.full(2 * half, code))
             weights.append(np.full(2 * half, size / classes.rows / (2 * half)))
-        drawn = np.vstack(rows)
+        features = np.vstack(rows)
         kept = np.append(np.ones(len(classes.within)), 0.0)
         return cls(
-            rows=np.column_stack([drawn, np.ones(len(drawn))]) @ basis.T,
+            rows=np.column_stack([features, np.ones(len(features))]) @ basis.T,
             codes=np.concatenate(codes),
             weights=np.concatenate(weights),
             clip=clip,
@@ -143,9 +140,10 @@ def learn(
     basis: Matrix,
     clip: float,
     rounds: int,
+    shrinkage: float,
 ) -> Learned:
     """Ask for `rounds` gradients at most. ask: that of the records at phi (k, d), whose refusal ends the rounds."""
-    classes = GaussianClasses.of(moments, SHRINKAGE)
+    classes = GaussianClasses.of(moments, shrinkage)
     surrogate = Surrogate.of(moments, classes, basis, clip)
     phi = _centred(np.asarray(np.linalg.solve(basis.T, classes.scores(_PENALTY).T).T, dtype=np.float64))
     least = max(_LEAST_PULL, _PULL_FOR_SIZE * phi.size / moments.rows)

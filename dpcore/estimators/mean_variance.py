@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoClassifier, RadoSample
@@ -31,6 +32,7 @@ from dpcore.estimators.moments_discriminant import (
     products_of,
     restoration,
 )
+from dpcore.estimators.oracle import ClassRowOracle
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.progress import Progress
 from dpcore.rados.distribution import ClassMoments, Moments, RadoDistribution
@@ -194,6 +196,15 @@ class MeanVariance(RadoClassifier):
             ridge = 2.0 * np.sqrt(moments.d) * noise / split.scale
         theta = self._accept(split, TARGETS[0], ridge, None)
         self._keep_encoded(theta)
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """As `RadoClassifier.fit`; of several classes to the exact moments of the rows."""
+        if (several := self._class_rows(X, y)) is None:
+            return super().fit(X, y)
+        exact = ClassRowOracle(*several, len(self.classes_))
+        theta = GaussianClasses.of(exact.class_moments(), SHRINKAGE).scores(self.penalty)
+        self._keep_class_rows(np.array([exact.in_given_units(row) for row in theta]))
         return self
 
     def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:

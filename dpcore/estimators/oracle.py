@@ -4,7 +4,7 @@ An estimator with `fit_queries(oracle)` runs with any oracle: over gRPC, in a si
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Protocol
@@ -22,7 +22,7 @@ from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.losses import LossName, margin_loss
 from dpcore.records.records import Records
-from dpcore.records.schema import BooleanFeature, Feature, Label, RealFeature, Schema
+from dpcore.records.schema import BooleanFeature, Classes, Feature, Label, RealFeature, Schema
 from dpcore.statistics.accuracy import Estimates, corrected_batch
 
 WHOLE = Fraction(1)
@@ -170,6 +170,11 @@ class GradientOracle(Asked, Protocol):
 
 class ClassOracle(Asked, Protocol):
     """An oracle that answers moments and gradients of a label of several classes, within one budget."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Epsilon of the whole budget."""
+        ...
 
     def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
         """Noisy sums of the records of each class and of products; the arguments as of `MomentsOracle`."""
@@ -327,6 +332,64 @@ class RowOracle:
     def _records(self) -> Records:
         labels = np.where(self._signs > 0, 1, -1).astype(np.int8)
         return Records(store(self._coordinates), labels, np.ones(self.rows, dtype=np.bool_))
+
+
+class ClassRowOracle:
+    """A `ClassOracle` over rows: it adds no noise and refuses no query.
+
+    rows: (m, d), finite, with the bias last, scaled as by `RowOracle`. codes: (m,), from 0 to below `classes`.
+    """
+
+    epsilon = RowOracle.epsilon
+
+    def __init__(self, rows: Matrix, codes: NDArray[np.int64], classes: int) -> None:
+        scaled = RowOracle(rows)
+        self._rows, self._codes, self._classes, self.in_given_units = (
+            scaled.edges,
+            codes,
+            classes,
+            scaled.in_given_units,
+        )
+        label = Classes(column="label", values=tuple(map(str, range(classes))))
+        self.schema = replace(scaled.schema, label=label)
+
+    def class_moments(
+        self,
+        *,
+        part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
+        norm_bound: Fraction | None = None,  # noqa: ARG002  (nothing is clipped: there is no noise to be bounded)
+    ) -> ClassMoments:
+        """Exact sums."""
+        d = self._rows.shape[1]
+        member = (self._codes == np.arange(self._classes)[:, np.newaxis]).astype(np.float64)
+        products = self._rows.T @ self._rows
+        return ClassMoments(
+            class_sums=member @ self._rows,
+            product_sum=(products + products.T) / 2.0,
+            rows=len(self._rows),
+            bias=True,
+            norm_bound=float(np.sqrt(d)),
+            sum_noise=0.0,
+            product_noise=np.zeros((d, d)),
+        )
+
+    def class_gradient(
+        self,
+        theta: Matrix,
+        *,
+        clip: Fraction,
+        part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """The exact mean."""
+        rows = self._rows if basis is None else self._rows @ basis.matrix.T
+        scores = rows @ theta.T
+        apart = np.exp(scores - scores.max(axis=1, keepdims=True))
+        apart /= apart.sum(axis=1, keepdims=True)
+        apart[np.arange(len(rows)), self._codes] -= 1.0
+        lengths = np.linalg.norm(apart, axis=1) * np.linalg.norm(rows, axis=1)
+        apart *= np.minimum(1.0, float(clip) / np.maximum(lengths, _SHORTEST))[:, np.newaxis]
+        return GradientEstimate(mean=apart.T @ rows / len(rows), deviation=0.0, rows=len(rows))
 
 
 def _feature(j: int, column: Vector) -> Feature:

@@ -32,6 +32,7 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelClass,
     LabelIs,
     NonNegative,
     Not,
@@ -191,13 +192,17 @@ def _conjunction(predicate: Predicate, *, negated: bool) -> Sequence[Predicate]:
     return ()
 
 
-def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]]:
+def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]]:  # noqa: C901 - a case for each kind
     match atom:
         case Constant(value):
             yield ("constant",), True
             yield ("constant",), value != negated
         case LabelIs(positive):
             yield ("label",), positive != negated
+        case LabelClass(value):
+            yield ("is class", value), not negated
+            if not negated:
+                yield ("class",), value
         case Flag(feature):
             yield ("flag", feature), not negated
         case Equals(feature, value):

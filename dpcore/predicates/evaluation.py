@@ -16,6 +16,7 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelClass,
     LabelIs,
     NonNegative,
     Predicate,
@@ -23,7 +24,7 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.predicates.program import WORD_ROWS, Block, Program, compiled
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Comparison, nearest
+from dpcore.records.features import Classes, Comparison, nearest
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -136,15 +137,23 @@ class _Types:
                     self._numbers[name].number(bound)
                 except TypeError:
                     raise PredicateError(f"{name!r} is {self._numbers[name].comparison_words}") from None
-            case LabelIs():
-                if self._schema.label.classes:
-                    words, column = self._schema.label.words, self._schema.label.column
-                    raise PredicateError(f"the label {column!r} has {words}, and no sign: compare no y with it")
+            case LabelIs() | LabelClass():
+                self._check_label(atom)
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
                     self._coordinates.place(name)
             case _:
                 pass
+
+    def _check_label(self, atom: LabelIs | LabelClass) -> None:
+        label = self._schema.label
+        if isinstance(atom, LabelIs) and label.classes:
+            raise PredicateError(f"the label {label.column!r} has {label.words}, and no sign: write y == and one text")
+        if isinstance(atom, LabelClass):
+            if not isinstance(label, Classes):
+                raise PredicateError(f"the label {label.column!r} has {label.words}: compare y with 1 or -1")
+            if atom.value not in label.values:
+                raise PredicateError(f"the label lists no class {atom.value!r}; {nearest(atom.value, label.values)}")
 
     def _check_comparison(self, name: str, comparison: Comparison) -> None:
         if name not in self._features:

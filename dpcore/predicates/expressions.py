@@ -131,6 +131,21 @@ class LabelIs(_Predicate):
 
 
 @dataclass(frozen=True, eq=False)
+class LabelClass(_Predicate):
+    """The label is this one of several classes, a value that the schema's label lists."""
+
+    value: str
+
+    def __post_init__(self) -> None:
+        _require_text(self.value)
+
+    @cached_property
+    def labelled(self) -> bool:
+        """Always true: it is the label."""
+        return True
+
+
+@dataclass(frozen=True, eq=False)
 class Flag(_Predicate):
     """A boolean or threshold feature is true."""
 
@@ -261,7 +276,7 @@ class Or(_Joined):
     """The maximum of the values of two or more parts; if they are boolean, whether any holds."""
 
 
-Predicate = Constant | LabelIs | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
+Predicate = Constant | LabelIs | LabelClass | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
 """A statistical query. An affine form alone is not one."""
 
 
@@ -271,12 +286,12 @@ def is_boolean(predicate: Predicate) -> bool:
 
 
 def depends_on_label(predicate: Predicate) -> bool:
-    """Whether a `LabelIs` occurs in it."""
+    """Whether a `LabelIs` or a `LabelClass` occurs in it."""
     return predicate.labelled
 
 
 def swap_label(predicate: Predicate) -> Predicate:
-    """phi(x, -y)."""
+    """phi(x, -y). Raises PredicateError for one of several classes."""
     return _swapped(predicate, {})
 
 
@@ -288,6 +303,10 @@ def _swapped(predicate: Predicate, known: dict[int, Predicate]) -> Predicate:
         match predicate:
             case LabelIs(positive):
                 swapped: Predicate = LabelIs(not positive)
+            case LabelClass(value):
+                raise PredicateError(
+                    f"{value!r} is one of several classes, which flip in no known way: leave noise_rate"
+                )
             case Not(part):
                 swapped = Not(_swapped(part, known))
             case And(parts) | Or(parts):

@@ -24,6 +24,7 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelClass,
     LabelIs,
     NonNegative,
     Not,
@@ -180,8 +181,10 @@ class LabelReference(_Compared):
     """The label, which is still to be compared."""
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
+        if isinstance(value, str):
+            return LabelClass(value)
         if isinstance(value, bool) or value not in (-1, 1):
-            raise PredicateError("y is compared with 1 or -1: write y == 1")
+            raise PredicateError("y is compared with 1 or -1, or with a class, a text: write y == 1")
         return LabelIs(value == 1)
 
     def __ne__(self, value: object) -> Predicate:  # type: ignore[override]

@@ -28,6 +28,7 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelClass,
     LabelIs,
     NonNegative,
     Not,
@@ -372,7 +373,7 @@ class _Writer:
                 return " & ".join(self._part(part) for part in parts)
             case Or(parts):
                 return " | ".join(self._part(part) for part in parts)
-            case Not(AtLeast() | Above() | Equals() | LabelIs() | NonNegative() as part):
+            case Not(AtLeast() | Above() | Equals() | LabelIs() | LabelClass() | NonNegative() as part):
                 return _comparison(part, negated=True)
             case Not(part):
                 return f"~{self._part(part)}"
@@ -397,6 +398,8 @@ def _comparison(predicate: Predicate, *, negated: bool) -> str:
             return f"x[{_quoted(feature)}] {'!=' if negated else '=='} {_quoted(value)}"
         case LabelIs(positive):
             return f"y {'!=' if negated else '=='} {1 if positive else -1}"
+        case LabelClass(value):
+            return f"y {'!=' if negated else '=='} {_quoted(value)}"
         case NonNegative(form):
             return f"{_form(form)} {'<' if negated else '>='} 0"
         case _:

@@ -33,6 +33,7 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelClass,
     LabelIs,
     NonNegative,
     Not,
@@ -40,7 +41,7 @@ from dpcore.predicates.expressions import (
     Predicate,
 )
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Bound, RealFeature
+from dpcore.records.features import Bound, RealFeature, several_classes
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -106,6 +107,10 @@ class Block:
     def positive(self) -> Bits:
         """The label is +1."""
         return self.pack(self._labels > 0)
+
+    def of_class(self, code: int) -> Bits:
+        """The label has this code, of several classes."""
+        return self.pack(self._labels == code)
 
     def column_at_least(self, column: int, least: int) -> Bits:
         """A coordinate is >= least; both in units of 2^-30."""
@@ -296,13 +301,16 @@ class _Compiler:
             self._known[key] = self._new_bits(predicate)
         return self._known[key]
 
-    def _new_bits(self, predicate: Predicate) -> int:  # noqa: PLR0911 - one for each kind
+    def _new_bits(self, predicate: Predicate) -> int:  # noqa: C901, PLR0911 - one for each kind
         match predicate:
             case Constant(value):
                 return self._constant(value=value)
             case LabelIs(positive):
                 place = self._place(Block.positive)
                 return place if positive else self._place(Block.complement, reads=(place,))
+            case LabelClass(value):
+                classes = several_classes(self._schema.label, "a predicate about a class")
+                return self._place(Block.of_class, (classes.values.index(value),))
             case Flag(feature):
                 return self._place(Block.column_at_least, (self._column(feature), 1))
             case Equals(feature, value):

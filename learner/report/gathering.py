@@ -239,6 +239,7 @@ def _loaded(sources: Sources) -> tuple[Model | None, tuple[Release, ...], str]:
     if not subject.exists():
         raise ConfigurationError(f"{subject}: does not exist; give a model's file or a release's directory")
     model = Model.load(subject)
+    model.require_two_classes("a report on a model")
     if sources.releases:
         releases = tuple(map(Release.load, sources.releases))
         if digest_of_releases([release.digest for release in releases]) != model.release_digest:

@@ -35,6 +35,12 @@ def infer(
     ] = None,
     label: LabelColumn = None,
     positive: Positive = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Type of the label: two-classes, or classes, all values of its column. Default: two-classes."
+        ),
+    ] = None,
     bounds: Annotated[
         list[str] | None,
         typer.Option(help="The domain's bounds of a number or date, COLUMN=FROM:TO; repeatable. Default: quantiles."),
@@ -51,6 +57,7 @@ def infer(
     Numbers and dates are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend
     on the data and are not private: correct them before the parties agree on the draft.
     """
+    from dpcore.records.features.labels import LABEL_TYPES, Label
     from parties.data.schema_draft import DRAFT_NAME, bounded, parsed
     from parties.data.schema_draft import infer as draft
 
@@ -58,7 +65,10 @@ def infer(
         check_new(to)
     given = {column: (lower, upper) for column, lower, upper in map(parsed, bounds or ())}
     table, left_out = _table(file, config)
-    schema, notes = draft(table, label, positive, name=name or DRAFT_NAME, left_out=left_out, bounded=given)
+    if target not in (None, *LABEL_TYPES):
+        raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
+    kind, called = target or Label.type, name or DRAFT_NAME
+    schema, notes = draft(table, label, positive, target=kind, name=called, left_out=left_out, bounded=given)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
+from dpcore.evaluation.class_evaluation import ClassEvaluation, evaluate_classes
 from dpcore.evaluation.evaluation import Evaluation, evaluate
 from dpcore.evaluation.intervals import Proportion
 from dpcore.rados.distribution import ClassMoments, Moments
@@ -76,8 +77,10 @@ class HoldBack:
 class Evaluations(Oracles):
     """The evaluations of one fold, each with an oracle for the rows that are held back."""
 
-    def evaluate(self, estimator: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None) -> Evaluation:
-        """Ask the parties for the evaluation of this estimator's weights, (d,). Raises what `evaluate` raises.
+    def evaluate(
+        self, estimator: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None
+    ) -> Evaluation | ClassEvaluation:
+        """Ask the parties for the evaluation of this estimator's weights, (d,) or (k, d). Raises as `evaluate`.
 
         feature_map: whose coordinates the weights are over; None for the schema's.
         """
@@ -87,6 +90,8 @@ class Evaluations(Oracles):
         # Pure: Laplace noise on so few moved counts is less than Gaussian noise at any usual delta.
         oracle = held_back.within(self._budget.epsilon, Fraction(0))
         self._asked[estimator] = source, oracle
+        if self._schema.label.classes:
+            return evaluate_classes(theta, oracle, feature_map=feature_map)
         return evaluate(theta, oracle, feature_map=feature_map)
 
 
@@ -253,8 +258,8 @@ def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
             )
 
 
-def check_target(estimators: Mapping[str, Any], target: Target, *, held_back: bool) -> None:
-    """Raise ConfigurationError if an estimator does not learn this label, or rows are held back that none evaluates.
+def check_target(estimators: Mapping[str, Any], target: Target) -> None:
+    """Raise ConfigurationError if an estimator does not learn this label.
 
     An object of the caller's, which has no `several_classes`, is taken as one that does.
     """
@@ -263,10 +268,6 @@ def check_target(estimators: Mapping[str, Any], target: Target, *, held_back: bo
     for name, estimator in estimators.items():
         if not getattr(estimator, "several_classes", True):
             raise ConfigurationError(several_classes_refused(name, target))
-    if held_back:
-        raise ConfigurationError(
-            "an evaluation on rows that are held back is of two classes, and the label has several: leave hold_back out"
-        )
 
 
 def notes_if_classes(table: SimulationTable, folds: int) -> list[str]:
@@ -364,7 +365,7 @@ def _on_held_back_rows(name: str, estimator: Any, fold: Fold, feature_map: Featu
 
 
 def _train(name: str, estimator: Any, fold: Fold) -> Sees:
-    if asks(estimator):
+    if asks(estimator) and (fold.oracles is not None or not fold.classes):
         assert fold.oracles is not None, "an estimator that queries has a budget"
         estimator.fit_queries(fold.oracles.of(name))
         return "answers"

@@ -210,7 +210,7 @@ class SimulationResult:
     def _setting(self) -> list[str]:
         facts = self.federation
         least, most = facts.party_rows
-        asked = "estimators query"
+        asked = "estimators query" if self.asked else "nothing is asked"
         if facts.design is not None:
             asked = facts.design if facts.rados is None else f"{amount(facts.rados, 'rado')}, design {facts.design}"
         way = "encrypted and masked" if facts.encrypted else "as integers, without encryption"

@@ -77,6 +77,8 @@ class SimulationOptions(RunFields):
     """Of each estimator that queries; None if none does."""
     hold_back: HoldBack | None = None
     """What parties hold back; None if nothing."""
+    exact: bool = False
+    """Whether estimators learn from the pooled rows, without noise, and nothing is asked."""
 
     def __post_init__(self) -> None:
         if self.design is None and self.budget is None:
@@ -113,6 +115,11 @@ def asked_of_a_federation(
 
     Raises ConfigurationError.
     """
+    if asked.is_exact:
+        if asked.hold_back is not None:
+            raise ConfigurationError("without an epsilon nothing is asked, so no rows are held back: give epsilon")
+        # Of the query that shows the cohort, which is not sent.
+        return None, Budget(Fraction(1), asked.delta)
     asking = [name for name, estimator in estimators.items() if asks(estimator)]
     budget = None
     if asking:
@@ -192,7 +199,7 @@ def simulate(
         group_column=settings.partition.column,
         target=asked.target,
     )
-    check_target(chosen, table.schema.label, held_back=settings.hold_back is not None)
+    check_target(chosen, table.schema.label)
     if design is not None and feature_map is not None:
         settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
     if note is not None and defaults is not None:
@@ -209,6 +216,7 @@ def _settings(estimators: Mapping[str, Any], asked: SimulationFields) -> Simulat
         partition=Partition.parse(asked.partition),
         design=design,
         budget=budget,
+        exact=asked.is_exact,
         hold_back=HoldBack.of(asked.hold_back, asked.evaluation_epsilon, asked.epsilon, asked.delta),
     )
 
@@ -249,7 +257,7 @@ def run_simulation(
         seed=options.seed,
         seconds=time.perf_counter() - begin,
         notes=(
-            *notes_if_several(options.folds, released=options.design is not None, asked=options.budget is not None),
+            *_notes_on_answers(options),
             *table.notes,
             *learners_warnings(rows, options.folds),
             *notes_if_classes(table, options.folds),
@@ -301,7 +309,7 @@ def _measured(
     if options.design is not None:
         release = _release(planned, federation.ask(planned, progress))
     query_s = time.perf_counter() - started
-    if options.budget is not None:
+    if options.budget is not None and not options.exact:
         oracles = Oracles(
             federation, schema, planned.parts, fold.number, options.budget, progress, options.training_part
         )
@@ -458,6 +466,17 @@ def _release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Mo
     return RadoSample(kind.decode(values, bits), about, bias=query.schema.bias, distribution=distribution)
 
 
+def _notes_on_answers(options: SimulationOptions) -> list[str]:
+    if options.exact:
+        note = (
+            "No epsilon was given, so no query was sent: estimators learned from exact sums over the pooled rows. Give "
+            "epsilon to measure what a federation learns."
+        )
+        return [note]
+    asked = options.budget is not None
+    return notes_if_several(options.folds, released=options.design is not None, asked=asked)
+
+
 def _notes_if_mapped(options: SimulationOptions, schema: Schema) -> list[str]:
     if options.design is None or options.design.feature_map is None:
         return []
@@ -475,7 +494,7 @@ def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:
     """The settings of the federation, in a sentence."""
     query = planned.plan.query
     what = (
-        "estimators query"
+        ("nothing is asked" if options.exact else "estimators query")
         if options.design is None
         else f"{query.length} values a fold, design {options.design.design_name}"
     )

@@ -63,7 +63,8 @@ class SimulationFields(RunFields, ReleaseFields):
     target: Annotated[
         Target | None,
         Option(
-            "What the label is, without a schema: two-classes, or classes, all values of its column.",
+            "What the label is, without a schema: two-classes, or classes, all values of its column. Of classes, "
+            "without --epsilon estimators learn from exact sums, for comparison.",
             default="the schema's; else two-classes",
         ),
     ] = None
@@ -85,6 +86,11 @@ class SimulationFields(RunFields, ReleaseFields):
     evaluation_epsilon: Annotated[
         Fraction | None, Option("Epsilon of each evaluation on rows that are held back.", default="--epsilon", above=0)
     ] = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether estimators learn a label of several classes from exact sums over the pooled rows: without epsilon."""
+        return self.target == "classes" and self.epsilon is None and not self.described
 
     @property
     def described(self) -> list[str]:

@@ -55,6 +55,25 @@ def test_encryption_changes_no_figure_and_skewed_classes_still_add_up(table):
     assert plain["mean-variance"]["test_error_mean"] < 0.1
 
 
+def test_without_an_epsilon_estimators_learn_from_exact_sums_and_nothing_is_asked(table):
+    found = simulated(table, "newton,mean-variance", epsilon=None)
+    results = found.to_dict()["results"]
+    for name in ("newton", "mean-variance"):
+        assert results[name]["sees"] == "rows"
+        assert abs(results[name]["test_error_mean"] - results["pooled"]["test_error_mean"]) <= 0.02
+    assert found.privacy is None
+    assert not found.asked
+    assert any("no query was sent" in note for note in found.notes)
+    with pytest.raises(ConfigurationError, match="nothing is asked, so no rows are held back"):
+        simulated(table, epsilon=None, hold_back="1/4", evaluation_epsilon="1")
+
+
+def test_rows_that_are_held_back_evaluate_an_estimator_of_classes(table):
+    found = simulated(table, hold_back="1/4", evaluation_epsilon="20").to_dict()["results"]["mean-variance"]
+    assert abs(found["evaluated_error_mean"] - found["test_error_mean"]) < 0.1
+    assert found["evaluated_low_mean"] < found["test_error_mean"] < found["evaluated_high_mean"]
+
+
 def test_a_schema_may_list_a_class_that_no_party_has(table):
     label = Classes(column="kind", values=(*MEANS, "elk"), missing="zero-vector")
     reals = tuple(RealFeature(name=name, lower=-1.5, upper=1.5, out_of_bounds="clip") for name in "ab")
@@ -73,7 +92,6 @@ def test_a_schema_may_list_a_class_that_no_party_has(table):
         ),
         ("mean-variance", {"positive": "ant"}, "no positive values"),
         ("mean-variance", {"label": None}, "give the label's column"),
-        ("mean-variance", {"hold_back": "1/4"}, "leave hold_back out"),
         ("mean-variance", {"folds": 101}, "choose at most 100 folds"),
         ("mean-variance", {"design": "gaussian", "rados": 10}, "a query for 10 rados needs a label of two classes"),
         ("mean-variance", {"label": "a"}, "a label has 2 to 100 classes"),

@@ -11,6 +11,8 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.numbers.fixed_point import ONE, plan_encoding
 from dpcore.predicates.expressions import Affine, Clipped, NonNegative
 from dpcore.predicates.notation import parse
+from dpcore.queries.class_gradient import ClassGradientQuery
+from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -19,7 +21,7 @@ from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, dp_feat_des
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.held_back import HeldBack, Part
-from dpcore.records.schema import Schema
+from dpcore.records.schema import Classes, Schema
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.query import Query
@@ -72,6 +74,7 @@ type = "boolean"
 true = ["yes"]
 false = ["no"]
 """)
+OF_CLASSES = replace(SCHEMA, label=Classes(column="stayed", values=("yes", "no", "later"), missing="zero-vector"))
 CLIP = Clip(Fraction(7, 3), SCHEMA.bias)
 D = SCHEMA.d
 NEEDLE = Hat(0, 5, 7, 9)
@@ -152,6 +155,12 @@ def every_query(world: World) -> dict[str, Query]:
     }
     made = {name: _query(world, kind) for name, kind in kinds().items()}
     made |= {f"{name} of mapped records": _query(world, kind, feature_map=MAP) for name, kind in mapped.items()}
+    classes = {
+        "moments": ClassMomentsQuery(CLIP, 77, 1 << 20, 3),
+        "statistic": StatisticQuery((parse('y == "later"'),), OF_CLASSES, GaussianShares(7000)),
+        "gradient": ClassGradientQuery("logistic", tuple(range(3 * D)), Fraction(1, 2), 1 << 20, None, 3),
+    }
+    made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
     return made | {
         "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
         "moments after a quorum": _query(world, kinds()["moments"], quorum_wait_s=20),
@@ -177,10 +186,9 @@ def _query(world: World, kind: object, **changes) -> Query:
     if isinstance(kind, StatisticQuery) and kind.is_local:
         bits = 0
     return world.query(
-        schema=SCHEMA,
+        **{"schema": SCHEMA, **changes},
         kind=kind,
         encoding=plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=bits),
         binding=Binding.seal(secret, world.roster.parties, nonce),
         nonce=nonce,
-        **changes,
     )

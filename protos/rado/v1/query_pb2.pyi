@@ -531,6 +531,7 @@ class PredicateNode(google.protobuf.message.Message):
     COMPLEMENT_FIELD_NUMBER: builtins.int
     ALL_OF_FIELD_NUMBER: builtins.int
     ANY_OF_FIELD_NUMBER: builtins.int
+    LABEL_CLASS_FIELD_NUMBER: builtins.int
     constant: builtins.bool
     """1 or 0, whatever the record."""
     label_is_positive: builtins.bool
@@ -539,6 +540,8 @@ class PredicateNode(google.protobuf.message.Message):
     """Whether the boolean or threshold feature at this place in the schema is true."""
     complement: builtins.int
     """One minus the value of the node at this place, which is before this one."""
+    label_class: builtins.int
+    """Whether the label is the class at this place among the values of a label of several classes."""
     @property
     def equals(self) -> Global___CategoryTest:
         """A category feature's value."""
@@ -581,10 +584,11 @@ class PredicateNode(google.protobuf.message.Message):
         complement: builtins.int = ...,
         all_of: Global___Operands | None = ...,
         any_of: Global___Operands | None = ...,
+        label_class: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_is_positive", b"label_is_positive", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_is_positive", b"label_is_positive", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of"] | None: ...
+    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class"] | None: ...
 
 Global___PredicateNode: typing_extensions.TypeAlias = PredicateNode
 
@@ -697,7 +701,9 @@ class GradientQuery(google.protobuf.message.Message):
     """
     @property
     def theta(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """The classifier at which gradients are taken, in units of 2^-20, a value for each coordinate (of the basis)."""
+        """The classifier at which gradients are taken, in units of 2^-20, a value for each coordinate (of the basis); with a
+        label of several classes for each class in turn.
+        """
 
     @property
     def clip(self) -> Global___Rational:

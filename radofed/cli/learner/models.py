@@ -22,9 +22,10 @@ from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOIS
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.records.features import Classes
     from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
-    from learner.model import Model, Predictions
+    from learner.model import Errors, Model, Predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +159,9 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
     each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
     40 / (rows x epsilon) wide.
+
+    Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
+    class's rows and predictions.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
@@ -168,11 +172,15 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(calibrated)
         check_directory(calibrated)
     loaded = Model.load(options.model)
+    if calibrated is not None:
+        loaded.require_two_classes("a calibration")
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
     with asked_federation(output, options, loaded.schema, held_back) as federation:
         oracle = federation.within(*options.budget("evaluate"))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
+        if loaded.schema.label.classes:
+            return _evaluated_classes(options.model, loaded, oracle, options)
         found = ask_evaluation(loaded.theta, oracle, options, feature_map=loaded.feature_map)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
@@ -182,14 +190,31 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     return Result(data, in_lines(lines))
 
 
+def _evaluated_classes(file: Path, model: "Model", oracle: "BudgetedOracle", options: EvaluationOptions) -> Result:
+    """The confusion matrix of a model of several classes, and what its classes' rows make of it."""
+    from dpcore.evaluation.class_evaluation import evaluate_classes
+
+    found = evaluate_classes(model.theta, oracle, options.confidence, feature_map=model.feature_map)
+    statement = oracle.statement()
+    data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
+    return Result(data, in_lines([*found.sentences(), *statement.short_sentences()]))
+
+
 def _evaluation_questions(
     model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
 ) -> Result:
     """Ask whether parties would accept each batch of an evaluation."""
-    from dpcore.evaluation.evaluation import planned_batches
+    from dpcore.estimators.oracle import WHOLE
+    from dpcore.evaluation.class_evaluation import class_cells
+    from dpcore.evaluation.evaluation import PlannedBatch, planned_batches
     from learner.questions import Batch, ask_about
 
-    batches = planned_batches(model.theta, model.schema, options, feature_map=model.feature_map)
+    batches: tuple[PlannedBatch, ...]
+    if model.schema.label.classes:
+        what = "rows by class and predicted class"
+        batches = (PlannedBatch(class_cells(model.theta, model.schema, model.feature_map), WHOLE, what, is_exact=True),)
+    else:
+        batches = planned_batches(model.theta, model.schema, options, feature_map=model.feature_map)
     part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
     named = []
     for number, batch in enumerate(batches, 1):
@@ -281,9 +306,11 @@ def predict(
     """Predict the label of every row. If the file has labels, count the errors.
 
     Scores depend on the features only. The file of --output has the row's number, its score, its label as 1 or -1 and
-    as the schema's text, and the probability of the positive label, if the model has probabilities.
+    as the schema's text, and the probability of the positive label, if the model has probabilities. Of several classes
+    it has the label's text and a score for each class, and errors are counted by class.
     """
     from dpcore.errors import ConfigurationError
+    from dpcore.records.features import Classes
     from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
     from learner.uncertainty import probability_in_words
@@ -296,6 +323,8 @@ def predict(
         raise ConfigurationError("--id-column is for the file of scores: give its --output, or leave it out")
     loaded = Model.load(model)
     found = predict_rows(loaded, file)
+    if isinstance(loaded.schema.label, Classes):
+        return _predicted_classes(loaded, loaded.schema.label, found, file, to, id_column)
     rows, usable = len(found.labels), int((found.labels != 0).sum())
     positive = int((found.labels > 0).sum())
     data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
@@ -313,6 +342,61 @@ def predict(
         lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
         output.note(f"probabilities: {probability_in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
+
+
+def _predicted_classes(
+    model: "Model", label: "Classes", found: "Predictions", file: Path, to: Path | None, id_column: str | None
+) -> Result:
+    """What `predict` says of a label of several classes."""
+    from learner.model import count_errors
+    from radobase.tables.tables import open_table
+
+    rows, usable = len(found.labels), int((found.labels >= 0).sum())
+    sizes = {name: int((found.labels == code).sum()) for code, name in enumerate(label.values)}
+    data: dict[str, Any] = {"rows": rows, "usable": usable, "predicted": sizes}
+    counts = ", ".join(f"{size} {name!r}" for name, size in sizes.items())
+    lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; predicted: {counts}"]
+    lines += [change.sentence for change in found.changes]
+    data["changes"] = [change.to_dict() for change in found.changes]
+    if label.column in open_table(file).columns:
+        errors = count_errors(model, file)
+        data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong}
+        data["confusion"] = {name: dict(zip(label.values, row, strict=True)) for name, row in _by_class(label, errors)}
+        lines += [errors.sentence(), *_class_lines(label, errors)]
+    if to is not None:
+        to.write_text(class_scores_csv(label, found, file, id_column), encoding="utf-8")
+        lines.append(f"{to}: a line for each row; without scores and label if the row is not usable")
+    return Result({**data, "file": to}, in_lines(lines))
+
+
+def _by_class(label: "Classes", errors: "Errors") -> list[tuple[str, tuple[int, ...]]]:
+    return list(zip(label.values, errors.confusion, strict=True))
+
+
+def _class_lines(label: "Classes", errors: "Errors") -> list[str]:
+    """For each class how many of its rows, and of those predicted to be of it, are right."""
+    columns = list(zip(*errors.confusion, strict=True))
+    return [
+        f"{name!r}: {row[code]} of {sum(row)} found, {row[code]} of {sum(columns[code])} predicted are right"
+        for code, (name, row) in enumerate(_by_class(label, errors))
+    ]
+
+
+def class_scores_csv(label: "Classes", found: "Predictions", file: Path, id_column: str | None) -> str:
+    """A line for each row: its number from 1, the label's text and the score of each class; empty without a prediction.
+
+    id_column: copied from the file, after the number. Raises DataError if the file lacks it.
+    """
+    ids = None if id_column is None else _texts_of(file, id_column)
+    buffer = io.StringIO()
+    written = csv.writer(buffer, lineterminator="\n")
+    named = [] if id_column is None else [id_column]
+    written.writerow([COLUMNS[0], *named, "label_text", *(f"score {name}" for name in label.values)])
+    for place, (scores, code) in enumerate(zip(found.scores.tolist(), found.labels.tolist(), strict=True)):
+        cells = [label.values[code], *(f"{score:.17g}" for score in scores)]
+        kept = cells if code >= 0 else [""] * len(cells)
+        written.writerow([place + 1, *([] if ids is None else [ids[place]]), *kept])
+    return buffer.getvalue()
 
 
 # The file of scores that `rado learner predict` writes.

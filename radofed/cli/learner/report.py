@@ -145,6 +145,7 @@ def picture(
     if to is not None:
         _check(to)
     loaded = Model.load(model)
+    loaded.require_two_classes("a picture of shapes")
     shapes = shapes_of(loaded)
     chosen = shapes.chosen(column or (), top)
     if not column and top is None and to is not None:

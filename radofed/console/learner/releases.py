@@ -84,6 +84,7 @@ class Releases:
         name = visit.path["model"]
         path = self._model_file(name)
         model = Model.load(path)
+        model.require_two_classes("this page")
         mapped = model.feature_map is not None
         weights = list(zip(model.names, model.theta.tolist(), strict=True))
         if mapped:
@@ -132,6 +133,7 @@ class Releases:
         """As `rado learner picture MODEL`."""
         path = self._model_file(visit.path["model"])
         model = Model.load(path)
+        model.require_two_classes("a picture of shapes")
         shapes = shapes_of(model)
         made = page.picture_page(model, path.name, shapes, page.usual(shapes), __version__)
         return _kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")

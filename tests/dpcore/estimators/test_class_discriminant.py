@@ -7,6 +7,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.estimators.class_discriminant import GaussianClasses
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
+from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.rados.distribution import ClassMoments
 
 
@@ -47,6 +48,19 @@ def test_scores_are_the_linear_discriminant_of_scikit_learn():
     ours = theta - theta.mean(axis=0)
     expected = np.column_stack([theirs.coef_, theirs.intercept_])
     assert ours == pytest.approx(expected - expected.mean(axis=0), rel=3e-3, abs=3e-3)
+
+
+def test_rows_of_several_classes_can_be_fitted_for_comparison():
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = made()
+    names = np.array(["ant", "bee", "cow"])[y]
+    pooled = LogisticRegression(max_iter=500).fit(x, names).predict(x)
+    for estimator in (MeanVariance(), PrivateNewton(rounds=5)):
+        fitted = estimator.fit(3 * x + 1, names)
+        assert fitted.coef_.shape == (3, 2)
+        assert fitted.classes_.tolist() == ["ant", "bee", "cow"]
+        assert float(np.mean(fitted.predict(3 * x + 1) == pooled)) > 0.97
 
 
 def test_a_class_without_rows_and_noise_leave_finite_scores():

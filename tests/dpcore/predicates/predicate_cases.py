@@ -18,6 +18,7 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelClass,
     LabelIs,
     NonNegative,
     Not,
@@ -85,6 +86,8 @@ def _value(predicate: Predicate, row: Row) -> Fraction:
             return Fraction(truth)
         case LabelIs(positive):
             return Fraction((label == 1) == positive)
+        case LabelClass(text):
+            raise AssertionError(f"the schema of these cases has two classes, and not {text!r}")
         case Flag(feature):
             return Fraction(coordinates[feature] == ONE)
         case Equals(feature, text):

@@ -66,3 +66,34 @@ def test_a_label_without_two_classes_is_refused(tmp_path, cells, positive, says)
     with pytest.raises(ConfigurationError) as refused:
         drafted(tmp_path, cells, positive)
     assert says in str(refused.value)
+
+
+def drafted_classes(tmp_path, cells, **options):
+    path = tmp_path / "data.csv"
+    rows = [f"{place * 7 % 13},{cell}" for place, cell in enumerate(cells)]
+    path.write_text("\n".join(["x,kind", *rows, ""]), encoding="utf-8")
+    schema, notes = infer(path, "kind", target="classes", **options)
+    return schema, "\n".join(notes[1:])
+
+
+def test_a_label_of_classes_lists_all_texts_but_marks_and_rarer_spellings(tmp_path):
+    schema, notes = drafted_classes(tmp_path, ["10", "2", "1", "2", "NA", "", "b", "B", "b"] * 3)
+    assert schema.version == 4
+    assert schema.label.values == ("1", "2", "10", "b")
+    assert (schema.label.missing, schema.label.unlisted) == ("zero-vector", "zero-vector")
+    assert "has 4 classes: '2' (6 rows), 'b' (6), '1' (3)" in notes
+    assert "'NA' (3 rows): a mark for a missing value" in notes
+    assert "'B' (3 rows): in neither class" in notes
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "sentence"),
+    [
+        (["a", "a", "NA"], {}, "has 1 different values, and a label has 2 to 100 classes"),
+        ([str(place) for place in range(150)], {}, "different values, and a label has 2 to 100 classes"),
+        (["a", "b"], {"positive": ["a"]}, "no positive values"),
+    ],
+)
+def test_a_label_of_classes_that_cannot_be_is_refused(tmp_path, cells, options, sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
+        drafted_classes(tmp_path, cells, **options)

@@ -1,0 +1,156 @@
+"""Training on a label of several classes, by a release and by queries: models, their files, and what refuses them."""
+
+import csv
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError, SchemaError, ShapeError
+from dpcore.estimators.mean_variance import MeanVariance
+from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.records.encoding import store
+from dpcore.records.features import Classes, RealFeature
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
+from learner.federation import Federation
+from learner.model import Model, count_errors, predict
+from learner.training import AskedTraining, model_of_answers
+from radofed.cli.learner.models import class_scores_csv
+from tests.federation.learner import Memory, World
+from wire.request_fields import TrainOptions
+
+MEANS = np.array([[0.5, 0.0], [-0.5, 0.3], [0.0, -0.5]])
+LABEL = Classes(column="kind", values=("ant", "bee", "cow"))
+SCHEMA = Schema(
+    name="animals",
+    label=LABEL,
+    features=tuple(RealFeature(name=name, lower=-1.0, upper=1.0, out_of_bounds="clip") for name in "ab"),
+)
+ROWS = {"a": 700, "b": 500, "c": 600}
+BUDGET = Fraction(20), Fraction(1, 10**6)
+
+
+def rows_of(count: int, seed: int, classes: tuple[int, ...] = (0, 1, 2)) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    codes = generator.choice(classes, count)
+    return np.clip(MEANS[codes] + 0.2 * generator.normal(size=(count, 2)), -1, 1), codes
+
+
+def records(count: int, seed: int, classes: tuple[int, ...] = (0, 1, 2)) -> Records:
+    x, codes = rows_of(count, seed, classes)
+    stored = store(np.column_stack([x, np.ones(count)]))
+    return Records(stored, codes.astype(np.int8), np.ones(count, dtype=bool), classes=3)
+
+
+@pytest.fixture
+def memory(learner_key) -> Memory:
+    """Party a has no cow, and c has nothing else."""
+    held = {"a": records(700, 1, (0, 1)), "b": records(500, 2), "c": records(600, 3, (2,))}
+    return Memory(World(learner_key, dict(ROWS)), held)
+
+
+def error(model: Model) -> float:
+    x, codes = rows_of(2000, 9)
+    return float(np.mean(model.predicted(model.scores(np.column_stack([x, np.ones(len(x))]))) != codes))
+
+
+@pytest.fixture
+def model(memory) -> Model:
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    return model_of_answers(PrivateNewton(rounds=4).fit_queries(oracle), oracle, "newton")
+
+
+def test_newton_learns_classes_that_parties_have_apart(memory, model):
+    assert model.theta.shape == (3, 3)
+    assert error(model) < 0.06
+    assert [query.kind.name for query in memory.asked] == ["moments", "gradient", "gradient", "gradient"]
+    assert all(query.kind.classes == 3 for query in memory.asked)
+    words = [query.kind.words() for query in memory.asked]
+    assert "a sum for each of 3 classes" in words[0]
+    assert "over 3 classes" in words[1]
+
+
+def test_more_rounds_move_the_model_closer_to_the_pooled_regression(memory):
+    from sklearn.linear_model import LogisticRegression
+
+    x = np.vstack([held.features[:, :2] * 2.0**-30 for held in memory.records.values()])
+    codes = np.concatenate([held.labels for held in memory.records.values()])
+    pooled = LogisticRegression(max_iter=1000).fit(x, codes)
+    target = np.column_stack([pooled.coef_, pooled.intercept_])
+
+    def away(fitted) -> float:
+        return float(np.linalg.norm(fitted.theta_ - (target - target.mean(axis=0))) / np.linalg.norm(target))
+
+    strong = Fraction(120), Fraction(1, 10**6)
+    oracle = Federation(memory, SCHEMA).within(*strong)
+    first = MeanVariance().fit_moments(oracle.class_moments())
+    later = PrivateNewton(rounds=8).fit_queries(Federation(memory, SCHEMA).within(*strong))
+    assert later.rounds_done_ == 8
+    assert away(later) < 0.6 * away(first)
+
+
+def test_a_model_is_kept_and_predicts_classes(model, tmp_path):
+    path = tmp_path / "model.json"
+    model.save(path)
+    kept = Model.load(path)
+    assert np.array_equal(kept.theta, model.theta)
+    assert kept.digest == model.digest
+    assert len(json.loads(path.read_text())["theta"][0][1]) == 3
+    x, codes = rows_of(300, 11)
+    table = tmp_path / "new.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        written = csv.writer(file)
+        written.writerow(["a", "b", "kind"])
+        written.writerows([*row.tolist(), LABEL.values[code]] for row, code in zip(x, codes, strict=True))
+        written.writerow([0.0, 0.0, "elk"])
+    found = predict(kept, table)
+    assert found.scores.shape == (301, 3)
+    assert float(np.mean(found.labels[:300] == codes)) > 0.9
+    errors = count_errors(kept, table)
+    assert (errors.compared, errors.wrong) == (300, 300 - int(np.trace(np.array(errors.confusion))))
+    assert [sum(row) for row in errors.confusion] == np.bincount(codes).tolist()
+    lines = class_scores_csv(LABEL, found, table, None).splitlines()
+    assert lines[0] == "row,label_text,score ant,score bee,score cow"
+    assert lines[1].split(",")[1] == LABEL.values[found.labels[0]]
+
+
+@pytest.mark.parametrize(
+    ("use", "what"),
+    [
+        (lambda model: model.to_sklearn(), "a pipeline"),
+        (lambda model: model.to_original_units(), "an exported model"),
+        (lambda model: model.explain({"a": 0.0, "b": 0.0}), "an explanation"),
+        (lambda model: model.probabilities(np.zeros(1)), "the probability"),
+        (lambda model: model.require_two_classes("an evaluation"), "an evaluation"),
+    ],
+)
+def test_what_is_of_two_classes_refuses_the_model(model, use, what):
+    with pytest.raises(SchemaError, match=f"{what}.* needs a label of two classes"):
+        use(model)
+
+
+def test_a_model_has_a_row_of_weights_for_each_class(model):
+    with pytest.raises(ShapeError, match="theta has shape"):
+        Model(model.theta[0], SCHEMA, "newton", model.release_digest, model.statement)
+
+
+@pytest.mark.parametrize("name", ["additive", "naive-bayes", "logistic-gd", "conjunction"])
+def test_training_refuses_before_it_asks(name):
+    options = TrainOptions(to=Path("model.json"), epsilon=Fraction(1), estimator=name)
+    with pytest.raises(
+        ConfigurationError, match=f"{name} learns a label of two classes.*choose newton or mean-variance"
+    ):
+        AskedTraining.of(name, options, SCHEMA)
+
+
+def test_a_refused_gradient_leaves_what_was_learned_so_far(memory):
+    from wire.errors import Code, WireError
+
+    memory.refusal, memory.refuse_from = WireError(Code.BUDGET_EXCEEDED, "no budget"), 2
+    fitted = PrivateNewton(rounds=4).fit_queries(Federation(memory, SCHEMA).within(*BUDGET))
+    assert fitted.rounds_done_ == 2
+    assert "received 2 of 4" in fitted.warning_
+    assert np.isfinite(fitted.theta_).all()
