@@ -59,7 +59,13 @@ class Unanswered:
         """For composition; its cohort is not known: it may be any of these parties."""
         query = self.query
         return CountedRelease(
-            query.kind, party_rows, query.schema, setting_of(query), attempts=self.attempts, is_opened=False
+            query.kind,
+            party_rows,
+            query.schema,
+            setting_of(query),
+            attempts=self.attempts,
+            is_opened=False,
+            epoch=query.epoch,
         )
 
 
@@ -129,7 +135,14 @@ def composed_statement(
 def counted(answer: "Answer") -> CountedRelease:
     """An answer for composition."""
     query = answer.query
-    return CountedRelease(query.kind, answer.party_rows, query.schema, setting_of(query), attempts=answer.attempts)
+    return CountedRelease(
+        query.kind,
+        answer.party_rows,
+        query.schema,
+        setting_of(query),
+        attempts=answer.attempts,
+        epoch=query.epoch,
+    )
 
 
 def rows_of(answers: Sequence["Answer"], unanswered: Sequence[Unanswered]) -> dict[str, int]:

@@ -273,9 +273,18 @@ class BudgetedOracle:
 
     @property
     def rows(self) -> int:
-        """The total of the rows that parties state; of a part of the rows, how many of them it has on average."""
-        rows = self._federation.source.rows
+        """The total of the rows that parties state; of a part of the rows, how many of them it has on average.
+
+        Of an epoch, what they stated in the last answer; 0 before that.
+        """
+        rows = self._stated_rows
         return rows if self.held_back is None else self.held_back.rows(rows)
+
+    @property
+    def _stated_rows(self) -> int:
+        if self._federation.terms.get("epoch") is None:
+            return self._federation.source.rows
+        return sum(self.answers[-1].party_rows.values()) if self.answers else 0
 
     @property
     def held_back(self) -> HeldBack | None:
@@ -343,7 +352,7 @@ class BudgetedOracle:
         plan = self._plan(StatisticRequest(self.schema, asked, pure=self._delta == 0, **options))
         stated = len(plan.party_rows or ()) or plan.query.honest_parties
         widths = _widths(plan.query, correction, stated, 1 - confidence)
-        widths.check(tolerance, self._federation.source.rows)
+        widths.check(tolerance, self._stated_rows)
         return plan, correction
 
     def moments(

@@ -234,6 +234,7 @@ class PartyNode:
                 row_sums,
                 held.dataset.numbers,
                 held.digest,
+                held.dataset.epochs,
             ),
             attempts=attempts,
             spools=spools,
@@ -297,6 +298,7 @@ class PartyNode:
                 secret=held.secret,
                 numbers=dataset.numbers,
                 data_digest=held.digest,
+                epochs=dataset.epochs,
             )
         )
         self._compare_rows()

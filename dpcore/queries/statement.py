@@ -40,6 +40,8 @@ class CountedRelease:
     """How many of its attempts may have a total that a coalition can complete."""
     is_opened: bool = True
     """Whether the learner opened the total of one of them."""
+    epoch: str | None = None
+    """The epoch of rows that it is about; None for all rows. A record is in one epoch."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -66,6 +68,8 @@ def composed_cost(
     coordinate; column: the name of a source column; at most one of them. The cost is that of the worst party. Against
     the learner alone each total that was opened counts, under collusion every attempt of every query.
 
+    Releases about different epochs of rows compose in parallel: the cost is that of the worst epoch.
+
     Raises PlanError if there is no release, if one of them (named by its place) has no bound for that scope, or if no
     finite epsilon holds.
     """
@@ -76,9 +80,12 @@ def composed_cost(
         if not _bounds(release, feature, column):
             wanted = {"record": "records", "joint": f"the column {column!r}", "marginal": f"{feature!r}"}[scope]
             raise PlanError(f"release {place} bounds nothing about {wanted}, so neither does the composition")
-    rows = _rows_of_parties(releases)
-    alone = [_epsilon(releases, party, rows, delta, colluding=False) for party in rows]
-    others = [_epsilon(releases, party, rows, delta, colluding=True) for party in rows]
+    alone: list[Bracket] = []
+    others: list[Bracket] = []
+    for about in _of_one_record(releases):
+        rows = _rows_of_parties(about)
+        alone += [_epsilon(about, party, rows, delta, colluding=False) for party in rows]
+        others += [_epsilon(about, party, rows, delta, colluding=True) for party in rows]
     collude = max(bracket.upper for bracket in others)
     return ReleaseCost(
         scope=scope,
@@ -87,6 +94,12 @@ def composed_cost(
         delta=0.0 if all(release.kind.is_pure for release in releases) else float(delta),
         epsilon_if_others_collude=collude,
     )
+
+
+def _of_one_record(releases: Sequence[CountedRelease]) -> list[Sequence[CountedRelease]]:
+    """The releases that a record of each epoch may be in: those about all rows, and about its epoch."""
+    epochs = dict.fromkeys(release.epoch for release in releases if release.epoch is not None)
+    return [[each for each in releases if each.epoch in (None, epoch)] for epoch in epochs] or [releases]
 
 
 def _rows_of_parties(releases: Sequence[CountedRelease]) -> dict[str, int]:
@@ -170,6 +183,10 @@ ATTEMPTS = (
     "lost attempt to be no smaller than those of the release."
 )
 
+EPOCH = (
+    "The release is about the rows of epoch {epoch} only. A record is in one epoch, which is public, for good: neither "
+    "the epoch of a record nor the number of rows in each is protected."
+)
 LARGE_EPSILON = 10.0
 
 _WITHIN = {
@@ -308,11 +325,12 @@ def statement_for(
     schema: Schema,
     setting: Setting,
     attempts: int = 1,
+    epoch: str | None = None,
 ) -> PrivacyStatement:
     """The statement of a release of this kind over a cohort with `party_rows` rows.
 
-    delta: in (0, 1), if anything is bounded. attempts: those that may have a total, all counted under collusion. Raises
-    PlanError if delta is missing, and as `Protection.cost`.
+    delta: in (0, 1), if anything is bounded. attempts: those that may have a total, all counted under collusion. epoch:
+    of rows that it is about. Raises PlanError if delta is missing, and as `Protection.cost`.
     """
     if kind.scope == "none":
         return without_bound(kind, schema)
@@ -334,6 +352,7 @@ def statement_for(
         assumptions=(
             *assumptions_of(kind, kind.features(schema), len(party_rows), setting),
             *([ATTEMPTS.format(attempts=attempts)] if attempts > 1 else []),
+            *([] if epoch is None else [EPOCH.format(epoch=epoch)]),
         ),
         warnings=(*_delta_warnings(sum(party_rows), cost.delta), *_warnings(kind, schema, cost.epsilon)),
     )

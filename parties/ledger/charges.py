@@ -83,7 +83,7 @@ def marginal(feature: str, column: str = "") -> Scope:
 class Charge:
     """Cost of one attempt.
 
-    Raises ValueError if a scope has two bounds, an epoch is empty, or it stands for no event.
+    Raises ValueError if a scope has two bounds, a table's name or an epoch of rows is empty, or it stands for no event.
     """
 
     bounds: tuple[tuple[Scope, Loss], ...] = ()
@@ -95,13 +95,15 @@ class Charge:
     which counts once."""
     events: int = 1
     """How many events without a bound it stands for, 1 for every attempt."""
+    row_epoch: str | None = None
+    """The epoch of rows that it is about; None if it is about all rows (parties.ledger.row_epochs)."""
 
     def __post_init__(self) -> None:
         if self.events < 1:
             raise ValueError("a charge stands for at least one event")
         if len({scope.key for scope, _ in self.bounds}) < len(self.bounds):
             raise ValueError("a charge bounds a scope twice")
-        if self.epoch == b"":
+        if self.epoch == b"" or self.row_epoch == "":
             raise ValueError("an epoch without a name")
         object.__setattr__(self, "bounds", tuple(sorted(self.bounds, key=lambda bound: bound[0].order)))
 
@@ -121,7 +123,7 @@ class Charge:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.bounds, self.learner, self.epoch, self.events))
+        return hash((self.bounds, self.learner, self.epoch, self.events, self.row_epoch))
 
     def __hash__(self) -> int:
         # A ledger adds up thousands of equal charges, and a fraction's hash is slow.
@@ -133,7 +135,8 @@ class Charge:
         return self.bound(RECORD) is not None
 
     def __str__(self) -> str:
-        return "; ".join(f"{loss} for {scope}" for scope, loss in self.bounds) or "no bound"
+        words = "; ".join(f"{loss} for {scope}" for scope, loss in self.bounds) or "no bound"
+        return words if self.row_epoch is None else f"{words}; rows of epoch {self.row_epoch} only"
 
 
 def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
@@ -151,15 +154,15 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
     except PlanError as error:
         raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
     if loss is None:
-        return Charge(learner=query.learner)
+        return Charge(learner=query.learner, row_epoch=query.epoch)
     match kind.scope:
         case "record":
-            return Charge(((RECORD, loss),), query.learner, epoch)
+            return Charge(((RECORD, loss),), query.learner, epoch, row_epoch=query.epoch)
         case "joint":
             scopes = column_scopes(schema, kind.protected_column)
         case _:
             scopes = [marginal(name, schema.sources(name) or "") for name in kind.features(schema)]
-    return Charge(tuple((scope, loss) for scope in scopes), query.learner)
+    return Charge(tuple((scope, loss) for scope in scopes), query.learner, row_epoch=query.epoch)
 
 
 def column_scopes(schema: Schema, column: str) -> list[Scope]:
@@ -185,11 +188,13 @@ def _short(delta: Fraction) -> Fraction:
 # File format of charges in the ledger, and the update from earlier formats.
 
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 CHAINED_VERSION = 3
 """The first format with a chain of entries, and so with a head beside the ledger."""
 COHORTS_VERSION = 4
 """The first format that keeps more than the newest acceptance of each other party."""
+ROW_EPOCHS_VERSION = 6
+"""The first format with charges about epochs of rows, and with the rows of each."""
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
 _RATIO = re.compile(r"-?[0-9]+/[0-9]+")
@@ -213,7 +218,8 @@ CREATE TABLE events (
     learner TEXT NOT NULL,           -- empty if unknown
     epoch BLOB,                      -- of the released noised table, if any
     bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve], ...,
-                                     --        ["events", n]], curve: [], or its part of rho and its values
+                                     --        ["events", n], ["row_epoch", name]], curve: [], or its part of rho
+                                     --        and its values
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
     cohort_digest BLOB,
@@ -268,18 +274,33 @@ CREATE TABLE computed_late (
 """
 
 
+ROW_EPOCH_TABLE = """
+CREATE TABLE row_epochs (
+    name TEXT PRIMARY KEY,           -- of an epoch that an attempt was accepted about
+    key_check BLOB NOT NULL,         -- of the key of the numbers
+    numbers BLOB NOT NULL            -- of its rows: ascending, each once, little-endian 64-bit
+) STRICT;
+"""
+
+
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
     bounds: list[list[Any]] = [[s.kind.value, s.name, s.column, *_parts(loss)] for s, loss in charge.bounds]
-    return json.dumps(bounds + ([["events", charge.events]] if charge.events != 1 else []))
+    bounds += [["events", charge.events]] if charge.events != 1 else []
+    return json.dumps(bounds + ([] if charge.row_epoch is None else [["row_epoch", charge.row_epoch]]))
 
 
 @lru_cache(maxsize=4096)
 def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
     """The charge stored in the file. Raises UnreadableEntryError if the text was not written by `bounds_text`."""
     try:
-        read, events = [], 1
+        read, events, row_epoch = [], 1, None
         for entry in json.loads(bounds):
+            if entry[0] == "row_epoch":
+                _, row_epoch = entry
+                if not isinstance(row_epoch, str):
+                    raise TypeError("an epoch of rows is not a text")
+                continue
             if entry[0] == "events":
                 _, events = entry
                 if type(events) is not int:
@@ -289,7 +310,7 @@ def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
             if not all(isinstance(text, str) for text in (kind, name, column)):
                 raise TypeError("a scope is not a text")
             read.append((Scope(ScopeKind(kind), name, column), _loss(parts)))
-        return Charge(tuple(read), learner, epoch, events)
+        return Charge(tuple(read), learner, epoch, events, row_epoch)
     except (ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError, PlanError) as error:
         raise UnreadableEntryError(f"the bounds of a charge: {type(error).__name__}") from error
 
@@ -302,7 +323,8 @@ def update_format(connection: sqlite3.Connection) -> None:
     counts as every learner.
 
     Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
-    and are read as those of an earlier version. Raises ValueError for any other scope.
+    and are read as those of an earlier version. Up to format 5 every charge is about all rows. Raises ValueError for
+    any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -313,6 +335,8 @@ def update_format(connection: sqlite3.Connection) -> None:
             _add_chain(connection)
         if version < COHORTS_VERSION:
             _execute_all(connection, COHORT_TABLES)
+        if version < ROW_EPOCHS_VERSION:
+            _execute_all(connection, ROW_EPOCH_TABLE)
         if version < FORMAT_VERSION:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")

@@ -15,8 +15,9 @@ import math
 import os
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,12 @@ class Sums:
 
     @classmethod
     def of_charges(cls, charges: Mapping[Charge, int]) -> "Sums":
-        """The sums of charges, each with its count. Names RECORD and every scope that one of them bounds."""
+        """The sums of charges, each with its count. Names RECORD and every scope that one of them bounds.
+
+        Epochs of rows add up here: the difference of two sums must cover what was charged in each epoch, which the
+        difference of two maxima does not.
+        """
+        charges = _about_all_rows(charges)
         scopes = Scopes(charges, _NO_LIMITS)
         totals = [(scope, scopes.total(charges, scope)) for scope in scopes.all]
         return cls(tuple((scope, total.loss) for scope, total in totals), scopes.total(charges, RECORD).unbounded)
@@ -98,6 +104,17 @@ class Sums:
             for scope in sorted(named.values(), key=lambda scope: scope.order)
         ]
         return Sums(tuple(missing), max(0, self.unbounded - other.unbounded))
+
+
+def _about_all_rows(charges: Mapping[Charge, int]) -> Mapping[Charge, int]:
+    """The same charges as if each were about all rows; of noised tables in two epochs none become one."""
+    found: Counter[Charge] = Counter()
+    for charge, count in charges.items():
+        epoch = charge.epoch
+        if charge.row_epoch is not None and epoch is not None:
+            epoch += charge.row_epoch.encode()
+        found[replace(charge, epoch=epoch, row_epoch=None)] += count
+    return found
 
 
 @dataclass(frozen=True)

@@ -150,36 +150,44 @@ class Scopes:
     def total(self, charges: Mapping[Charge, int], scope: Scope) -> ScopeTotal:
         """Total of charges in a scope. charges: each charge with its count.
 
-        An epoch counts once, with the largest value of its events in each part of the loss.
+        A noised table counts once, with the largest value of its events in each part of the loss. So do epochs of
+        rows: each one's charges add up, and the largest sum in each part counts (parties.ledger.row_epochs). Events
+        without a bound are counted all.
         """
         unbounded = 0
-        losses: list[tuple[Loss, int]] = []
-        epochs: dict[bytes, list[Loss | None]] = {}
+        losses: dict[str | None, list[tuple[Loss, int]]] = {}
+        tables: dict[tuple[str | None, bytes], list[Loss | None]] = {}
         for charge, count in charges.items():
             loss = self.bound(charge, scope)
             if charge.epoch is not None:
-                epochs.setdefault(charge.epoch, []).append(loss)
+                tables.setdefault((charge.row_epoch, charge.epoch), []).append(loss)
             elif loss is None:
                 unbounded += count * charge.events
             else:
-                losses.append((loss, count))
-        for bounds in epochs.values():
+                losses.setdefault(charge.row_epoch, []).append((loss, count))
+        for (row_epoch, _), bounds in tables.items():
             known = [loss for loss in bounds if loss is not None]
-            losses.append((reduce(Loss.largest, known, NO_LOSS), 1))
+            losses.setdefault(row_epoch, []).append((reduce(Loss.largest, known, NO_LOSS), 1))
             unbounded += len(known) < len(bounds)
-        return ScopeTotal(total_loss(losses), unbounded)
+        of_all_rows = total_loss(losses.pop(None, []))
+        of_epochs = reduce(Loss.largest, map(total_loss, losses.values())) if losses else NO_LOSS
+        return ScopeTotal(of_all_rows + of_epochs, unbounded)
 
 
 def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, now_unix_s: float) -> None:
     """Raise if `more` does not fit within the limits with the held events. Checks only limits to which `more` adds.
 
-    Raises BudgetExceededError, UnboundedExceededError.
+    A charge about an epoch of rows must fit beside those about this epoch and about all rows. Raises
+    BudgetExceededError, UnboundedExceededError.
     """
     lifetime = counted(held)
     scopes = Scopes([*lifetime, more], limits)
     unbounded = scopes.total(lifetime, RECORD).unbounded
     if unbounded < scopes.total(_with(lifetime, more), RECORD).unbounded > limits.unbounded_events:
         raise UnboundedExceededError(limit=limits.unbounded_events, held=unbounded)
+    if more.row_epoch is not None:
+        held = about(held, more.row_epoch)
+        lifetime = counted(held)
     windows = [
         *(("of each learner", limits.per_learner, _of_learner(held, name)) for name in _learners(held, more)),
         ("of each day", limits.per_day, counted(event for event in held if same_day(event, now_unix_s))),
@@ -199,6 +207,11 @@ def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, n
                     requested=requested,
                     remaining=limit.remaining(before, requested.delta),
                 )
+
+
+def about(events: Iterable[Event], row_epoch: str) -> list[Event]:
+    """The events that a row of this epoch is in: those about all rows, and about this epoch."""
+    return [event for event in events if event.charge.row_epoch in (None, row_epoch)]
 
 
 def _with(charges: Counter[Charge], more: Charge) -> Counter[Charge]:
@@ -272,9 +285,11 @@ def more_like(
 def merged(events: Sequence[Event]) -> list[Event]:
     """One event for all of a learner that bound the same scopes, at a time long past: it adds as much to every sum.
 
+    Those about different epochs of rows stay apart.
+
     Which bound of a charge counts in a scope depends on the scopes that it bounds, and not on their values.
     """
-    alike: dict[tuple[str, tuple[Scope, ...]], list[tuple[Charge, int]]] = {}
+    alike: dict[tuple[str, str | None, tuple[Scope, ...]], list[tuple[Charge, int]]] = {}
     found = []
     for charge, count in counted(events).items():
         if charge.epoch is not None:
@@ -282,11 +297,12 @@ def merged(events: Sequence[Event]) -> list[Event]:
             found.append(charge)
         else:
             scopes = tuple(scope for scope, _ in charge.bounds)
-            alike.setdefault((charge.learner, scopes), []).append((charge, count))
-    for (learner, scopes), charges in alike.items():
+            alike.setdefault((charge.learner, charge.row_epoch, scopes), []).append((charge, count))
+    for (learner, row_epoch, scopes), charges in alike.items():
         losses = (total_loss(parts) for parts in zip(*(_losses(*each) for each in charges), strict=True))
         bounds = tuple(zip(scopes, losses, strict=True))
-        found.append(Charge(bounds, learner, events=sum(count * charge.events for charge, count in charges)))
+        events_in_all = sum(count * charge.events for charge, count in charges)
+        found.append(Charge(bounds, learner, events=events_in_all, row_epoch=row_epoch))
     return [Event(charge, charged=True, recorded_at_unix_s=-math.inf) for charge in found]
 
 

@@ -152,6 +152,7 @@ def every_query(world: World) -> dict[str, Query]:
     made |= {f"{name} of mapped records": _query(world, kind, feature_map=MAP) for name, kind in mapped.items()}
     return made | {
         "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
+        "moments of an epoch": _query(world, kinds()["moments"], epoch="2026-11"),
         "moments after a quorum": _query(world, kinds()["moments"], quorum_wait_s=20),
         "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),
     }
