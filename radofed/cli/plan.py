@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpcore.declared import values_of
+from dpcore.declared import first_changed, values_of
 from radobase.failure import EXIT_FAILED
 from radobase.options import named_options
 from radobase.printing import in_lines
@@ -55,13 +55,15 @@ def plan(_output: Output, options: PlanOptions) -> Result:
 def simulate(output: Output, options: SimulateOptions) -> Result:
     """Measure estimators over a simulated federation, by cross-validation.
 
-    Prints the figures at --epsilon. --picture shows how they change with it.
+    Prints the figures at --epsilon. --picture shows how they change with it. With --epochs rows arrive over time.
     """
     picture, per_fold = options.picture, options.per_fold
     if per_fold is not None:
         check_new(per_fold)
         check_directory(per_fold)
     drawn = _drawn(options)
+    if options.epochs is not None:
+        return _over_epochs(output, options)
     from radofed.simulation.run import simulate as run_simulate
 
     simulated = partial(
@@ -77,6 +79,20 @@ def simulate(output: Output, options: SimulateOptions) -> Result:
     if picture is None or drawn is None:
         return _result(simulated(), per_fold)
     return _with_picture(simulated, *drawn, picture, per_fold)
+
+
+_OF_FOLDS = ("folds", "rounds", "hold_back", "evaluation_epsilon", "map_file", "picture", "per_fold", "split")
+
+
+def _over_epochs(output: Output, options: SimulateOptions) -> Result:
+    """The simulation with --epochs. Raises ConfigurationError for options of folds."""
+    from dpcore.errors import ConfigurationError
+    from radofed.simulation.epochs import simulate_table
+
+    if odd := first_changed(options, _OF_FOLDS):
+        raise ConfigurationError(f"with --epochs models are tested on the next epoch: leave {odd} out")
+    result = simulate_table(options, named_options(options.option), output.note)
+    return Result(result.to_dict(), in_lines(result.sentences()))
 
 
 def _drawn(options: SimulateOptions) -> tuple[Fraction, list[Fraction]] | None:

@@ -287,7 +287,7 @@ def _measured(
     progress, schema = _uploads(note, fold.number), fold.table.schema
     release, oracles, evaluations = None, None, None
     if options.design is not None:
-        release = _release(planned, federation.ask(planned, progress))
+        release = opened_release(planned, federation.ask(planned, progress))
     query_s = time.perf_counter() - started
     if options.budget is not None:
         oracles = Oracles(
@@ -413,7 +413,7 @@ def _privacy(design: DesignOptions, planned: Sequence[PlannedFold]) -> PrivacySt
     return worst([design.statement(each.kind, each.plan.query, each.party_rows) for each in distinct.values()])
 
 
-def _release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments:
+def opened_release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments:
     """The total, decoded for an estimator."""
     query = planned.plan.query
     kind, bits = planned.kind, query.encoding.fraction_bits

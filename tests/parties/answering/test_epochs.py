@@ -12,27 +12,22 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
-from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import integer_vector
-from parties.data.epochs import Epochs
 from parties.ledger.charges import RECORD, charge_for
-from tests.federation.party import SCHEMA, Ada, make_records
+from tests.federation.party import SCHEMA, Ada, in_epochs, make_records
 from wire.errors import Code
 from wire.statements import Acceptance
 
-KEY = RowKey(b"k" * 32, "clinics", "ada", "data.csv")
 NAMES = ("2026-11", "2026-12")
 CODES = np.array([0, 1, 1, 0, 1] * 8, dtype=np.int32)
 CLIP = Clip(Fraction(2), SCHEMA.bias)
 TABLE = RadosQuery(4, FixedSupportDesign(Fraction(1, 2), CLIP, 1 << 20))
 
 
-def with_epochs(ada: Ada, codes=CODES, ids=range(40)) -> None:
-    numbers = KEY.of_ids(map(str, ids))
-    epochs = Epochs(NAMES, np.asarray(codes, dtype=np.int32), numbers, KEY.check)
-    ada.lifecycle.follow_data(replace(ada.lifecycle.party, epochs=epochs, numbers=RowNumbers(KEY, numbers)))
+def with_epochs(ada: Ada, codes=CODES, ids=None) -> None:
+    ada.lifecycle.follow_data(in_epochs(ada.lifecycle.party, NAMES, codes, ids))
 
 
 def about(world, epoch: str | None, kind=None):
@@ -118,10 +113,7 @@ def test_equal_rows_of_two_epochs_have_noise_of_their_own(ada):
     """With the same noise, the answers about one epoch would tell whether a row of another is like its own."""
     one = make_records(20, seed=3)
     twice = Records(*(np.concatenate([getattr(one, name)] * 2) for name in ("features", "labels", "usable")))
-    party = replace(ada.lifecycle.party, records=twice)
-    numbers = KEY.of_ids(map(str, range(40)))
-    epochs = Epochs(NAMES, np.repeat([0, 1], 20).astype(np.int32), numbers, KEY.check)
-    party = replace(party, epochs=epochs, numbers=RowNumbers(KEY, numbers))
+    party = in_epochs(replace(ada.lifecycle.party, records=twice), NAMES, np.repeat([0, 1], 20))
     tables = [TABLE.epoch(party.about(name).records, 16, party.about(name).secret) for name in NAMES]
     assert party.about(NAMES[0]).records.digest == party.about(NAMES[1]).records.digest
     assert len({*tables, TABLE.epoch(one, 16, party.secret)}) == 3
