@@ -29,7 +29,7 @@ class EpochRows:
 
     name: str
     key_check: bytes
-    """Tells apart the keys that row numbers are made with (dpcore.records.held_back.RowKey.check)."""
+    """Tells apart the keys and the columns of ids that row numbers are made with."""
     numbers: NDArray[np.uint64] = field(repr=False)
     """(m,), by id, in any order: equal ids have equal numbers."""
 
@@ -46,7 +46,8 @@ def check(connection: sqlite3.Connection, rows: EpochRows) -> None:
         if key_check != rows.key_check:
             raise WireError(
                 Code.EPOCH_CHANGED,
-                "The party's secret is another one than when epochs were answered about, so rows cannot be compared.",
+                "The party's secret, or id_column, is another one than when epochs were answered about, so rows cannot "
+                "be compared: put the old one back.",
             )
         if name == rows.name:
             continue

@@ -32,7 +32,18 @@ def test_each_row_has_the_epoch_of_its_cell(csv_file):
     assert found.counts == {"2026-11": 2, "2026-12": 1}
     assert [found.places(name).tolist() for name in ("2026-11", "2026-12", "2027-01")] == [[0, 2], [1], []]
     assert sorted(found.rows("2026-11").numbers) == sorted(KEY.of_ids(["v1", "v3"]))
-    assert found.rows("2026-11").key_check == KEY.check != RowKey(b"x" * 32, "clinics", "north", "data.csv").check
+    assert len(found.rows("2026-11").key_check) == 16
+
+
+def test_numbers_of_another_secret_or_of_another_column_of_ids_are_told_apart(csv_file):
+    other, renamed = RowKey(b"x" * 32, "clinics", "north", "data.csv"), text(ROWS).replace("visit,", "patient,", 1)
+    found = [
+        epochs(csv_file(text(ROWS))),
+        load(csv_file(text(ROWS)), STRICT, row_key=other, **COLUMNS).epochs,
+        load(csv_file(renamed), STRICT, row_key=KEY, id_column="patient", epoch_column="month").epochs,
+    ]
+    assert len({each.key_check for each in found}) == 3
+    assert epochs(csv_file(text(ROWS[:1]))).key_check == found[0].key_check
 
 
 def test_epochs_of_other_files_are_their_texts(tmp_path):

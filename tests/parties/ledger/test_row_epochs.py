@@ -92,6 +92,17 @@ def test_a_new_epoch_has_its_whole_budget_beside_what_is_spent_on_all_rows(party
     assert refused(party, charge(1, "b")).remaining == 0
 
 
+def test_the_state_shows_what_is_spent_and_left_for_the_rows_of_each_epoch(party):
+    for what in (charge(3, "a"), charge(4, "b"), charge(2)):
+        party.answer(what)
+    state = party.ledger.state()
+    found = {name: (each.spent_epsilon, each.remaining_epsilon) for name, each in state.epochs}
+    assert found == {"a": (5, 5), "b": (6, 4)}
+    assert (state.scopes[0].spent_epsilon, state.scopes[0].remaining_epsilon) == (6, 4)
+    assert [each["epoch"] for each in state.to_dict()["epochs"]] == ["a", "b"]
+    assert any(line.startswith("rows of epoch b, record: spent epsilon 6") for line in state.figures())
+
+
 def test_a_limit_that_was_lowered_holds_for_every_epoch(party):
     """Also where another epoch has spent more, so that the largest sum does not change."""
     party.answer(charge(9, "a"))
@@ -143,7 +154,7 @@ def test_a_row_stays_in_the_epoch_of_a_reservation_that_was_released(party):
 
 def test_rows_that_another_secret_numbered_are_refused(party):
     party.answer(charge(1, "a"))
-    with pytest.raises(WireError, match="secret is another one"):
+    with pytest.raises(WireError, match="secret, or id_column, is another one"):
         party.answer(charge(1, "b"), rows=party.rows("b", b"x" * 16))
 
 
