@@ -64,7 +64,13 @@ class Unanswered:
         """For composition; its cohort is not known: it may be any of these parties."""
         query = self.query
         return CountedRelease(
-            query.kind, party_rows, query.schema, setting_of(query), attempts=self.attempts, is_opened=False
+            query.kind,
+            party_rows,
+            query.schema,
+            setting_of(query),
+            attempts=self.attempts,
+            is_opened=False,
+            epoch=query.epoch,
         )
 
 
@@ -141,7 +147,13 @@ def counted(answer: "Answer") -> CountedRelease:
     """An answer for composition."""
     query = answer.query
     return CountedRelease(
-        query.kind, answer.party_rows, query.schema, setting_of(query), attempts=answer.attempts, part=query.held_back
+        query.kind,
+        answer.party_rows,
+        query.schema,
+        setting_of(query),
+        attempts=answer.attempts,
+        part=query.held_back,
+        epoch=query.epoch,
     )
 
 

@@ -304,9 +304,18 @@ class BudgetedOracle:
 
     @property
     def rows(self) -> int:
-        """The total of the rows that parties state; of a part of the rows, how many of them it has on average."""
-        rows = self._federation.source.rows
+        """The total of the rows that parties state; of a part of the rows, how many of them it has on average.
+
+        Of an epoch, what they stated in the last answer; 0 before that.
+        """
+        rows = self._stated_rows
         return rows if self.held_back is None else self.held_back.rows(rows)
+
+    @property
+    def _stated_rows(self) -> int:
+        if self._federation.terms.get("epoch") is None:
+            return self._federation.source.rows
+        return sum(self.answers[-1].party_rows.values()) if self.answers else 0
 
     @property
     def held_back(self) -> HeldBack | None:
@@ -396,7 +405,7 @@ class BudgetedOracle:
             )
         options = {**self._options(part), "feature_map": feature_map, "local": local}
         request = StatisticRequest(self.schema, asked, pure=self._delta == 0, **options)
-        rows, series = self._federation.source.rows, self._series
+        rows, series = self._stated_rows, self._series
         if series is not None and series.is_open:
             plan = self._plan(request)
             series.decide(plan.query, _batch(plan.query, correction, _stated(plan)), _stated(plan), rows, confidence)

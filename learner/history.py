@@ -196,10 +196,11 @@ class NotAskedBeforeError(ConfigurationError):
 
 
 def question_digest(query: Query) -> str:
-    """Identifies a query independently of its time and parties: a hash of schema, kind, part of the rows and map."""
+    """Identifies a query by what it asks, not by time and parties: a hash of schema, kind, part, map and epoch."""
     message = query.to_proto()
     parts = (part.SerializeToString(deterministic=True) for part in (message.held_back, message.feature_map))
-    return sha256(query.schema.digest, kind_bytes(query.kind), *parts).hex()
+    epoch = [] if query.epoch is None else [b"epoch\0", query.epoch.encode()]
+    return sha256(query.schema.digest, kind_bytes(query.kind), *parts, *epoch).hex()
 
 
 def asks_the_same(query: Query, payload: bytes) -> bool:

@@ -25,6 +25,9 @@ from wire.query import MAX_QUERY_BYTES, Feature, PaillierKey, Query, setting_of
 from wire.query_kinds import AnyKind
 from wire.roster import Member, Roster
 
+EPOCH_WORDS = (
+    "Parties answer as if they had no other rows, and count the cost beside that of queries about all rows only."
+)
 NONCE_BYTES = 32
 ROWS_OF_UNSTATED_PARTY = 1_000_000
 
@@ -66,6 +69,7 @@ class Plan:
         query, encoding = self.query, self.query.encoding
         what = f"Over schema {query.schema.name!r}, {query.d} coordinates: {query.words}."
         part = [] if query.held_back is None else ["Other rows contribute zero, and the cost is that of all rows."]
+        part += [] if query.epoch is None else [EPOCH_WORDS]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
             f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
@@ -160,7 +164,10 @@ def plan_query(
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
-    kind = _checked_kind(request, cohort_min - colluders, stated)
+    kind = _checked_kind(request, cohort_min - colluders, stated if request.epoch is None else ())
+    if request.epoch is not None and not kind.takes_parts:
+        # What they state is about all rows, and this kind's cost depends on how many there are.
+        stated = ()
     expires = created + request.expires_after_s
     key = _key(certificate, expires)
     limits, bits = QueryLimits(max_rows, max_parties, request.d), request.fraction_bits_for(kind)
@@ -188,6 +195,7 @@ def plan_query(
         held_back=request.held_back,
         feature_map=request.feature_map,
         purpose=request.purpose,
+        epoch=request.epoch,
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None

@@ -188,9 +188,9 @@ class Release:
 
     @property
     def part_data(self) -> dict[str, Any]:
-        """The part of the rows for release.json; empty if it is about all rows."""
-        part = self.query.held_back
-        return {} if part is None else {"part": part.to_dict()}
+        """The epoch and the part of the rows for release.json; empty if it is about all rows."""
+        part, epoch = self.query.held_back, self.query.epoch
+        return ({} if part is None else {"part": part.to_dict()}) | ({} if epoch is None else {"epoch": epoch})
 
     @property
     def contents(self) -> str:

@@ -7,7 +7,7 @@ with Session(LearnerConfig.load(Path("learner.toml"))) as session:
 import datetime as dt
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -242,8 +242,13 @@ class Session:
         if status.phase.is_terminal and status.code != Code.ONLY_ASKED:
             raise failure(status)
         answers = answers_to(plan.query, envelope.payload_hash, status.parties, roster)
-        self._state.note_rows(answers.rows, roster, plan.query.created_at_unix_s)
+        self._note_rows(answers.rows, roster, plan.query)
         return answers
+
+    def _note_rows(self, rows: Mapping[str, int], roster: Roster, query: Query) -> None:
+        """Remember what parties stated of all their rows."""
+        if query.epoch is None:
+            self._state.note_rows(rows, roster, query.created_at_unix_s)
 
     def _end_question(self, query_id: bytes) -> None:
         try:
@@ -511,7 +516,7 @@ class Session:
             opening=self._state.opening(query_id),
         )
         rows = {acceptance.party: acceptance.rows for acceptance in result.acceptances}
-        self._state.note_rows(rows, open_roster(roster, self._federation_key), opened.query.created_at_unix_s)
+        self._note_rows(rows, open_roster(roster, self._federation_key), opened.query)
         signed = max(total.cohort.attempt, self._state.attempts_signed(query_id))
         release = Release(
             query_envelope=asked.query,
@@ -653,7 +658,13 @@ def _statement(query: Query, result: OpenedTotal, attempts: int) -> PrivacyState
     rows = [acceptance.rows for acceptance in result.acceptances]
     try:
         statement = statement_for(
-            query.kind, rows, query.delta, schema=query.schema, setting=setting_of(query), attempts=attempts
+            query.kind,
+            rows,
+            query.delta,
+            schema=query.schema,
+            setting=setting_of(query),
+            attempts=attempts,
+            epoch=query.epoch,
         )
     except PlanError as error:
         sizes = ", ".join(f"{acceptance.party} {acceptance.rows}" for acceptance in result.acceptances)

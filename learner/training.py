@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.features import two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
+from learner.epoch_releases import EpochReleases
 from learner.estimators import FROM_RELEASES, SEVERAL_CLASSES, class_of, make_estimator, several_classes_refused
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
@@ -40,7 +41,11 @@ def _fit(estimator: Any, method: str, what: str, estimator_name: str) -> Any:
     return found
 
 
-def _synthetic(release: Release, count: int) -> Any:
+Sample: TypeAlias = Release | EpochReleases
+"""What training without queries learns from."""
+
+
+def _synthetic(release: Sample, count: int) -> Any:
     from dpcore.estimators.base import RadoSample  # noqa: PLC0415  (scikit-learn takes a second)
 
     two_classes(release.schema.label, "a draw of rados")
@@ -50,7 +55,7 @@ def _synthetic(release: Release, count: int) -> Any:
     return RadoSample(drawn, release.rows, bias=release.bias)
 
 
-def train(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Model:
+def train(release: Sample, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Model:
     """The model that an estimator learns from a release. Arguments and errors as of `fitted`."""
     estimator = fitted(release, estimator_name, synthetic_rados=synthetic_rados, **options)
     return model_of(estimator, release, estimator_name)
@@ -62,18 +67,17 @@ def check_learns(estimator_name: str, schema: Schema) -> None:
         raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
 
 
-def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
-    """The model of an estimator that was fitted on this release."""
-    left_out = held_back_from([release.query])
-    feature_map = release.query.feature_map
+def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:
+    """The model of an estimator that was fitted on this release, or on these."""
+    each = release.releases if isinstance(release, EpochReleases) else (release,)
     return Model(
         estimator.theta_,
         release.schema,
         estimator_name,
-        release.digest,
+        digest_of_releases([one.digest for one in each]),
         release.statement,
-        left_out,
-        feature_map,
+        held_back_from([one.query for one in each]),
+        release.query.feature_map,
         _covariance_of(estimator),
     )
 
@@ -93,8 +97,8 @@ def held_back_from(queries: Sequence[Query]) -> Fraction | None:
     return share if is_training and share else None
 
 
-def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
-    """An estimator that is fitted on a release, with its training report.
+def fitted(release: Sample, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
+    """An estimator that is fitted on a release, or on those of several epochs, with its training report.
 
     estimator_name: a key of learner.estimators.FROM_RELEASES. synthetic_rados: for a release of moments, the number of
     rados to draw with those moments for an estimator that learns from rados; each call draws new ones. options:
@@ -115,7 +119,8 @@ def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None
     if learned == "rados":
         if synthetic_rados is not None:
             raise ConfigurationError("this release contains rados; leave synthetic_rados out")
-        _fit(estimator, "fit_release", "rados", estimator_name)(release)
+        sample = release.sample if isinstance(release, EpochReleases) else release
+        _fit(estimator, "fit_release", "rados", estimator_name)(sample)
     elif synthetic_rados is None:
         _fit(estimator, "fit_moments", "moments", estimator_name)(release.moments)
     else:

@@ -206,10 +206,13 @@ def compare_schemas(run: Run, other: Path) -> None:
 
 
 def _data(run: Run) -> None:
-    report = check_data(run.schema, run.config.table, id_column=run.config.id_column)
+    ids, epochs = run.config.id_column, run.config.epoch_column
+    report = check_data(run.schema, run.config.table, id_column=ids, epoch_column=epochs)
     run.rows, run.rows_digest, run.report = report.rows, report.digest, report
     by = f"the column {run.config.id_column!r}" if run.config.id_column else _BY_PLACE
     words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
+    if report.epochs:
+        words = f"{words}; {amount(len(report.epochs) - ('' in report.epochs), 'epoch')} of rows"
     # Those of many cells are among the warnings.
     few = [change.clause for change in report.changes if not change.is_many]
     words = "; ".join([words, *few[:_MOST_CHANGES]])

@@ -97,6 +97,10 @@ class PartyConfig(Configuration):
     when others are added, removed or sorted, and all rows of one id are on one side. It is never sent. Default: the
     row's place in the table decides.
     """
+    epoch_column: str | None = Field(default=None, min_length=1)
+    """Column that names each row's epoch, such as the month in which it arrived; no column of the schema. It needs an
+    `id_column`. Learners may ask about one epoch, and each epoch has its own budget. How many rows an epoch has is
+    public. A row keeps its epoch for good. Default: queries are about all rows only."""
     spool_bytes: int = Field(default=10_000_000_000, ge=1 << 20)
     """Disk space for contributions, in bytes. A contribution needs twice its upload and 8 bytes per value."""
     spare_obfuscators: int = Field(default=1000, ge=0, le=1 << 16)

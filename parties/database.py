@@ -29,6 +29,7 @@ from parties.ledger.charges import (
     COHORT_TABLES,
     EVENTS_TABLE,
     FORMAT_VERSION,
+    ROW_EPOCH_TABLE,
     new_nonce,
     read_charge,
     update_format,
@@ -56,6 +57,7 @@ _TABLES = f"""
 {EVENTS_TABLE};
 {ANCHOR_TABLES}
 {COHORT_TABLES}
+{ROW_EPOCH_TABLE}
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE attempts (
     query_id BLOB NOT NULL,

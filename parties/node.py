@@ -251,6 +251,7 @@ class PartyNode:
                 row_sums,
                 held.dataset.numbers,
                 held.digest,
+                held.dataset.epochs,
                 held.name,
             ),
             attempts=self._attempts,
@@ -309,6 +310,7 @@ class PartyNode:
                 numbers=dataset.numbers,
                 data_digest=held.digest,
                 load=held.name,
+                epochs=dataset.epochs,
             )
         )
         self._compare_rows()

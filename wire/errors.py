@@ -69,6 +69,8 @@ class Code(StrEnum):
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
     SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
     PLAN_INFEASIBLE = "PLAN_INFEASIBLE"
+    EPOCH_EMPTY = "EPOCH_EMPTY"
+    EPOCH_CHANGED = "EPOCH_CHANGED"
     ROWS_NOT_ACCEPTED = "ROWS_NOT_ACCEPTED"
     UNAVAILABLE = "UNAVAILABLE"
     # The end of a query without a total.
@@ -330,6 +332,18 @@ CATALOGUE: dict[Code, Entry] = {
         _S.FAILED_PRECONDITION,
         "The party has more rows than the query allows, or the design is empty or unbounded at its size.",
         "Raise max_rows above the parties' rows; if that does not help, use a milder truncation or fewer rados.",
+        6,
+    ),
+    Code.EPOCH_EMPTY: Entry(
+        _S.FAILED_PRECONDITION,
+        "The party has no rows of the query's epoch.",
+        "Check the epoch's name, or ask again once its rows are there; a party without epoch_column has no epochs.",
+        6,
+    ),
+    Code.EPOCH_CHANGED: Entry(
+        _S.FAILED_PRECONDITION,
+        "The party answered about some of the epoch's rows in another epoch.",
+        "Ask the party's data officer: each row has to stay in its first epoch. A query without an epoch is answered.",
         6,
     ),
     Code.ROWS_NOT_ACCEPTED: Entry(

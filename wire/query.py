@@ -25,7 +25,7 @@ from wire.envelopes import Envelope, MessageType, Signable
 from wire.errors import Code, WireError
 from wire.query_kinds import KIND_FIELDS, feature_map_from_proto, feature_map_to_proto, read_kind, write_kind
 from wire.query_kinds import AnyKind as QueryKind
-from wire.request_fields import PURPOSE_RULE, is_purpose
+from wire.request_fields import EPOCH_RULE, PURPOSE_RULE, is_epoch, is_purpose
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk
 
@@ -191,6 +191,8 @@ class Query(Wire[query_pb2.Query]):
     """What records are mapped by before they are clipped; it fits the schema."""
     purpose: str = ""
     """What the learner says that the answer is for, which nothing checks; empty without one."""
+    epoch: str | None = None
+    """Of the rows that it is about, by name; None for all rows."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -206,6 +208,7 @@ class Query(Wire[query_pb2.Query]):
             f"quorum_wait_s is from 0 to {MAX_PHASE_S}": 0 <= self.quorum_wait_s <= MAX_PHASE_S,
             "its kind can be asked about a part of the rows": self.held_back is None or self.kind.takes_parts,
             PURPOSE_RULE: is_purpose(self.purpose) or not self.purpose,
+            EPOCH_RULE: self.epoch is None or is_epoch(self.epoch),
             "its kind takes a feature map": self.feature_map is None or self.kind.takes_maps,
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
@@ -264,7 +267,8 @@ class Query(Wire[query_pb2.Query]):
         """What is asked, of which functions of the columns and about which rows if not about all, in words."""
         mapped = "" if self.feature_map is None else f", of records mapped to {self.feature_map.words(self.schema)}"
         part = "" if self.held_back is None else f", about {self.held_back.words()}"
-        return f"{self.kind.words()}{mapped}{part}"
+        epoch = "" if self.epoch is None else f", about the rows of epoch {self.epoch} only"
+        return f"{self.kind.words()}{mapped}{part}{epoch}"
 
     def to_proto(self) -> query_pb2.Query:
         """The message whose bytes are signed. Their SHA-256 is the query's id."""

@@ -65,6 +65,8 @@ class QuerySummary:
     """The schema's bounds of those columns that are numbers: a number beyond counts as if it were at the bound."""
     purpose: str = ""
     """What the learner says that the answer is for; empty if it says nothing."""
+    epoch: str = ""
+    """The epoch of the rows that it is about; empty for all rows."""
 
     @classmethod
     def of(cls, query: Query) -> "QuerySummary":
@@ -88,6 +90,7 @@ class QuerySummary:
             answer_within_s=query.answer_within_s,
             bounds=_bounds(query.schema, read),
             purpose=query.purpose,
+            epoch=query.epoch or "",
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,6 +197,7 @@ _MEANINGS = {
     "honest_parties": "parties whose noise must suffice",
     "max_attempts": "each of them charged",
     "features": "parts of the protocol that it uses",
+    "epoch": "of the rows that it is about; no other rows count, and each epoch has its own budget",
     "purpose": "what the learner says that the answer is for; nothing checks it",
     "quorum_wait_s": "wait for further parties once there are enough; 0 for the whole phase",
 }
@@ -239,6 +243,8 @@ def signed_parts(payload: bytes) -> tuple[SignedPart, ...]:
     terms: list[SignedField] = []
     parts: dict[str, list[SignedField]] = {}
     for field in _fields_of(message):
+        if field.name == "epoch" and not message.HasField("epoch"):
+            continue
         if field.name == "schema":
             parts[field.name] = list(_schema_fields(query.schema))
         elif field.name == "paillier_key":

@@ -4,6 +4,7 @@ The requests (`learner.requests`), the commands, the console's forms, plans and 
 these defaults and bounds. Imports nothing that computes, so that help is fast.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,6 +28,17 @@ def is_purpose(text: str) -> bool:
     unassigned) and Z (separators), but the space.
     """
     return 0 < len(text) <= MAX_PURPOSE and text.isprintable() and text == text.strip()
+
+
+MAX_EPOCH = 40
+"""The most characters of an epoch's name."""
+EPOCH_RULE = f"an epoch's name has 1 to {MAX_EPOCH} letters, digits, '.', '_', ':' or '-', such as 2026-11"
+_EPOCH = re.compile(r"[A-Za-z0-9._:-]{1,40}")
+
+
+def is_epoch(text: str) -> bool:
+    """Whether a text may name an epoch of rows."""
+    return _EPOCH.fullmatch(text) is not None
 
 
 USUAL_DESIGN = "moments"
@@ -129,9 +141,19 @@ class AskedTerms(Declared):
             f"party. At most {MAX_PURPOSE} characters."
         ),
     ] = ""
+    epoch: Annotated[
+        str | None,
+        Option(
+            "Ask about the rows of this epoch only, such as 2026-11, as parties name them in their epoch_column; each "
+            "epoch has its own budget.",
+            default="all rows",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.epoch is not None and not is_epoch(self.epoch):
+            raise ConfigurationError(f"epoch {self.epoch!r}: {EPOCH_RULE}")
         if self.purpose and not is_purpose(self.purpose):
             raise ConfigurationError(f"{PURPOSE_RULE}: write it so, or leave it out")
 
@@ -313,7 +335,20 @@ class TrainOptions(AskOptions):
 
     to: Annotated[Path, Option("Write the model to this new file.", flag="--output", short="-o")]
     release: Annotated[
-        Path | None, Option("The directory of a release; none for an estimator that queries.", argument=True)
+        tuple[Path, ...],
+        Option(
+            "The directory of a release, or of one of each epoch, oldest first; none for an estimator that queries.",
+            argument=True,
+        ),
+    ] = ()
+    forgetting: Annotated[
+        Fraction | None,
+        Option(
+            "Moments of several epochs: the weight of each epoch relative to the next one.",
+            default="1, all alike",
+            above=0,
+            at_most=1,
+        ),
     ] = None
     estimator: Annotated[str, Option(ESTIMATOR_HELP)] = USUAL_ESTIMATOR
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()

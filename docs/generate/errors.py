@@ -21,6 +21,8 @@ REFUSALS = frozenset(
         Code.BUDGET_EXCEEDED,
         Code.SCHEMA_MISMATCH,
         Code.PLAN_INFEASIBLE,
+        Code.EPOCH_EMPTY,
+        Code.EPOCH_CHANGED,
         Code.UNAVAILABLE,
     }
 )

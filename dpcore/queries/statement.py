@@ -45,6 +45,8 @@ class CountedRelease:
     """Whether the learner opened the total of one of them."""
     part: HeldBack | None = None
     """The part of the rows that it is about; None for all."""
+    epoch: str | None = None
+    """The epoch of rows that it is about; None for all rows. A record is in one epoch."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -75,6 +77,8 @@ def composed_cost(
     by_ids: whether ids decide at every party which rows are held back, and rows keep their ids; then a record's cost is
     the largest of that within either part and that of a change of sides (`_cases`).
 
+    Releases about different epochs of rows compose in parallel: the cost is that of the worst epoch.
+
     Raises PlanError if there is no release, if one of them (named by its place) has no bound for that scope, or if no
     finite epsilon holds.
     """
@@ -85,12 +89,13 @@ def composed_cost(
         if not _bounds(release, feature, column):
             wanted = {"record": "records", "joint": f"the column {column!r}", "marginal": f"{feature!r}"}[scope]
             raise PlanError(f"release {place} bounds nothing about {wanted}, so neither does the composition")
-    rows = _rows_of_parties(releases)
-    cases = _cases(releases) if by_ids else [[(release, False) for release in releases]]
-    alone, others = (
-        [_epsilon(case, party, rows, delta, colluding=colluding) for party in rows for case in cases]
-        for colluding in (False, True)
-    )
+    alone: list[Bracket] = []
+    others: list[Bracket] = []
+    for about in _of_one_record(releases):
+        rows = _rows_of_parties(about)
+        for case in _cases(about) if by_ids else [[(release, False) for release in about]]:
+            alone += [_epsilon(case, party, rows, delta, colluding=False) for party in rows]
+            others += [_epsilon(case, party, rows, delta, colluding=True) for party in rows]
     collude = max(bracket.upper for bracket in others)
     return ReleaseCost(
         scope=scope,
@@ -99,6 +104,12 @@ def composed_cost(
         delta=0.0 if all(release.kind.is_pure for release in releases) else float(delta),
         epsilon_if_others_collude=collude,
     )
+
+
+def _of_one_record(releases: Sequence[CountedRelease]) -> list[Sequence[CountedRelease]]:
+    """The releases that a record of each epoch may be in: those about all rows, and about its epoch."""
+    epochs = dict.fromkeys(release.epoch for release in releases if release.epoch is not None)
+    return [[each for each in releases if each.epoch in (None, epoch)] for epoch in epochs] or [releases]
 
 
 def _rows_of_parties(releases: Sequence[CountedRelease]) -> dict[str, int]:
@@ -203,6 +214,10 @@ ATTEMPTS = (
     "lost attempt to be no smaller than those of the release."
 )
 
+EPOCH = (
+    "The release is about the rows of epoch {epoch} only. A record is in one epoch, which is public, for good: neither "
+    "the epoch of a record nor the number of rows in each is protected."
+)
 LARGE_EPSILON = 10.0
 
 _COLLUSION = {
@@ -327,11 +342,12 @@ def statement_for(
     schema: Schema,
     setting: Setting,
     attempts: int = 1,
+    epoch: str | None = None,
 ) -> PrivacyStatement:
     """The statement of a release of this kind over a cohort with `party_rows` rows.
 
-    delta: in (0, 1), if anything is bounded. attempts: those that may have a total, all counted under collusion. Raises
-    PlanError if delta is missing, and as `Protection.cost`.
+    delta: in (0, 1), if anything is bounded. attempts: those that may have a total, all counted under collusion. epoch:
+    of rows that it is about. Raises PlanError if delta is missing, and as `Protection.cost`.
     """
     if kind.scope == "none":
         return without_bound(kind, schema)
@@ -353,6 +369,7 @@ def statement_for(
         assumptions=(
             *assumptions_of(kind, kind.features(schema), len(party_rows), setting),
             *([ATTEMPTS.format(attempts=attempts)] if attempts > 1 else []),
+            *([] if epoch is None else [EPOCH.format(epoch=epoch)]),
         ),
         warnings=(*_delta_warnings(sum(party_rows), cost.delta), *_warnings(kind, schema, cost.epsilon)),
     )

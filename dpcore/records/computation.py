@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -112,6 +112,7 @@ def add_exactly(total: NDArray[np.int64], added: NDArray[np.int64]) -> None:
 
 SECRET_BYTES = 32
 _DATA = b"rado.v1/data-digest\0"
+_EPOCH = b"rado.v1/row-epoch\0"
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,13 @@ class PartySecret:
     def key(self, domain: bytes, message: bytes) -> bytes:
         """The 32-byte key for one purpose under this schema. domain: unique to the purpose, ends in a zero byte."""
         return hmac.digest(self.secret, domain + self.schema_digest + message, "sha256")
+
+    def of_epoch(self, name: str) -> "PartySecret":
+        """The secret for one epoch's rows: equal rows of two epochs, or of an epoch and all rows, draw independently.
+
+        With one draw for both, the answers about one epoch would depend on the rows of another.
+        """
+        return replace(self, secret=self.key(_EPOCH, name.encode()))
 
     def data_digest(self, digest: bytes) -> str:
         """What identifies the party's data to its people: 64 hexadecimal digits, which confirm no guess of the rows."""

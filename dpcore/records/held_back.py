@@ -153,6 +153,11 @@ class RowKey:
         found = (int.from_bytes(hmac.digest(key, text.encode(), "sha256")[:8], "big") for text in ids)
         return np.fromiter(found, dtype=np.uint64)
 
+    @property
+    def check(self) -> bytes:
+        """16 bytes by which numbers of this key and of others are told apart."""
+        return self._key(b"check")[:16]
+
     def _key(self, purpose: bytes) -> bytes:
         names = (name.encode() for name in (self.federation, self.party, self.source))
         info = _DOMAIN + purpose + b"\0" + b"".join(len(name).to_bytes(4, "big") + name for name in names)

@@ -93,6 +93,19 @@ class Records:
         object.__setattr__(part, "classes", self.classes)
         return part
 
+    def at(self, places: NDArray[np.intp]) -> "Records":
+        """The rows at these places, ascending: views if they are one run, else copies. They are not checked again."""
+        first, stop = int(places[0]), int(places[-1]) + 1
+        if stop - first == len(places):
+            return self.between(first, stop)
+        part = object.__new__(Records)
+        for name in ("features", "labels", "usable"):
+            array = getattr(self, name)[places]
+            array.flags.writeable = False
+            object.__setattr__(part, name, array)
+        object.__setattr__(part, "feature_map", self.feature_map)
+        return part
+
     def mapped(self, feature_map: FeatureMap) -> "Records":
         """The same rows under a feature map that fits their schema. Shares all arrays."""
         part = self.between(0, self.rows)

@@ -18,6 +18,7 @@ from parties.ledger.charges import Charge, UnreadableEntryError
 from parties.ledger.head import SumsKey
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.limits import Event
+from parties.ledger.row_epochs import EpochRows
 from parties.ledger.witnessed import Witnessed
 from wire.envelopes import Envelope
 from wire.query import CLOCK_SKEW_S, Query
@@ -138,9 +139,9 @@ class Attempts:
         """What is spent and left in each scope, under the lifetime limits."""
         return self._ledger.state()
 
-    def check_admits(self, charge: Charge, now_unix_s: float) -> None:
-        """Raise what Ledger.reserve would raise for a charge that the limits do not admit now. Changes nothing."""
-        self._ledger.check_admits(charge, now_unix_s)
+    def check_admits(self, charge: Charge, now_unix_s: float, rows: EpochRows | None = None) -> None:
+        """Raise what Ledger.reserve would raise for a charge that is not admitted now. Changes nothing."""
+        self._ledger.check_admits(charge, now_unix_s, rows)
 
     def accept(
         self,
@@ -152,11 +153,12 @@ class Attempts:
         not_after_unix_s: int,
         now_unix_s: float,
         sums_key: SumsKey | None = None,
+        rows: EpochRows | None = None,
     ) -> Attempt:
         """Reserve the charge, sign and store the acceptance. Returns the stored attempt if there already is one.
 
-        sums_key: given if the acceptance has the ledger's head, this reservation included. Raises what Ledger.reserve
-        raises, and then stores nothing.
+        sums_key: given if the acceptance has the ledger's head, this reservation included. rows: those of the epoch
+        that it is about. Raises what Ledger.reserve raises, and then stores nothing.
         """
         query_id, attempt = acceptance.query_id, acceptance.attempt
         with self._database.transaction() as connection:
@@ -169,6 +171,7 @@ class Attempts:
                 charge,
                 lapses_at_unix_s=not_after_unix_s + CLOCK_SKEW_S,
                 now_unix_s=now_unix_s,
+                rows=rows,
             )
             if sums_key is not None:
                 acceptance = replace(acceptance, ledger_head=self._ledger.signed_head(sums_key))

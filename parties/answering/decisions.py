@@ -4,11 +4,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from dpcore.records.computation import PartySecret, RowSums, sum_on_threads
 from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema, differences
+from parties.data.epochs import Epochs
 from parties.ledger.charges import Charge, Division, charge_for
+from parties.ledger.row_epochs import EpochRows
 from parties.policy import Policy, check_cohort, check_query
 from radobase.printing import amount
 from wire.envelopes import Envelope, MessageType, SigningKey
@@ -40,10 +44,41 @@ class Party:
     row_sums: RowSums = sum_on_threads
     numbers: RowNumbers | None = None
     data_digest: str = ""
-    """Of the rows, by PartySecret.data_digest; empty where rows never change."""
-
+    """Of all rows, by PartySecret.data_digest; empty where rows never change."""
+    epochs: Epochs | None = None
+    """Of the rows; None if no column names them."""
     load: str = ""
     """The random name of the load of the rows; empty if there is none, and then parts of the rows count in full."""
+
+    def about(self, epoch: str | None) -> "Party":
+        """The party as if it had the rows of this epoch only, and a secret for them; itself for all rows.
+
+        Raises WireError(EPOCH_EMPTY) if it has none.
+        """
+        if epoch is None:
+            return self
+        places = np.empty(0, dtype=np.intp) if self.epochs is None else self.epochs.places(epoch)
+        if not len(places):
+            has = "has no epochs" if self.epochs is None else f"has none of epoch {epoch}"
+            raise WireError(Code.EPOCH_EMPTY, f"Its table {has}.")
+        assert self.numbers is not None, "rows with epochs have ids"
+        assert self.numbers.by_id is not None, "rows with epochs have ids"
+        return replace(
+            self,
+            records=self.records.at(places),
+            secret=self.secret.of_epoch(epoch),
+            numbers=RowNumbers(self.numbers.key, self.numbers.by_id[places]),
+        )
+
+    def rows_about(self, epoch: str | None) -> int:
+        """The number of rows that a query about this epoch, or about all rows, is about."""
+        if epoch is None:
+            return self.records.rows
+        return 0 if self.epochs is None else len(self.epochs.places(epoch))
+
+    def epoch_rows(self, epoch: str | None) -> EpochRows | None:
+        """The rows of an epoch, for the ledger; None for all rows."""
+        return None if epoch is None or self.epochs is None else self.epochs.rows(epoch)
 
     @property
     def division(self) -> Division | None:
@@ -53,13 +88,16 @@ class Party:
         return Division(self.load, self.numbers.key.name)
 
 
-def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None) -> Charge:
-    """Cost of one attempt, if policy, schema and design allow it, and from attempt 2 on the learner's signed retry.
+def decide(
+    opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None
+) -> tuple[Party, Charge]:
+    """The party with the rows that are asked about, and the cost of one attempt.
 
-    Raises WireError with the code of the refusal: one of the policy's, FEATURE_MISSING, SEED_MISMATCH, SCHEMA_MISMATCH,
-    ATTEMPT_MISMATCH or PLAN_INFEASIBLE.
+    If policy, schema and design allow it, and from attempt 2 on the learner's signed retry. Raises WireError with the
+    code of the refusal: one of the policy's, FEATURE_MISSING, SEED_MISMATCH, SCHEMA_MISMATCH, ATTEMPT_MISMATCH,
+    EPOCH_EMPTY or PLAN_INFEASIBLE.
     """
-    query, rows = opened.query, party.records.rows
+    query = opened.query
     check_known(query.features)
     check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
@@ -68,9 +106,12 @@ def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retr
     if attempt > 1:
         check_retry(opened, attempt, roster, retry)
     check_schema(query, party.schema)
+    party = party.about(query.epoch)
+    rows = party.records.rows
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {amount(rows, 'row')} and max_rows is {query.max_rows}.")
-    return charge_for(query, rows, epoch_of(query, party), party.division)
+    division = party.division if query.epoch is None else None
+    return party, charge_for(query, rows, epoch_of(query, party), division)
 
 
 def check_seed(query: Query, party: Party) -> None:
@@ -128,8 +169,8 @@ def check_schema(query: Query, schema: Schema) -> None:
 def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Party, data_digest: str) -> None:
     """Refuse to compute what was not reserved: data, schema or secret may have changed while the party was down.
 
-    rows, reserved, data_digest: of the acceptance. A noised table other than the reserved one would be an uncounted
-    release. Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
+    rows, reserved, data_digest: of the acceptance. party: with the rows that the query is about. A noised table other
+    than the reserved one would be an uncounted release. Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
     """
     check_schema(query, party.schema)
     if data_digest != party.data_digest:

@@ -206,7 +206,8 @@ class QueryLifecycle:
             if work.phase is not Phase.ANSWERING or not work.state.awaits_answer or self._history.has(*key):
                 return True
             opened = self._open(work)
-            self._history.shown(opened, rows=self._party.records.rows, charge=None, now_unix_s=self._clock())
+            rows = self._party.rows_about(opened.query.epoch)
+            self._history.shown(opened, rows=rows, charge=None, now_unix_s=self._clock())
             self._history.happened(*key, self._clock(), reason=reason)
         except WireError as error:
             self._log.refused("not verified", peer="coordinator", code=error.code, query=work.query_id)
@@ -287,20 +288,22 @@ class QueryLifecycle:
 
     def _accept(self, work: Work) -> Attempt | None:
         """Accept a query, unless the policy refuses it, which raises, or it waits for a person's decision: None."""
-        party = self._party
+        whole = self._party
         opened = self._open(work)
         roster = self._rosters.current
-        charge = self._decide(work, opened, roster, party)
+        party, charge = self._decide(work, opened, roster, whole)
+        rows = whole.epoch_rows(opened.query.epoch)
         if self._is_held():
             # Who would be refused in any case does not learn it.
-            self._attempts.check_admits(charge, self._clock())
+            self._attempts.check_admits(charge, self._clock(), rows)
             raise WireError(Code.ROWS_NOT_ACCEPTED)
         if opened.query.is_question:
+            self._attempts.check_admits(charge, self._clock(), rows)
             self._would_accept(work, opened, charge, party, roster)
             return None
         if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
             # A query that would be refused afterwards need not be decided on.
-            self._attempts.check_admits(charge, self._clock())
+            self._attempts.check_admits(charge, self._clock(), rows)
             self._say_pending(work)
             return None
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
@@ -314,6 +317,7 @@ class QueryLifecycle:
             not_after_unix_s=opened.query.not_after_unix_s,
             now_unix_s=self._clock(),
             sums_key=SumsKey(party.name, party.signing_key),
+            rows=rows,
         )
         self._accepted_with[held.query_id, held.attempt] = party
         self._obfuscators.expect(opened.public_key, opened.ciphertexts)
@@ -330,12 +334,11 @@ class QueryLifecycle:
         return held
 
     def _would_accept(self, work: Work, opened: OpenedQuery, charge: Charge, party: Party, roster: Roster) -> None:
-        """Answer a question as its query would be, without holding or reserving anything. Raises as `_accept`.
+        """Answer a question as its query would be, without holding or reserving anything.
 
         The same checks, policy, limits and ledger decide, so the answer tells what an acceptance that is never charged
         would tell. No person decides on it. Nothing of it leads to an upload: there is no attempt for a cohort.
         """
-        self._attempts.check_admits(charge, self._clock())
         unused = X25519PrivateKey.from_private_bytes(self._random.bytes(32)).public_key().public_bytes_raw()
         rows = party.records.rows
         said = Acceptance(work.query_id, work.attempt, party.name, rows, unused, roster.version)
@@ -352,14 +355,14 @@ class QueryLifecycle:
         pending = sign(Pending(work.query_id, work.attempt, self._party.name), self._party.signing_key)
         self._tell(work, lambda: self._coordinator.pending(pending))
 
-    def _decide(self, work: Work, opened: OpenedQuery, roster: Roster, party: Party) -> Charge:
-        """The cost of an attempt, if the policy allows it. What is accepted is in the history before that.
+    def _decide(self, work: Work, opened: OpenedQuery, roster: Roster, whole: Party) -> tuple[Party, Charge]:
+        """The party with the rows that are asked about, and the cost of an attempt, if the policy allows it.
 
-        Raises what `decide` raises, and HistoryBusyError.
+        What is accepted is in the history before that. Raises what `decide` raises, and HistoryBusyError.
         """
-        rows = party.records.rows
+        rows = whole.rows_about(opened.query.epoch)
         try:
-            charge = decide(opened, work.attempt, party, roster, work.retry)
+            party, charge = decide(opened, work.attempt, whole, roster, work.retry)
         except WireError:
             try:
                 self._history.shown(opened, rows=rows, charge=None, now_unix_s=self._clock())
@@ -367,7 +370,7 @@ class QueryLifecycle:
                 self._log.warning("history not written", query=work.query_id, reason=str(error))
             raise
         self._history.shown(opened, rows=rows, charge=charge, now_unix_s=self._clock())
-        return charge
+        return party, charge
 
     def _refuse(self, work: Work, code: Code, detail: str) -> None:
         reason = WireError(code, detail).public_sentence
@@ -460,12 +463,12 @@ class QueryLifecycle:
             return False
         return True
 
-    def _accepted_by(self, held: Attempt) -> tuple[Party, str]:
-        """The party with the rows of an acceptance, and their digest; after a restart, the present one."""
+    def _accepted_by(self, held: Attempt, epoch: str | None) -> tuple[Party, str]:
+        """The party with the rows of an acceptance, and the data's digest; after a restart, of the present data."""
         party = self._accepted_with.get((held.query_id, held.attempt))
         if party is not None:
             return party, party.data_digest
-        return self._party, self._history.data_digest(held.query_id, held.attempt)
+        return self._party.about(epoch), self._history.data_digest(held.query_id, held.attempt)
 
     def _compute(self, work: Work, held: Attempt, wanted: Callable[[], bool]) -> None:
         def progress(_done: int, _total: int) -> None:
@@ -474,7 +477,7 @@ class QueryLifecycle:
 
         begun = time.monotonic()
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
-        party, data_digest = self._accepted_by(held)
+        party, data_digest = self._accepted_by(held, opened.query.epoch)
         check_unchanged(opened.query, held.rows, self._attempts.cost(held), party, data_digest)
         computation = Computation(self._random, party.secret, party.row_sums, progress, party.numbers)
         values = integer_vector(opened, party.records, computation)

@@ -5,6 +5,7 @@ The reports are for the party only. Of their contents, only the number of rows g
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -22,11 +23,12 @@ from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster, PartyConfig
+from parties.data.epochs import Epochs, EpochsRead, check_epoch_column
 from radobase.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radobase.logs import Log
 from radobase.printing import amount
 from radobase.schema_files import load_schema
-from radobase.tables.tables import RowsRead, TableSource, identified_blocks, open_table
+from radobase.tables.tables import RowsRead, Table, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
@@ -50,14 +52,16 @@ class LoadReport:
     tallies: tuple[Tally, ...]
     """One per feature, in the schema's order, then the label's."""
     digest: bytes = field(repr=False)
-    """SHA-256 over all rows as encoded, in their order, and over their ids. It confirms a guess of all rows:
-    `PartySecret.data_digest` makes of it what people may read."""
+    """SHA-256 over all rows as encoded, in their order, over their ids, and over their epochs if there are any. It
+    confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may read."""
     changes: tuple[Change, ...] = ()
     """The same by policy, what lost most first."""
     changed: Mapping[str, int] = field(default_factory=dict)
     """By feature, the cells whose value a policy replaced or clipped."""
     class_rows: tuple[tuple[str, int], ...] = ()
     """Name and usable rows of each class, if there are several."""
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """Rows by epoch, "" for none."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -83,6 +87,8 @@ class LoadReport:
             share = 100 * self.zero_vectors / self.rows
             become = "becomes a zero vector" if self.zero_vectors == 1 else "become zero vectors"
             yield f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) {become}: {cause}"
+        if without := self.epochs.get("", 0):
+            yield f"{without} of {self.rows} rows are in no epoch: only queries about all rows are answered from them"
 
     def _of_classes(self, usable: int) -> Iterator[str]:
         absent = [repr(name) for name, rows in self.class_rows if not rows]
@@ -107,13 +113,15 @@ class LoadReport:
 class Dataset:
     """A party's records, ready for any query with this schema, and the report about them.
 
-    numbers: the rows' numbers, for queries about a part of them; None if no key was given.
+    numbers: the rows' numbers, for queries about a part of them; None if no key was given. epochs: of the rows, None if
+    no column names them.
     """
 
     schema: Schema
     records: Records
     report: LoadReport
     numbers: RowNumbers | None = None
+    epochs: Epochs | None = None
 
 
 def load(
@@ -123,6 +131,7 @@ def load(
     *,
     row_key: RowKey | None = None,
     id_column: str | None = None,
+    epoch_column: str | None = None,
 ) -> Dataset:
     """Read a table through a schema into records of 32-bit fixed point.
 
@@ -130,30 +139,40 @@ def load(
     rows, a slab of records, independent of the file's size.
 
     progress: called with the number of rows read so far. row_key: to number the rows, by `id_column` if it is given,
-    else by their places.
+    else by their places. epoch_column: names each row's epoch.
 
     Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be read, has no rows or
-    lacks a column, for a cell that the schema's policy refuses, and if the records do not fit into memory. Raises
-    ConfigurationError if the ids are a column of the schema.
+    lacks a column, for a cell that the schema's policy refuses, if the rows of one id are in two epochs, and if the
+    records do not fit into memory. Raises ConfigurationError if the ids or the epochs are a column of the schema.
     """
     _check_id_column(schema, id_column)
+    check_epoch_column(schema, id_column, epoch_column)
     table = open_table(source)
     counted = _Counted(table.path, schema, id_column)
+    own_column = None if row_key is None else id_column
     try:
         joined = _Joined(schema.d, table.rows, schema.label.classes)
         by_id: list[NDArray[np.uint64]] = []
-        for rows, ids in identified_blocks(table, schema, None if row_key is None else id_column, progress):
-            counted.add(rows, ids)
+        read = _epochs_of(table, row_key, own_column, epoch_column)
+        for rows, ids, epochs in identified_blocks(table, schema, own_column, epoch_column, progress):
+            counted.add(rows, ids, epochs)
             joined.add(rows)
             if row_key is not None and id_column is not None:
                 by_id.append(row_key.of_ids(ids))
+            if read is not None:
+                read.add(ids, epochs, by_id[-1])
         records = joined.records()
+        found = None if read is None else read.epochs()
         numbers = None if row_key is None else RowNumbers(row_key, np.concatenate(by_id) if by_id else None)
     except MemoryError:
         raise DataError(
             "has more rows than fit into memory; use a machine with more memory, or fewer rows", file=table.path
         ) from None
-    return Dataset(schema, records, counted.report(), numbers)
+    return Dataset(schema, records, counted.report(), numbers, found)
+
+
+def _epochs_of(table: Table, key: RowKey | None, id_column: str | None, epoch_column: str | None) -> EpochsRead | None:
+    return EpochsRead(table, key, id_column, epoch_column) if key and id_column and epoch_column else None
 
 
 def _check_id_column(schema: Schema, id_column: str | None) -> None:
@@ -166,14 +185,27 @@ def _check_id_column(schema: Schema, id_column: str | None) -> None:
 
 
 def check(
-    schema: Schema, source: TableSource, progress: RowsRead | None = None, *, id_column: str | None = None
+    schema: Schema,
+    source: TableSource,
+    progress: RowsRead | None = None,
+    *,
+    id_column: str | None = None,
+    epoch_column: str | None = None,
 ) -> LoadReport:
-    """Read a whole table as `load` does and report, without keeping records. Raises DataError as `load` does."""
+    """Read a whole table as `load` does and report, without keeping records. Raises as `load` does."""
     _check_id_column(schema, id_column)
+    check_epoch_column(schema, id_column, epoch_column)
     table = open_table(source)
     counted = _Counted(table.path, schema, id_column)
-    for rows, ids in identified_blocks(table, schema, id_column, progress):
-        counted.add(rows, ids)
+    # Any key compares ids.
+    key = RowKey(bytes(32), "", "", "")
+    read = _epochs_of(table, key, id_column, epoch_column)
+    for rows, ids, epochs in identified_blocks(table, schema, id_column, epoch_column, progress):
+        counted.add(rows, ids, epochs)
+        if read is not None:
+            read.add(ids, epochs, key.of_ids(ids))
+    if read is not None:
+        read.epochs()
     return counted.report()
 
 
@@ -220,8 +252,10 @@ class _Counted:
         self._of_classes = np.zeros(schema.label.classes, dtype=np.int64)
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
         self._hashes = tuple(hashlib.sha256() for _ in range(4))
+        self._of_epochs = hashlib.sha256()
+        self._epochs: Counter[str] = Counter()
 
-    def add(self, rows: StoredRows, ids: Sequence[str]) -> None:
+    def add(self, rows: StoredRows, ids: Sequence[str], epochs: Sequence[str]) -> None:
         self._rows += len(rows.usable)
         self._usable += int(np.count_nonzero(rows.usable))
         if classes := self._schema.label.classes:
@@ -234,9 +268,11 @@ class _Counted:
         of_labels.update(np.ascontiguousarray(rows.labels).data)
         of_usable.update(np.ascontiguousarray(rows.usable).data)
         self._without_id += ids.count("")
-        for text in ids:
-            encoded = text.encode()
-            of_ids.update(len(encoded).to_bytes(8, "big") + encoded)
+        self._epochs.update(epochs)
+        for texts, digest in ((ids, of_ids), (epochs, self._of_epochs)):
+            for text in texts:
+                encoded = text.encode()
+                digest.update(len(encoded).to_bytes(8, "big") + encoded)
 
     def report(self) -> LoadReport:
         label = self._schema.label
@@ -244,12 +280,13 @@ class _Counted:
         if isinstance(label, Classes):
             by_class = tuple(zip(label.values, self._of_classes.tolist(), strict=True))
         dropped, negative = self._rows - self._usable, 0 if by_class else self._usable - self._positive
-        parts = (self._schema.digest, *(each.digest() for each in self._hashes))
+        hashes = (*self._hashes, self._of_epochs) if self._epochs else self._hashes
+        parts = (self._schema.digest, *(each.digest() for each in hashes))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
         found = changes(self._schema, self._tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
         changed = changed_cells(self._schema, self._tallies)
         counts = (self._rows, dropped, self._positive, negative)
-        return LoadReport(self._file, *counts, self._tallies, digest, found, changed, by_class)
+        return LoadReport(self._file, *counts, self._tallies, digest, found, changed, by_class, dict(self._epochs))
 
 
 # The data that a party's node holds.
@@ -288,7 +325,8 @@ class HeldData:
         schema = load_schema(config.schema_file)
         row_key = RowKey(seed, config.federation, config.name, config.source)
         try:
-            dataset = load(config.table, schema, progress, row_key=row_key, id_column=config.id_column)
+            ids, epochs = config.id_column, config.epoch_column
+            dataset = load(config.table, schema, progress, row_key=row_key, id_column=ids, epoch_column=epochs)
         except DataError as error:
             node_log.error("data refused", reason=str(error))
             if error.may_pass:

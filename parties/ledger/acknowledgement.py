@@ -136,8 +136,8 @@ def _charges(missing: Sums) -> tuple[Charge, ...]:
 
 
 def _whole_limits(limits: LedgerLimits, events: Iterable[Event]) -> tuple[Charge, ...]:
-    """What exhausts the limit of every scope, also of those that no event or limit names."""
-    held = Sums.of(events)
+    """What exhausts the limit of every scope, also of those that no event or limit names, and for rows of any epoch."""
+    held = Sums.of(event for event in events if event.charge.row_epoch is None)
     named = {scope.key: scope for scope in (*limits.named_scopes, *(scope for scope, _ in held.scopes))}
     largest = tuple((scope, _largest(limits, scope)) for scope in named.values())
     return _charges(Sums(largest, limits.unbounded_events).less(held))

@@ -10,7 +10,7 @@ from dpcore.accounting.filters import Left, Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import lower_digits, upper_digits
 from parties.ledger.charges import RECORD, Scope, ScopeKind
-from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, counted, merged
+from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, about, counted, merged
 from radobase.printing import amount
 
 
@@ -94,6 +94,8 @@ class LedgerState:
     unbounded_charged: int
     unbounded_held: int
     """Those that are charged or reserved."""
+    epochs: tuple[tuple[str, ScopeState], ...] = ()
+    """By name, whole records of each epoch of rows that was asked about: what was spent on it and on all rows."""
 
     @property
     def remaining_unbounded(self) -> int:
@@ -111,6 +113,7 @@ class LedgerState:
             f"records {self.unbounded_charged} charged, {self.remaining_unbounded} remaining"
         )
         lines = [first, *(str(state) for state in self.scopes)]
+        lines += [f"rows of epoch {name}, {state}" for name, state in self.epochs]
         lines += [f"learner {name or 'unknown'}, {state}" for name, states in self.learners for state in states]
         return lines + [f"last 24 hours, {state}" for state in self.day]
 
@@ -134,6 +137,7 @@ class LedgerState:
                 {"learner": name, "scopes": [state.to_dict() for state in states]} for name, states in self.learners
             ],
             "day": [state.to_dict() for state in self.day],
+            **({"epochs": [{"epoch": name, **state.to_dict()} for name, state in self.epochs]} if self.epochs else {}),
             "events_charged": self.charged,
             "events_reserved": self.reserved,
             "unbounded": {
@@ -167,6 +171,7 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
     if (per_day := limits.per_day) is not None and now_unix_s is not None:
         day = states(lambda _: per_day, (e for e in events if e.recorded_at_unix_s > now_unix_s - DAY_S))
     held, charged = counted(events), counted(event for event in events if event.charged)
+    names = sorted({event.charge.row_epoch for event in events if event.charge.row_epoch is not None})
     return LedgerState(
         limits=limits,
         scopes=states(limits.of, events),
@@ -176,7 +181,14 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
         reserved=held.total() - charged.total(),
         unbounded_charged=scopes.total(charged, RECORD).unbounded,
         unbounded_held=scopes.total(held, RECORD).unbounded,
+        epochs=tuple((name, _of_epoch(limits, scopes, about(events, name))) for name in names),
     )
+
+
+def _of_epoch(limits: LedgerLimits, scopes: Scopes, events: Sequence[Event]) -> ScopeState:
+    """Whole records under their lifetime limit, by the events that they are in."""
+    spent, held = counted(event for event in events if event.charged), counted(events)
+    return ScopeState(RECORD, limits.of(RECORD), scopes.total(spent, RECORD), scopes.total(held, RECORD))
 
 
 def _exact(total: ScopeTotal) -> dict[str, Any]:

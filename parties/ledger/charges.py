@@ -104,8 +104,8 @@ class Side:
 class Charge:
     """Cost of one attempt.
 
-    Raises ValueError if a scope has two bounds, an epoch is empty, it stands for no event, or has a side and does not
-    bound whole records alone.
+    Raises ValueError if a scope has two bounds, a table's name or an epoch of rows is empty, it stands for no event, or
+    has a side and does not bound whole records alone, or all epochs.
     """
 
     bounds: tuple[tuple[Scope, Loss], ...] = ()
@@ -119,18 +119,21 @@ class Charge:
     """How many events without a bound it stands for, 1 for every attempt."""
     side: Side | None = None
     """The part of the rows that it is about, and what it costs a record that leaves that part or joins it. None if it
-    is about all rows, or about rows without ids."""
+    is about all rows, about rows without ids, or about an epoch."""
     presence: Loss | None = None
+    row_epoch: str | None = None
+    """The epoch of rows that it is about; None if it is about all rows (parties.ledger.row_epochs)."""
 
     def __post_init__(self) -> None:
         scopes = [scope.key for scope, _ in self.bounds]
-        if (self.side is None) != (self.presence is None) or (self.side and (scopes != [RECORD.key] or self.epoch)):
+        is_odd = scopes != [RECORD.key] or self.epoch is not None or self.row_epoch is not None
+        if (self.side is None) != (self.presence is None) or (self.side is not None and is_odd):
             raise ValueError("a charge of a part of the rows bounds whole records, also of one that changes its part")
         if self.events < 1:
             raise ValueError("a charge stands for at least one event")
         if len({scope.key for scope, _ in self.bounds}) < len(self.bounds):
             raise ValueError("a charge bounds a scope twice")
-        if self.epoch == b"":
+        if self.epoch == b"" or self.row_epoch == "":
             raise ValueError("an epoch without a name")
         object.__setattr__(self, "bounds", tuple(sorted(self.bounds, key=lambda bound: bound[0].order)))
 
@@ -150,7 +153,7 @@ class Charge:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.bounds, self.learner, self.epoch, self.events, self.side, self.presence))
+        return hash((self.bounds, self.learner, self.epoch, self.events, self.side, self.presence, self.row_epoch))
 
     def __hash__(self) -> int:
         # A ledger adds up thousands of equal charges, and a fraction's hash is slow.
@@ -162,7 +165,8 @@ class Charge:
         return self.bound(RECORD) is not None
 
     def __str__(self) -> str:
-        return "; ".join(f"{loss} for {scope}" for scope, loss in self.bounds) or "no bound"
+        words = "; ".join(f"{loss} for {scope}" for scope, loss in self.bounds) or "no bound"
+        return words if self.row_epoch is None else f"{words}; rows of epoch {self.row_epoch} only"
 
 
 def charge_for(query: Query, rows: int, epoch: bytes | None = None, division: Division | None = None) -> Charge:
@@ -179,23 +183,24 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None, division: Di
     try:
         protection = kind.protection(setting_of(query))
         loss = protection.loss(rows, delta)
-        is_divided = part is not None and division is not None and protection.is_of_part
+        is_divided = part is not None and division is not None and query.epoch is None and protection.is_of_part
         presence = protection.of_presence().loss(rows, delta) if is_divided else None
     except PlanError as error:
         raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
     if loss is None:
-        return Charge(learner=query.learner)
+        return Charge(learner=query.learner, row_epoch=query.epoch)
     match kind.scope:
         case "record" if part is not None and division is not None and presence is not None:
+            # A charge has a side, or is about an epoch, where both parts count in full.
             side = Side(division, part.share, part.part is Part.HELD_BACK)
             return Charge(((RECORD, loss),), query.learner, side=side, presence=presence)
         case "record":
-            return Charge(((RECORD, loss),), query.learner, epoch)
+            return Charge(((RECORD, loss),), query.learner, epoch, row_epoch=query.epoch)
         case "joint":
             scopes = column_scopes(schema, kind.protected_column)
         case _:
             scopes = [marginal(name, schema.sources(name) or "") for name in kind.features(schema)]
-    return Charge(tuple((scope, loss) for scope in scopes), query.learner)
+    return Charge(tuple((scope, loss) for scope in scopes), query.learner, row_epoch=query.epoch)
 
 
 def column_scopes(schema: Schema, column: str) -> list[Scope]:
@@ -226,6 +231,8 @@ CHAINED_VERSION = 3
 """The first format with a chain of entries, and so with a head beside the ledger."""
 COHORTS_VERSION = 4
 """The first format that keeps more than the newest acceptance of each other party."""
+ROW_EPOCHS_VERSION = 6
+"""The first format with charges about epochs of rows, and with the rows of each."""
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
 _RATIO = re.compile(r"-?[0-9]+/[0-9]+")
@@ -249,8 +256,8 @@ CREATE TABLE events (
     learner TEXT NOT NULL,           -- empty if unknown
     epoch BLOB,                      -- of the released noised table, if any
     bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve, gaussian],
-                                     --        ..., ["events", n]], curve: [], or its part of rho and its values,
-                                     --        gaussian: [], or mu^2 and the slack;
+                                     --        ..., ["events", n], ["row_epoch", name]], curve: [], or its part of
+                                     --        rho and its values, gaussian: [], or mu^2 and the slack;
                                      --        ["side", load, key, share, held back, epsilon, ...] of a part
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
@@ -306,6 +313,15 @@ CREATE TABLE computed_late (
 """
 
 
+ROW_EPOCH_TABLE = """
+CREATE TABLE row_epochs (
+    name TEXT PRIMARY KEY,           -- of an epoch that an attempt was accepted about
+    key_check BLOB NOT NULL,         -- of the key of the numbers
+    numbers BLOB NOT NULL            -- of its rows: ascending, each once, little-endian 64-bit
+) STRICT;
+"""
+
+
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
     bounds: list[list[Any]] = [[s.kind.value, s.name, s.column, *_parts(loss)] for s, loss in charge.bounds]
@@ -313,15 +329,21 @@ def bounds_text(charge: Charge) -> str:
         side = charge.side
         names = side.division.load, side.division.key
         bounds.append(["side", *names, _ratio(side.share), side.is_held_back, *_parts(charge.presence)])
-    return json.dumps(bounds + ([["events", charge.events]] if charge.events != 1 else []))
+    bounds += [["events", charge.events]] if charge.events != 1 else []
+    return json.dumps(bounds + ([] if charge.row_epoch is None else [["row_epoch", charge.row_epoch]]))
 
 
 @lru_cache(maxsize=4096)
 def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
     """The charge stored in the file. Raises UnreadableEntryError if the text was not written by `bounds_text`."""
     try:
-        read, events, side, presence = [], 1, None, None
+        read, events, side, presence, row_epoch = [], 1, None, None, None
         for entry in json.loads(bounds):
+            if entry[0] == "row_epoch":
+                _, row_epoch = entry
+                if not isinstance(row_epoch, str):
+                    raise TypeError("an epoch of rows is not a text")
+                continue
             if entry[0] == "side":
                 _, load, key, share, is_held_back, *parts = entry
                 if not (isinstance(load, str) and isinstance(key, str) and type(is_held_back) is bool):
@@ -337,7 +359,7 @@ def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
             if not all(isinstance(text, str) for text in (kind, name, column)):
                 raise TypeError("a scope is not a text")
             read.append((Scope(ScopeKind(kind), name, column), _loss(parts)))
-        return Charge(tuple(read), learner, epoch, events, side, presence)
+        return Charge(tuple(read), learner, epoch, events, side, presence, row_epoch)
     except (ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError, PlanError) as error:
         raise UnreadableEntryError(f"the bounds of a charge: {type(error).__name__}") from error
 
@@ -350,8 +372,8 @@ def update_format(connection: sqlite3.Connection) -> None:
     counts as every learner.
 
     Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
-    and are read as those of an earlier version; up to format 5 they have no side. Raises ValueError for any other
-    scope.
+    and are read as those of an earlier version; up to format 5 they have no side, and are about all rows. Raises
+    ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -362,6 +384,8 @@ def update_format(connection: sqlite3.Connection) -> None:
             _add_chain(connection)
         if version < COHORTS_VERSION:
             _execute_all(connection, COHORT_TABLES)
+        if version < ROW_EPOCHS_VERSION:
+            _execute_all(connection, ROW_EPOCH_TABLE)
         if version < FORMAT_VERSION:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")

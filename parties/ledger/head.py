@@ -15,8 +15,9 @@ import math
 import os
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,10 @@ class Sums:
     def of_charges(cls, charges: Mapping[Charge, int]) -> "Sums":
         """The sums of charges, each with its count. Names RECORD and every scope that one of them bounds.
 
-        Both parts of a divided table count in full: what a ledger lacks is a difference of sums, which a maximum has
-        not.
+        Both parts of a divided table count in full, and epochs of rows add up: the difference of two sums must cover
+        what was charged in each, which the difference of two maxima does not.
         """
+        charges = _about_all_rows(charges)
         scopes = Scopes(charges, _NO_LIMITS)
         totals = [(scope, scopes.total(charges, scope, is_plain=True)) for scope in scopes.all]
         return cls(tuple((scope, total.loss) for scope, total in totals), scopes.total(charges, RECORD).unbounded)
@@ -102,6 +104,17 @@ class Sums:
             for scope in sorted(named.values(), key=lambda scope: scope.order)
         ]
         return Sums(tuple(missing), max(0, self.unbounded - other.unbounded))
+
+
+def _about_all_rows(charges: Mapping[Charge, int]) -> Mapping[Charge, int]:
+    """The same charges as if each were about all rows; of noised tables in two epochs none become one."""
+    found: Counter[Charge] = Counter()
+    for charge, count in charges.items():
+        epoch = charge.epoch
+        if charge.row_epoch is not None and epoch is not None:
+            epoch += charge.row_epoch.encode()
+        found[replace(charge, epoch=epoch, row_epoch=None)] += count
+    return found
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from typing import Any
 from dpcore.accounting.filters import Loss
 from dpcore.errors import RadofedError
 from parties.database import LedgerOwner, PartyDatabase
-from parties.ledger import chain
+from parties.ledger import chain, row_epochs
 from parties.ledger.budgets import LedgerState, state_of
 from parties.ledger.chain import EntryKind, Head
 from parties.ledger.charges import RECORD, Charge, Scope, bounds_text, read_charge
 from parties.ledger.head import SumsKey
 from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, check_admits, counted
+from parties.ledger.row_epochs import EpochRows
 from wire.query import CLOCK_SKEW_S
 from wire.statements import LedgerHead
 
@@ -97,12 +98,16 @@ class Ledger:
         *,
         lapses_at_unix_s: float,
         now_unix_s: float,
+        rows: EpochRows | None = None,
     ) -> None:
         """Reserve the charge of one attempt, durably. Repeating the same reservation changes nothing.
 
-        Raises BudgetExceededError or UnboundedExceededError if it does not fit with everything charged and reserved,
-        LedgerConflictError if this attempt is already charged or reserved for a different charge.
+        rows: those of the charge's epoch, if it is about one. They are in this epoch for good, whatever becomes of the
+        reservation. Raises BudgetExceededError or UnboundedExceededError if it does not fit with everything charged and
+        reserved, LedgerConflictError if this attempt is already charged or reserved for a different charge,
+        WireError(EPOCH_CHANGED) if a row was in another epoch.
         """
+        _check_rows(charge, rows)
         with self.database.transaction() as connection:
             self.lapse(now_unix_s)
             held = _find(connection, query_id, attempt)
@@ -110,6 +115,8 @@ class Ledger:
                 if held.event.charged or held.event.charge != charge:
                     raise LedgerConflictError(query_id, attempt, "is already in the ledger with a different charge")
                 return
+            if rows is not None:
+                row_epochs.keep(connection, rows)
             check_admits(self.limits, self.merged_events(now_unix_s), charge, now_unix_s=now_unix_s)
             connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, 'reserved', ?, NULL, NULL, ?)",
@@ -125,8 +132,12 @@ class Ledger:
             )
             self.database.append(EntryKind.RESERVED, query_id, attempt)
 
-    def check_admits(self, charge: Charge, now_unix_s: float) -> None:
-        """Raise BudgetExceededError or UnboundedExceededError if `reserve` would. Changes nothing."""
+    def check_admits(self, charge: Charge, now_unix_s: float, rows: EpochRows | None = None) -> None:
+        """Raise what `reserve` would raise for a new attempt. Changes nothing."""
+        _check_rows(charge, rows)
+        if rows is not None:
+            with self.database.transaction() as connection:
+                row_epochs.check(connection, rows)
         check_admits(self.limits, self.merged_events(now_unix_s), charge, now_unix_s=now_unix_s)
 
     def charge(
@@ -437,6 +448,12 @@ _NEVER = (
     ("is charged but bound to no cohort or no bytes", _UNBOUND),
     ("was uploaded or ready to upload but is not charged", _UNPAID),
 )
+
+
+def _check_rows(charge: Charge, rows: EpochRows | None) -> None:
+    """A charge about an epoch counts in parallel only if its rows are compared with those of other epochs."""
+    if charge.row_epoch != (None if rows is None else rows.name):
+        raise ValueError(f"a charge about epoch {charge.row_epoch!r} without its rows, or with others")
 
 
 def _is_in(connection: sqlite3.Connection, table: str, query_id: bytes, attempt: int) -> bool:

@@ -151,12 +151,14 @@ class Scopes:
     def total(self, charges: Mapping[Charge, int], scope: Scope, *, is_plain: bool = False) -> ScopeTotal:
         """Total of charges in a scope. charges: each charge with its count.
 
-        An epoch counts once, with the largest value of its events in each part of the loss. So does a divided table:
-        see `_Divided`. is_plain: whether both parts of a table count in full, as if they were not disjoint.
+        A noised table counts once, with the largest value of its events in each part of the loss. So does a divided
+        table, see `_Divided`, and so do epochs of rows: each one's charges add up, and the largest sum in each part
+        counts (parties.ledger.row_epochs). Events without a bound are counted all. is_plain: whether both parts of a
+        table count in full, as if they were not disjoint.
         """
         unbounded = 0
-        losses: list[tuple[Loss, int]] = []
-        epochs: dict[bytes, list[Loss | None]] = {}
+        losses: dict[str | None, list[tuple[Loss, int]]] = {}
+        tables: dict[tuple[str | None, bytes], list[Loss | None]] = {}
         divided: dict[tuple[Division, Fraction], _Divided] = {}
         # A charge of no learner may stand for lost ones, which may have been of either part of any table.
         is_plain = is_plain or any(not charge.learner for charge in charges)
@@ -165,17 +167,18 @@ class Scopes:
             if charge.side is not None and loss is not None and not is_plain:
                 divided.setdefault((charge.side.division, charge.side.share), _Divided()).add(charge, loss, count)
             elif charge.epoch is not None:
-                epochs.setdefault(charge.epoch, []).append(loss)
+                tables.setdefault((charge.row_epoch, charge.epoch), []).append(loss)
             elif loss is None:
                 unbounded += count * charge.events
             else:
-                losses.append((loss, count))
-        for bounds in epochs.values():
+                losses.setdefault(charge.row_epoch, []).append((loss, count))
+        for (row_epoch, _), bounds in tables.items():
             known = [loss for loss in bounds if loss is not None]
-            losses.append((reduce(Loss.largest, known, NO_LOSS), 1))
+            losses.setdefault(row_epoch, []).append((reduce(Loss.largest, known, NO_LOSS), 1))
             unbounded += len(known) < len(bounds)
-        losses += [(table.loss, 1) for table in divided.values()]
-        return ScopeTotal(total_loss(losses), unbounded)
+        of_all_rows = total_loss(losses.pop(None, []) + [(table.loss, 1) for table in divided.values()])
+        of_epochs = reduce(Loss.largest, map(total_loss, losses.values())) if losses else NO_LOSS
+        return ScopeTotal(of_all_rows + of_epochs, unbounded)
 
 
 class _Divided:
@@ -205,13 +208,17 @@ class _Divided:
 def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, now_unix_s: float) -> None:
     """Raise if `more` does not fit within the limits with the held events. Checks only limits to which `more` adds.
 
-    Raises BudgetExceededError, UnboundedExceededError.
+    A charge about an epoch of rows must fit beside those about this epoch and about all rows. Raises
+    BudgetExceededError, UnboundedExceededError.
     """
     lifetime = counted(held)
     scopes = Scopes([*lifetime, more], limits)
     unbounded = scopes.total(lifetime, RECORD).unbounded
     if unbounded < scopes.total(_with(lifetime, more), RECORD).unbounded > limits.unbounded_events:
         raise UnboundedExceededError(limit=limits.unbounded_events, held=unbounded)
+    if more.row_epoch is not None:
+        held = about(held, more.row_epoch)
+        lifetime = counted(held)
     windows = [
         *(("of each learner", limits.per_learner, _of_learner(held, name)) for name in _learners(held, more)),
         ("of each day", limits.per_day, counted(event for event in held if same_day(event, now_unix_s))),
@@ -231,6 +238,11 @@ def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, n
                     requested=requested,
                     remaining=limit.remaining(before, requested.delta),
                 )
+
+
+def about(events: Iterable[Event], row_epoch: str) -> list[Event]:
+    """The events that a row of this epoch is in: those about all rows, and about this epoch."""
+    return [event for event in events if event.charge.row_epoch in (None, row_epoch)]
 
 
 def _with(charges: Counter[Charge], more: Charge) -> Counter[Charge]:
@@ -304,9 +316,11 @@ def more_like(
 def merged(events: Sequence[Event]) -> list[Event]:
     """One event for all of a learner that bound the same scopes, at a time long past: it adds as much to every sum.
 
+    Those about different epochs of rows stay apart.
+
     Which bound of a charge counts in a scope depends on the scopes that it bounds, and not on their values.
     """
-    alike: dict[tuple[str, tuple[Scope, ...], Side | None], list[tuple[Charge, int]]] = {}
+    alike: dict[tuple[str, str | None, tuple[Scope, ...], Side | None], list[tuple[Charge, int]]] = {}
     found = []
     for charge, count in counted(events).items():
         if charge.epoch is not None:
@@ -314,14 +328,14 @@ def merged(events: Sequence[Event]) -> list[Event]:
             found.append(charge)
         else:
             scopes = tuple(scope for scope, _ in charge.bounds)
-            alike.setdefault((charge.learner, scopes, charge.side), []).append((charge, count))
-    for (learner, scopes, side), charges in alike.items():
+            alike.setdefault((charge.learner, charge.row_epoch, scopes, charge.side), []).append((charge, count))
+    for (learner, row_epoch, scopes, side), charges in alike.items():
         losses = (total_loss(parts) for parts in zip(*(_losses(*each) for each in charges), strict=True))
         bounds = tuple(zip(scopes, losses, strict=True))
         stands_for = sum(count * charge.events for charge, count in charges)
         crossing = [(charge.presence, count) for charge, count in charges if charge.presence is not None]
         presence = None if side is None else total_loss(crossing)
-        found.append(Charge(bounds, learner, events=stands_for, side=side, presence=presence))
+        found.append(Charge(bounds, learner, None, stands_for, side, presence, row_epoch))
     return [Event(charge, charged=True, recorded_at_unix_s=-math.inf) for charge in found]
 
 

@@ -286,32 +286,41 @@ def encoded_blocks(
 
 def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None) -> Iterator[StoredRows]:
     """The rows of a table with their labels as a party stores them, block by block. Raises as encoded_blocks does."""
-    for rows, _ in identified_blocks(table, schema, None, progress):
+    for rows, _, _ in identified_blocks(table, schema, None, progress=progress):
         yield rows
 
 
 def identified_blocks(
-    table: Table, schema: Schema, id_column: str | None, progress: RowsRead | None = None
-) -> Iterator[tuple[StoredRows, list[str]]]:
-    """stored_blocks with the ids of each block's rows: no ids without `id_column`, which is no column of the schema.
+    table: Table,
+    schema: Schema,
+    id_column: str | None,
+    epoch_column: str | None = None,
+    progress: RowsRead | None = None,
+) -> Iterator[tuple[StoredRows, list[str], list[str]]]:
+    """stored_blocks with the ids and the epochs of each block's rows: none without such a column.
 
-    A row without an id has the id "" and is not usable. One pass reads both, so that they are of one snapshot. Raises
-    as encoded_blocks does.
+    Neither is a column of the schema. An empty cell is the text "". A row without an id is not usable. One pass reads
+    all, so that they are of one snapshot. Raises as encoded_blocks does.
     """
     wanted = sources(schema, label=True)
-    ids = None if id_column is None else WantedColumn(id_column, "texts")
+    ids, epochs = (None if name is None else WantedColumn(name, "texts") for name in (id_column, epoch_column))
 
-    def identified(block: TableBlock) -> tuple[StoredRows, list[str]]:
-        stored = encode_stored(schema, block.cells, block.rows)
-        if ids is None:
-            return stored, []
-        found = block.cells[ids]
+    def texts(block: TableBlock, column: WantedColumn | None) -> list[str]:
+        if column is None:
+            return []
+        found = block.cells[column]
         assert isinstance(found, Texts), "the column is wanted as texts"
-        stored.leave_out(found.codes < 0)
-        texts = (*found.texts, "")
-        return stored, [texts[code] for code in found.codes.tolist()]
+        known = (*found.texts, "")
+        return [known[code] for code in found.codes.tolist()]
 
-    yield from _each_block(table, wanted if ids is None else [*wanted, ids], identified, progress)
+    def identified(block: TableBlock) -> tuple[StoredRows, list[str], list[str]]:
+        stored, own = encode_stored(schema, block.cells, block.rows), texts(block, ids)
+        if ids is not None:
+            stored.leave_out(np.array([not text for text in own], dtype=np.bool_))
+        return stored, own, texts(block, epochs)
+
+    more = [column for column in (ids, epochs) if column is not None]
+    yield from _each_block(table, [*wanted, *more], identified, progress)
     _check_unchanged(table)
 
 

@@ -181,6 +181,7 @@ _WHY_ANOTHER_FIGURE = (
 def _table(state: "LedgerState", left: "Room | None") -> list[str]:
     """A line for each scope under each limit, then what there is room for, and the counts of attempts."""
     groups: list[tuple[str, tuple[ScopeState, ...]]] = [("", state.scopes)]
+    groups += [(f"epoch {name}: ", (each,)) for name, each in state.epochs]
     groups += [(f"learner {name or 'unknown'}: ", states) for name, states in state.learners]
     groups.append(("last 24 hours: ", state.day))
     header = ("scope", "spent", "limit", "at delta", "without a bound here")

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpcore.declared import values_of
+from dpcore.declared import first_changed, values_of
 from radobase.options import named_options
 from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def simulate(output: Output, options: SimulateOptions) -> Result:
     """Measure estimators over a simulated federation, by cross-validation.
 
-    Prints the figures at --epsilon. --picture shows how they change with it.
+    Prints the figures at --epsilon. --picture shows how they change with it. With --epochs rows arrive over time.
     """
     picture, per_fold = options.picture, options.per_fold
     if options.attack:
@@ -30,6 +30,8 @@ def simulate(output: Output, options: SimulateOptions) -> Result:
         check_new(per_fold)
         check_directory(per_fold)
     drawn = _drawn(options)
+    if options.epochs is not None:
+        return _over_epochs(output, options)
     from radofed.simulation.run import simulate as run_simulate
 
     simulated = partial(
@@ -55,6 +57,20 @@ def _attacked(output: Output, options: SimulateOptions) -> Result:
         check_new(options.picture)
         check_picture(options.picture)
     return rehearsed_result(attacked(options, output.note), options.picture)
+
+
+_OF_FOLDS = ("folds", "rounds", "hold_back", "evaluation_epsilon", "map_file", "picture", "per_fold", "split")
+
+
+def _over_epochs(output: Output, options: SimulateOptions) -> Result:
+    """The simulation with --epochs. Raises ConfigurationError for options of folds."""
+    from dpcore.errors import ConfigurationError
+    from radofed.simulation.epochs import simulate_table
+
+    if odd := first_changed(options, _OF_FOLDS):
+        raise ConfigurationError(f"with --epochs models are tested on the next epoch: leave {odd} out")
+    result = simulate_table(options, named_options(options.option), output.note)
+    return Result(result.to_dict(), in_lines(result.sentences()))
 
 
 def _drawn(options: SimulateOptions) -> tuple[Fraction, list[Fraction]] | None:

@@ -307,7 +307,7 @@ def _measured(
     progress, schema = _uploads(note, fold.number), fold.table.schema
     release, oracles, evaluations = None, None, None
     if options.design is not None:
-        release = _release(planned, federation.ask(planned, progress))
+        release = opened_release(planned, federation.ask(planned, progress))
     query_s = time.perf_counter() - started
     if options.budget is not None and not options.exact:
         oracles = Oracles(
@@ -453,7 +453,7 @@ def _privacy(design: DesignOptions, planned: Sequence[PlannedFold]) -> PrivacySt
     return worst([design.statement(each.kind, each.plan.query, each.party_rows) for each in distinct.values()])
 
 
-def _release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments | ClassMoments:
+def opened_release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments | ClassMoments:
     """The total, decoded for an estimator."""
     query = planned.plan.query
     kind, bits = planned.kind, query.encoding.fraction_bits

@@ -116,6 +116,17 @@ class SimulateOptions(SimulationFields):
         ),
     ] = ()
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
+    epochs: Annotated[
+        str | None,
+        Option(
+            "Rows arrive in epochs: their number, for runs of rows in the table's order, or by-column:NAME. Each is "
+            "released once, and models are tested on the next one, instead of by folds."
+        ),
+    ] = None
+    forgetting: Annotated[
+        Fraction,
+        Option("With --epochs: the weight of each epoch relative to the next one, for moments.", above=0, at_most=1),
+    ] = Fraction(1, 2)
     picture: Annotated[
         Path | None,
         Option(

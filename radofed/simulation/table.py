@@ -98,7 +98,7 @@ def inferred_schema(
     kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
     if left_out is not None:
-        said.append(f"{left_out!r} divides the rows among parties and is not a feature.")
+        said.append(f"{left_out!r} divides the rows and is not a feature.")
     return draft, said
 
 

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import PartySecret
+from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from parties.answering.attempts import Attempts, AttemptState
@@ -26,6 +28,7 @@ from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.spool import Spools
 from parties.approval.decision_files import DecisionFiles
+from parties.data.epochs import Epochs
 from parties.database import LedgerOwner
 from parties.history.database import FILE as HISTORY_FILE
 from parties.history.database import HistoryDatabase
@@ -64,6 +67,16 @@ def make_records(rows: int = 40, seed: int = 0, *, usable: bool = True) -> Recor
     if not usable:
         features[:], labels[:] = 0, 1
     return Records(features, labels, np.full(rows, usable))
+
+
+ROW_KEY = RowKey(b"k" * 32, FEDERATION, "ada", "data.csv")
+
+
+def in_epochs(party: Party, names: Sequence[str], codes: Any, ids: Iterable[int] | None = None) -> Party:
+    """The party with these epochs of its rows. codes: each row's place among the names. ids: 0, 1, ... if None."""
+    numbers = ROW_KEY.of_ids(map(str, range(party.records.rows) if ids is None else ids))
+    epochs = Epochs(tuple(names), np.asarray(codes, dtype=np.int32), numbers, ROW_KEY.check)
+    return replace(party, epochs=epochs, numbers=RowNumbers(ROW_KEY, numbers))
 
 
 def limits(epsilon: Fraction | str, delta: Fraction | str, unbounded: int = 10, **more) -> LedgerLimits:

@@ -105,6 +105,7 @@ def test_other_kinds_of_query(roster, name):
     assert opened.query.to_bytes() == opened.envelope.payload
     assert opened.query.quorum_wait_s == (30 if "quorum" in name else 0)
     assert bool(opened.query.purpose) == ("purpose" in name)
+    assert opened.query.epoch == ("2026-11" if "epoch" in name else None)
     lengths = {"moments": 4, "statistic": 2, "statistic, Laplace": 1, "gradient": 2, "gradient, in a basis": 2}
     lengths["moments, of the training part"] = lengths["moments, mapped"] = 4
     lengths["statistic, mapped"] = 2

@@ -399,6 +399,10 @@ KINDS = {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
         "plain fields": {"purpose": PURPOSE},
     },
+    "plain, of an epoch": {
+        "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
+        "plain fields": {"epoch": "2026-11"},
+    },
 }
 
 
@@ -623,6 +627,12 @@ def bad_queries():
         ("a purpose of another space", "study\u00a017"),
     ):
         yield ask(name, "QUERY_INVALID", purpose=text)
+    for name, text in (
+        ("an epoch without a name", ""),
+        ("an epoch with a space", "2026 11"),
+        ("a long epoch", "x" * 41),
+    ):
+        yield ask(name, "QUERY_INVALID", epoch=text)
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
     yield ask("signed as a roster", "SIGNATURE_INVALID", domain={"domain_kind": "Roster"})
     yield ask("signed in another role", "SIGNATURE_INVALID", domain={"role": "party"})

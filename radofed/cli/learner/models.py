@@ -60,10 +60,11 @@ class StatisticOptions(AskOptions):
 def train(output: Output, options: TrainOptions) -> Result:
     """Train a model on a release, or by queries.
 
-    A release costs no further privacy. Queries to the parties stay within the budget --epsilon, unless you decide on
-    another attempt: the error that asks for it says what epsilon becomes. To continue training that was interrupted,
-    run the same command again. If the parties refuse a later round, the estimator keeps its last iterate and reports
-    what was spent.
+    A release costs no further privacy. Releases of several epochs add up to one over all their rows.
+
+    Queries to the parties stay within the budget --epsilon, unless you decide on another attempt: the error that asks
+    for it says what epsilon becomes. To continue training that was interrupted, run the same command again. If the
+    parties refuse a later round, the estimator keeps its last iterate and reports what was spent.
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import nearest
@@ -77,10 +78,12 @@ def train(output: Output, options: TrainOptions) -> Result:
     if name not in BY_QUERIES:
         if odd := first_changed(options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive")):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
-        if options.release is None:
+        if not options.release:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
-        return _train_on(output, options.release, to, name, named_options(options.option))
-    if options.release is not None:
+        if len(options.release) == 1 and options.forgetting is not None:
+            raise ConfigurationError("--forgetting weighs the releases of several epochs: name them, oldest first")
+        return _train_on(output, options, named_options(options.option))
+    if options.release or options.forgetting is not None:
         raise ConfigurationError(f"{name} queries the parties and takes no release: leave the release out")
     if options.schema is None:
         raise ConfigurationError(f"{name} queries the parties: give the --schema that they share")
@@ -132,15 +135,18 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
     return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
 
 
-def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[str, Any]) -> Result:
-    """Train the estimator `name` on a saved release."""
+def _train_on(output: Output, asked: TrainOptions, options: dict[str, Any]) -> Result:
+    """Train an estimator on a saved release, or on those of several epochs."""
+    from learner.epoch_releases import EpochReleases
     from learner.estimators import make_estimator
     from learner.release import Release
     from learner.training import fitted, model_of
 
+    name, to = asked.estimator, asked.to
     # Check the options before a release is loaded, which may be slow.
     make_estimator(name, **{option: value for option, value in options.items() if option != "synthetic_rados"})
-    loaded = Release.load(release)
+    several = tuple(map(Release.load, asked.release))
+    loaded = several[0] if len(several) == 1 else EpochReleases(several, asked.forgetting or Fraction(1))
     width = loaded.schema.d if loaded.query.feature_map is None else loaded.query.feature_map.d
     output.note(f"training {name} on {loaded.contents} of {width} coordinates ...")
     estimator = fitted(loaded, name, **options)

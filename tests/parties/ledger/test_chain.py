@@ -403,7 +403,7 @@ def without_chain(path) -> None:
     head_path(path).unlink()
     with sqlite3.connect(path) as file:
         later = ("chain", "witnessed", "receipts", "seen_in_cohorts", "evidence")
-        for table in (*later, "in_cohorts", "computed_late", "known_names"):
+        for table in (*later, "in_cohorts", "computed_late", "known_names", "row_epochs"):
             file.execute(f"DROP TABLE {table}")
         file.execute("DELETE FROM identity WHERE key = 'nonce'")
         file.execute("PRAGMA user_version = 2")

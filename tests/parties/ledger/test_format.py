@@ -69,6 +69,7 @@ def old(tmp_path):
             "in_cohorts",
             "computed_late",
             "known_names",
+            "row_epochs",
         ):
             file.execute(f"DROP TABLE {table}")
         file.execute("DELETE FROM identity WHERE key = 'nonce'")
@@ -152,7 +153,7 @@ def test_a_ledger_of_format_3_keeps_its_chain(tmp_path):
     head = ledger.head()
     ledger.database.close()
     with sqlite3.connect(path) as file:
-        for table in ("in_cohorts", "computed_late", "known_names"):
+        for table in ("in_cohorts", "computed_late", "known_names", "row_epochs"):
             file.execute(f"DROP TABLE {table}")
         file.execute("PRAGMA user_version = 3")
     file.close()
@@ -265,6 +266,7 @@ def test_a_ledger_of_format_4_opens_and_goes_on_under_its_own_rule(tmp_path):
         file.execute("DELETE FROM chain")
         append_all(file)
         file.execute("INSERT INTO identity VALUES (?, '1')", (AWAITS_HEAD,))
+        file.execute("DROP TABLE row_epochs")
         file.execute("PRAGMA user_version = 4")
     file.close()
     head_path(path).unlink()

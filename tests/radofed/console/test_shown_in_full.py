@@ -8,6 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from dpcore.numbers.rationals import upper_digits
@@ -16,7 +17,7 @@ from parties.report import gathering
 from parties.report.page import document
 from radofed.cli.entry_point import run
 from radofed.console.party import party_views
-from tests.federation.party import World
+from tests.federation.party import World, in_epochs
 from tests.parties.report import report_world
 from tests.parties.report.report_world import ada_at, answer, report_of, statistic
 from tests.radofed.console.serving import Caller, serving
@@ -38,6 +39,8 @@ class Desk:
             limits = {"epsilon": "1e6", "delta": "1e-3", "unbounded_queries": 100}
             rules = {"designs": DESIGNS, "allow_unprotected": True, "limits": limits, "approval": {"everything": True}}
             self.ada = ada_at(self.world, directory, **rules)
+        party = self.ada.lifecycle.party
+        self.ada.lifecycle.follow_data(in_epochs(party, ["2026-11"], np.zeros(party.records.rows)))
         self.config = directory / "party.toml"
         self.asked: dict[str, Envelope] = {}
         for name, query in every_query(self.world).items():
