@@ -59,8 +59,8 @@ def lower_bound_approximate(n: int, p: int, epsilon: Fraction, delta: Fraction) 
     """Theorem 5.5's Omega(min(n, p / (epsilon^2 n))) with a constant, for (epsilon, delta)-private algorithms.
 
     Loss as of `lower_bound_strongly_convex`; on some data set the expected excess is at least this. For m of the rows:
-    m^2 / (2 n) times (a - sqrt(2 / (3 m)))^2, a the least with a^2 + m sinh(epsilon) / sqrt(p) a >= 1/3 - 8 m delta, for
-    the best m of a grid.
+    m^2 / (2 n) times (a - sqrt(2 / (3 m)))^2, a the least with a^2 + m sinh(epsilon) / sqrt(p) a >= 1/3 - 8 m delta,
+    for the best m of a grid.
     """
     check_epsilon(epsilon)
     if min(n, p) < 1 or not 0 <= delta < 1:
