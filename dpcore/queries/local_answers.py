@@ -13,7 +13,6 @@ beside that of dpcore.accounting.local_response.
 """
 
 import hmac
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +26,7 @@ from dpcore.predicates.evaluation import values
 from dpcore.predicates.expressions import Predicate
 from dpcore.predicates.notation import to_text
 from dpcore.records.computation import PartySecret
-from dpcore.records.records import Records
+from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 
 _CODES = b"rado.v1/local-answer/row\0"
@@ -51,7 +50,7 @@ def local_sums(
     """
     if secret is None:
         raise ConfigurationError("local answers repeat their coins and need the party's secret: give one")
-    codes, found = row_codes(records, secret), np.empty(len(predicates), dtype=np.int64)
+    codes, found = row_codes(records, secret, progress), np.empty(len(predicates), dtype=np.int64)
     for first in range(0, len(predicates), _TOGETHER):
         batch = predicates[first : first + _TOGETHER]
         true = values(batch, schema, records, 0)
@@ -64,16 +63,30 @@ def local_sums(
     return found
 
 
-def row_codes(records: Records, secret: PartySecret) -> bytes:
-    """The codes of all rows, in order, 16 bytes each; no two rows have the same, but for a chance of 2^-128 a pair."""
-    rows, key, seen = records.zeroed(), secret.key(_CODES, b""), Counter[bytes]()
+def row_codes(records: Records, secret: PartySecret, progress: Progress | None = None) -> bytes:
+    """The codes of all rows, in order, 16 bytes each; no two rows have the same, but for a chance of 2^-128 a pair.
+
+    progress: called now and then with (0, rows), so that it can stop the work.
+    """
+    rows, key = records.zeroed(), secret.key(_CODES, b"")
     columns = [rows.features, rows.labels.astype(np.int32), rows.usable.astype(np.int32)]
+    contents = np.ascontiguousarray(np.column_stack(columns), dtype="<i4")
     found = bytearray()
-    for content in np.ascontiguousarray(np.column_stack(columns), dtype="<i4"):
-        raw = content.tobytes()
-        found += hmac.digest(key, seen[raw].to_bytes(8, "big") + raw, "sha256")[:_BLOCK_BYTES]
-        seen[raw] += 1
+    for place, (content, before) in enumerate(zip(contents, _earlier(contents).tolist(), strict=True)):
+        found += hmac.digest(key, before.to_bytes(8, "big") + content.tobytes(), "sha256")[:_BLOCK_BYTES]
+        if progress is not None and place % BLOCK_ROWS == 0:
+            progress(0, records.rows)
     return bytes(found)
+
+
+def _earlier(contents: NDArray[np.int32]) -> NDArray[np.int64]:
+    """For each row how many rows of the same content came before it: (m,)."""
+    texts = contents.view(np.dtype((np.void, contents.shape[1] * contents.itemsize))).reshape(-1)
+    _, group, sizes = np.unique(texts, return_inverse=True, return_counts=True)
+    order = np.argsort(group, kind="stable")
+    found = np.empty(len(texts), dtype=np.int64)
+    found[order] = np.arange(len(texts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return found
 
 
 def coins(codes: bytes, predicate: Predicate, response: LocalResponse, secret: PartySecret) -> NDArray[np.uint64]:

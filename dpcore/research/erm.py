@@ -82,7 +82,8 @@ def renyi_divergence(mu: float, n: int, order: float) -> float:
 
 
 MOST_ROWS = 2000
-"""The limit of n^2 steps: four million, about a minute."""
+"""The most rows for n^2 steps: four million, about a minute."""
+MOST_STEPS = MOST_ROWS**2
 
 GRADIENT_BITS = 24
 _DRAWN_TOGETHER = 1 << 16
@@ -104,6 +105,8 @@ class Descended:
 class NoisyDescent:
     """A_Noise-GD for n = `rows` records of d coordinates, planned: its noise, cost and bound are known.
 
+    Fewer draws than the paper's are the same algorithm, stopped earlier: T iterates instead of n^2 in its bound.
+
     Raises ConfigurationError or PlanError if a field is out of range.
     """
 
@@ -122,13 +125,20 @@ class NoisyDescent:
     """
     output: Literal["last", "average"] = "last"
     """"last" iterate or the "average" of all, whose privacy is the same."""
+    draws: int | None = None
+    """How many records are drawn, with "counted" noise; None for the paper's n^2 - 1."""
 
     def __post_init__(self) -> None:
         check_rational("norm_bound", self.norm_bound)
         check_epsilon(self.epsilon)
         check_delta(self.delta)
-        if not 2 <= self.rows <= MOST_ROWS:
-            raise PlanError(f"{self.rows} rows: n^2 steps need 2 to {MOST_ROWS}; for more rows use a federated descent")
+        if self.rows < 2 or not 1 <= self.steps <= MOST_STEPS:
+            raise PlanError(
+                f"{self.rows} rows and {self.steps} steps: give at least 2 rows, and for more than {MOST_ROWS} of "
+                f"them 1 to {MOST_STEPS} draws, fewer than the paper's n^2 - 1"
+            )
+        if self.draws is not None and self.noise != "counted":
+            raise ConfigurationError('the theorem is about n^2 - 1 draws: leave draws out, or give noise "counted"')
         if self.noise not in {"theorem", "counted"} or self.output not in {"last", "average"}:
             raise ConfigurationError('choose noise "theorem" or "counted", and output "last" or "average"')
         if self.noise == "theorem" and self.epsilon > 2 * math.sqrt(math.log(1 / self.delta)):
@@ -143,8 +153,8 @@ class NoisyDescent:
 
     @property
     def steps(self) -> int:
-        """n^2 - 1: the number of records drawn."""
-        return self.rows**2 - 1
+        """The number of records drawn: n^2 - 1, or `draws`."""
+        return self.rows**2 - 1 if self.draws is None else self.draws
 
     @cached_property
     def share_sigma(self) -> int:
@@ -176,7 +186,7 @@ class NoisyDescent:
         lipschitz, diameter = self.loss.lipschitz(float(self.norm_bound)), self.convex_set.diameter(self.d)
         spread = math.hypot(self.rows * lipschitz, math.sqrt(self.d) * self.sigma)
         bias = 2 * self.rows * lipschitz * math.sqrt(self.d) * math.ldexp(1.0, -GRADIENT_BITS)
-        return (2 * spread / self.rows + bias) * diameter * (2 + 2 * math.log(self.rows))
+        return (2 * spread / math.sqrt(self.steps + 1) + bias) * diameter * (2 + math.log(self.steps + 1))
 
     def _count(self, share_sigma: int) -> float:
         noise = IntegerNoise(share_sigma, 1, self.d)
@@ -313,6 +323,8 @@ class ExponentialSampling:
 
     def walk(self, edges: Matrix, steps: int, random: RandomSource) -> Sampled:
         """The last point of `steps` steps of the Metropolis walk from the point of C nearest to 0.
+
+        For a proved epsilon see dpcore.research.exact_sampling, whose draws have exactly such a distribution.
 
         Steps are normal vectors of length |C| / 2^j, j drawn; symmetric, so the exact distribution is stationary. The
         distance to it depends on the data and is not bounded here: Applegate and Kannan (STOC 1991) bound it for

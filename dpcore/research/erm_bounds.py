@@ -55,6 +55,25 @@ def lower_bound_strongly_convex(n: int, p: int, epsilon: Fraction) -> float:
     return float(_SPREAD) * moved_records(n, p, epsilon) ** 2 / (2 * n)
 
 
+def lower_bound_approximate(n: int, p: int, epsilon: Fraction, delta: Fraction) -> float:
+    """Theorem 5.5's Omega(min(n, p / (epsilon^2 n))) with a constant, for (epsilon, delta)-private algorithms.
+
+    Loss as of `lower_bound_strongly_convex`; on some data set the expected excess is at least this. For m of the rows:
+    m^2 / (2 n) times (a - sqrt(2 / (3 m)))^2, a the least with a^2 + m sinh(epsilon) / sqrt(p) a >= 1/3 - 8 m delta,
+    for the best m of a grid.
+    """
+    check_epsilon(epsilon)
+    if min(n, p) < 1 or not 0 <= delta < 1:
+        raise PlanError("n and p are to be positive, and delta from 0 to below 1")
+    found = 0.0
+    for m in np.unique(np.geomspace(1, n, 200).astype(int)).tolist():
+        slope, rest = m * math.sinh(float(epsilon)) / math.sqrt(p), 1 / 3 - 8 * m * float(delta)
+        if rest > 0:
+            least = 2 * rest / (slope + math.sqrt(slope**2 + 4 * rest))
+            found = max(found, m**2 / (2 * n) * max(0.0, least - math.sqrt(2 / (3 * m))) ** 2)
+    return found
+
+
 def hard_rows(codeword: Matrix, n: int, moved: int) -> Matrix:
     """The data set of one codeword: `moved` rows of signs / sqrt(p), all others zero: (n, p). codeword: (p,)."""
     rows = np.zeros((n, len(codeword)))

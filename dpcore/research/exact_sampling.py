@@ -31,6 +31,7 @@ _TOGETHER = 32
 # Of descent: e^-40 of the first error is left after so many steps times the root of the condition.
 _DIGITS = 40.0
 _CLOSE = 1e-12
+_LEAST_CURVATURE = 1e-6
 # Rounding of a score, at both of its ends, and of the losses in double precision.
 _UNITS_A_ROW = 1.01
 
@@ -140,7 +141,7 @@ class LatticeSampling:
         """The minimum over the ball, up to rounding, by Nesterov's projected descent (2004, scheme 2.2.19)."""
         centre, radius = numbers(self.middle), float(self.radius)
         steepest = float(self.norm_bound) ** 2 / 4 + self.curvature
-        root = math.sqrt(max(self.curvature / steepest, 1e-6))
+        root = math.sqrt(max(self.curvature / steepest, _LEAST_CURVATURE))
         theta = ahead = centre
         for _ in range(math.ceil(_DIGITS / root)):
             moved = ahead - self.gradient(ahead, edges) / (len(edges) * steepest) - centre
@@ -240,10 +241,10 @@ def perturbed_minimum(
     Neighbours' minima differ by at most 2 R / (n mu) (Chaudhuri, Monteleoni and Sarwate, JMLR 2011); a computed minimum
     with gradient g is |g| / (n mu) away from the true one, which is below the rounding.
 
-    Raises PlanError without a curvature, ShapeError, DataError if a row is longer than norm_bound.
+    Raises PlanError if the curvature is below a millionth of R^2, ShapeError, DataError if a row is longer than R.
     """
-    if not curvature > 0:
-        raise PlanError(f"curvature is {curvature}: the minimum moves without bound unless it is above 0")
+    if not curvature >= _LEAST_CURVATURE * float(norm_bound) ** 2:
+        raise PlanError(f"curvature is {curvature}: the minimum moves too far unless it is a millionth of R^2 or more")
     check_rows(edges, edges.shape[1] if edges.ndim == 2 else 0, float(norm_bound))
     n, d = edges.shape
     # The minimum is no longer than R / mu, where the regulariser's slope exceeds every loss's.

@@ -117,6 +117,19 @@ def test_a_replaced_record_changes_no_other_records_coin():
     assert len(elements(copies) - elements(changed)) == len(elements(changed) - elements(copies)) == 1
 
 
+def test_progress_is_called_from_the_first_rows_on_and_stops_the_work():
+    seen = []
+    table = people(5000)
+    local_sums([A, B], SCHEMA, table, LocalResponse(EPSILON), secret(), lambda *at: seen.append(at))
+    assert (seen[0], seen[-1]) == ((0, 5000), (5000, 5000))
+
+    def stop(*_):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        local_sums([A], SCHEMA, table, LocalResponse(EPSILON), secret(), stop)
+
+
 def test_estimates_are_unbiased_and_as_far_off_as_stated():
     table, response = people(), LocalResponse(EPSILON)
     true = local_sums([A, OLD], SCHEMA, table, LocalResponse(Fraction(32)), secret())

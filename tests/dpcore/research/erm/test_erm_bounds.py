@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import PlanError
 from dpcore.records.losses import HINGE
 from dpcore.research.erm import GridSampling
@@ -13,6 +14,7 @@ from dpcore.research.erm_bounds import (
     StronglyConvex,
     codewords,
     hard_rows,
+    lower_bound_approximate,
     lower_bound_lipschitz,
     lower_bound_strongly_convex,
     moved_records,
@@ -100,6 +102,39 @@ def test_lower_bounds_are_below_upper_ones_for_every_size(p):
             assert lower_bound_strongly_convex(n, p, epsilon) <= min(2 * n, curved.output_perturbation(0.0))
 
 
+def test_a_private_mean_loses_more_than_fingerprints_demand_and_less_than_its_noise():
+    """Theorem 5.5 beside the Gaussian mechanism: the rows' mean with noise, which loses n / 2 times its square."""
+    epsilon, delta = Fraction(1), Fraction(1, 10**8)
+    for n, p in ((1000, 20_000), (10_000, 20_000), (10_000, 200_000)):
+        least = lower_bound_approximate(n, p, epsilon, delta)
+        # Two rows of length 1 are 2 apart; noise beyond the ball is projected, so no more than 2 n is lost.
+        sigma = 2 / n / gaussian_mu(epsilon, delta)
+        assert 0 < least <= min(2 * n, n / 2 * p * sigma**2)
+        # Of the paper's order, within a constant that the proof and the mechanism share.
+        assert least > min(n, p / n) / 2000
+    # Without privacy nothing is lost, and with a large delta nothing need be.
+    assert lower_bound_approximate(1000, 20_000, epsilon, Fraction(1, 20)) < lower_bound_approximate(
+        1000, 20_000, epsilon, delta
+    )
+    assert lower_bound_approximate(10_000, 50, epsilon, delta) < 50 / 10_000
+
+
+def test_the_fingerprinting_lemma_holds_for_any_answer():
+    """E[f sum (x_i - P)] + E[(f - P)^2] >= 1/3, exactly, over all inputs of three rows and the moments of P."""
+    random, points = np.random.default_rng(3), np.polynomial.legendre.leggauss(8)
+    signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, -1).T
+    answers = [random.uniform(-1, 1, 8), np.sign(signs.sum(axis=1)), signs.mean(axis=1), np.zeros(8)]
+    for answer in answers:
+        total = 0.0
+        for mean, weight in zip(*points, strict=True):
+            chances = np.prod((1 + signs * mean) / 2, axis=1)
+            moment = answer * (signs - mean).sum(axis=1) + (answer - mean) ** 2
+            total += weight / 2 * float(chances @ moment)
+        assert total >= 1 / 3 - 1e-12
+    # It is reached by an answer that is always 0.
+    assert total == pytest.approx(1 / 3)
+
+
 def test_strongly_convex_bounds_have_their_orders_in_n():
     small, large = (StronglyConvex(n, 5, 1.0, 0.1, Fraction(1)) for n in (10_000, 40_000))
     assert small.output_perturbation(0.25) == pytest.approx(4 * large.output_perturbation(0.25))
@@ -133,6 +168,8 @@ def test_sizes_out_of_range_are_refused():
         lambda: StronglyConvex(10, 3, 1.0, 0.0, Fraction(1)),
         lambda: StronglyConvex(0, 3, 1.0, 1.0, Fraction(1)),
         lambda: sampling_time(0, 1, 1.0, 1.0),
+        lambda: lower_bound_approximate(0, 1, Fraction(1), Fraction(0)),
+        lambda: lower_bound_approximate(1, 1, Fraction(1), Fraction(1)),
     ):
         with pytest.raises(PlanError):
             wrong()

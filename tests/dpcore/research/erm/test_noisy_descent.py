@@ -120,6 +120,29 @@ def test_the_excess_is_within_the_theorems_bound_and_shrinks_with_the_noise(loss
     assert exact < 0.05 * worst
 
 
+@pytest.mark.parametrize("rows", [10_000, 30_000])
+def test_at_ten_thousand_rows_fewer_draws_keep_the_bound_and_the_budget(rows):
+    plan = replace(PLAN, rows=rows, draws=20_000, noise="counted")
+    assert 0.97 < plan.counted_epsilon <= 1
+    edges = edges_of(plan)
+    least = least_loss(plan, edges)
+    excess = plan.loss.total(plan.run(edges, SeededRandom(3)).theta, edges) - least
+    worst = plan.loss.total(np.array([-2.0, 0, 0]), edges) - least
+    assert 0 < excess <= plan.excess_bound
+    # Below n L |C|, which any theta keeps, and smaller with more draws; what is measured is far below both.
+    assert excess < 0.1 * worst
+    assert plan.excess_bound < 0.7 * rows * 2 * 4
+    assert replace(plan, draws=2_000_000).excess_bound < 0.2 * plan.excess_bound
+
+
+def test_draws_of_the_papers_number_are_the_paper():
+    same = replace(PLAN, draws=PLAN.rows**2 - 1, noise="counted")
+    assert same.excess_bound == pytest.approx(replace(PLAN, noise="counted").excess_bound, rel=1e-12)
+    assert same.counted_epsilon == replace(PLAN, noise="counted").counted_epsilon
+    with pytest.raises(ConfigurationError, match="leave draws out"):
+        replace(PLAN, draws=100)
+
+
 def test_theta_stays_in_the_set():
     box = Box((-0.1, 0.0, -1.0), (0.1, 0.5, 1.0))
     assert box.contains(replace(PLAN, convex_set=box).run(edges_of(PLAN), SeededRandom(1)).theta)
@@ -145,6 +168,8 @@ def test_progress_counts_up_to_the_steps():
     [
         ({"rows": 1}, PlanError),
         ({"rows": MOST_ROWS + 1}, PlanError),
+        ({"rows": 10_000, "draws": 0, "noise": "counted"}, PlanError),
+        ({"rows": 10_000, "draws": MOST_ROWS**2 + 1, "noise": "counted"}, PlanError),
         ({"epsilon": Fraction(0)}, PlanError),
         ({"delta": Fraction(0)}, PlanError),
         ({"norm_bound": 2.0}, PlanError),
