@@ -50,6 +50,7 @@ def labels_of(truths, rules, default):
     return labels
 
 
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_labels_of_a_list_are_learned_to_the_error_whatever_the_answers_within_the_tolerance(seed):
     """Any distribution: random weights over all rows, random lists, answers at the ends of their tolerance."""
