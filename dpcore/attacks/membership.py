@@ -8,8 +8,8 @@ The adversary knows every other row, and the two tables that it has to choose be
   Fisher's, (mu1 - mu0)^T C^-1 (mean - (mu0 + mu1) / 2): the best of all that are linear in the mean. A rado's signature
   is unknown here.
 - Rados with noise on all coordinates are played against who has the signatures too: the accounting allows for that.
-  Less the other rows' edges, the rados that the row is in are its edge and Gaussian noise, and the statistic of their
-  mean is the likelihood ratio again. Of a noised table it is that of the row's noised edge, which least squares give.
+  Less the other rows' edges, rados with the row are its edge and Gaussian noise: their mean's statistic is the
+  likelihood ratio. Of a noised table it is that of the row's noised edge.
 - A model: the two models that the tables give without noise take the place of T0 and T1.
 """
 
