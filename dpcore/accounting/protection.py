@@ -296,6 +296,8 @@ def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
         return Loss(epsilon, Fraction(0), rho, Fraction(0), pure_curve(epsilon), rho, shift=pure_shift(epsilon))
     concentrated = of_shift(distribution, CHARGE_FAILURE_SHARE * delta)
     loss = Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
+    if distribution.sure_shift is None:
+        return loss
     return replace(loss, shift=distribution.sure_shift, slack=Fraction(distribution.slack))
 
 

@@ -6,6 +6,7 @@ probability below DOUBT, by Clopper and Pearson's intervals, and the small audit
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -76,8 +77,19 @@ LEAST = {
 @pytest.mark.slow
 def test_at_a_delta_of_a_millionth():
     one = statistic_gaussian(Fraction(1, 10**6))
-    # Rare events: so many releases prove little of epsilon 1, and too little at half the noise.
-    assert 0.1 < one.bound(one.trials, 5, DOUBT) <= one.printed
+    # By rare events alone so many releases would prove little of epsilon 1, and too little at half the noise.
+    assert replace(one, by_mu=False).bound(one.trials, 5, DOUBT) < 0.5
+    assert 0.85 < one.bound(one.trials, 5, DOUBT) <= one.printed
+    assert halved(one).bound(one.trials, 6, DOUBT) > one.printed
+
+
+def test_a_bound_on_mu_is_that_of_two_normal_distributions():
+    """P = Phi(mu / 2) and Q = Phi(-mu / 2) at the threshold between them."""
+    trials, mu = 10**9, 1.3
+    often, rarely = (np.array([round(trials * stats.norm.cdf(end * mu / 2))]) for end in (1, -1))
+    found = lower_bounds(often, rarely, trials, delta=None, doubt=1e-6)[0]
+    assert 0.999 * mu < found < mu
+    assert lower_bounds(rarely, often, trials, delta=None, doubt=1e-6)[0] == 0
 
 
 @pytest.mark.slow

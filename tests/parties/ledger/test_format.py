@@ -304,6 +304,13 @@ def test_curves_are_stored_exactly_and_charges_of_earlier_versions_stay_such(ear
         read_charge(damaged, "lea", None)
 
 
+def test_what_is_charged_is_what_is_read():
+    """A party computes only what costs as much as it reserved."""
+    for distribution in (shift_distribution(0.1, 10, Fraction(1, 10), 1e-12), shift_distribution(0.1, 10, 1, 1e-12)):
+        charge = Charge(((SMOKER, loss_of(distribution, Fraction(1, 10**6))),), "lea")
+        assert read_charge(bounds_text(charge), "lea", None) == charge
+
+
 def test_a_charge_keeps_its_mu_and_one_of_format_5_has_none():
     gaussian = loss_of(shift_distribution(0.5, slack=1e-12), Fraction(1, 10**6))
     charge = Charge(((SMOKER, gaussian),), "lea")
