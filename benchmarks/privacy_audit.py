@@ -28,7 +28,7 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smalle
 from dpcore.accounting.protection import Setting
 from dpcore.numbers.distributions import binomial_distribution
 from dpcore.numbers.fixed_point import ONE, plan_encoding
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.packing import from_total, to_residues
 from dpcore.predicates.frontend import x
 from dpcore.queries.gradient import GradientQuery

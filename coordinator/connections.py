@@ -128,7 +128,7 @@ class Connections:
             _end(self._port, ended)
 
     def _most_unidentified(self, owned: Mapping[str, Sequence[Address]]) -> int:
-        """A quarter of the room stays free: whoever comes until the next look gets in."""
+        """A quarter of the room stays free for callers that come until the next look."""
         identified = [found for san, found in owned.items() if san]
         absent = max(0, self._members() - len(identified))
         free = self._room * 3 // 4 - sum(map(len, identified))

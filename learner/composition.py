@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpcore.accounting import words
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.statement import CountedRelease, PrivacyStatement, composed_cost
 from learner.release import Release
 from wire.query import Query, setting_of
@@ -146,14 +146,10 @@ def sentences(cost: ReleaseCost, releases: Sequence[Release], what: str) -> list
     """The figures of these releases in words. what: the unit of privacy, such as "one record"."""
     several = len(releases) > 1
     attempts = sum(release.attempts for release in releases)
-    who = f"The composition of the {len(releases)} releases is" if several else "The release is"
-    figures = f"({rounded_up(cost.epsilon)}, {cost.delta!r})"
+    who = f"the composition of the {len(releases)} releases is" if several else "the release is"
+    others = f"Under the collusion that {'their statements assume' if several else 'its statement assumes'}"
     return [
-        f"{who} {figures}-differentially private for {what} against the learner alone.",
-        (
-            f"Under the collusion that {'their statements assume' if several else 'its statement assumes'}, epsilon is "
-            f"at most {rounded_up(cost.epsilon_if_others_collude)} at the same delta."
-        ),
+        *words.definition(cost.epsilon, cost.epsilon_if_others_collude, cost.delta, who, what, others),
         COUNTED.format(attempts=f", {attempts} in all" if attempts > len(releases) else ""),
         ASSUMED.format(releases="the releases are" if several else "the release is"),
     ]

@@ -22,7 +22,7 @@ class LearnerConfig(Configuration):
     signing_key: ConfigPath
     """Private signing key of this learner, PEM. Parties pin the public key."""
     parties: ConfigPath = Field(default=Path("parties.toml"), validate_default=True)
-    """The parties that this learner asks. `rado learner accept` adds one. Without the file nobody is asked."""
+    """The parties that this learner asks. `rado learner accept` adds one. Without the file no party is asked."""
     paillier_key: ConfigPath
     """Secret Paillier key that decrypts totals, a JSON Web Key. `rado learner keygen` makes it."""
     state_directory: ConfigPath

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, TotalError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.paillier import packing
 from dpcore.paillier.masks import CohortAttempt, check_tag, coefficient, pad
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidCiphertextError, InvalidKeyError, PublicKey
@@ -326,15 +326,7 @@ def open_total(
             f"the query is under the Paillier key {opened.public_key.fingerprint()} and the key file holds "
             f"{secret.public_key.fingerprint()}: give the file of the key that the query was sent with"
         )
-    acceptances = check_cohort(total.cohort, opened, roster)
-    if (total.chunks, total.ciphertexts) != (opened.chunks, opened.ciphertexts):
-        raise TotalError(
-            f"the total has {total.ciphertexts} ciphertexts in {total.chunks} chunks and the query has "
-            f"{opened.ciphertexts} in {opened.chunks}: discard it and ask the operator why"
-        )
-    query = opened.query
-    sizes = {"chunks": total.chunks, "ciphertexts": total.ciphertexts}
-    check_receipts(total.receipts, total.cohort, roster, **sizes)
+    query, acceptances = opened.query, _verified(total, opened, roster)
     if opening is None or opening.public_bytes != query.binding.opening_key:
         raise ConfigurationError(
             "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
@@ -357,6 +349,19 @@ def open_total(
     # Read-only from here on: a release uses it without a copy.
     values.setflags(write=False)
     return OpenedTotal(acceptances, values)
+
+
+def _verified(total: Total, opened: OpenedQuery, roster: Roster) -> tuple[Acceptance, ...]:
+    """The acceptances of a total's cohort, once its signatures, size and receipts are verified."""
+    acceptances = check_cohort(total.cohort, opened, roster)
+    if (total.chunks, total.ciphertexts) != (opened.chunks, opened.ciphertexts):
+        raise TotalError(
+            f"the total has {total.ciphertexts} ciphertexts in {total.chunks} chunks and the query has "
+            f"{opened.ciphertexts} in {opened.chunks}: discard it and ask the operator why"
+        )
+    sizes = {"chunks": total.chunks, "ciphertexts": total.ciphertexts}
+    check_receipts(total.receipts, total.cohort, roster, **sizes)
+    return acceptances
 
 
 def _check_asked(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.protection import ReleaseCost
+from dpcore.accounting.words import after_attempt, figures
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.numbers.rationals import rounded_up
@@ -131,13 +132,10 @@ class RoundEndedError(RoundLostError):
 
 
 def _cost_of_retry(cost: ReleaseCost, epsilon: Fraction | None) -> str:
-    figure = rounded_up(cost.epsilon_if_others_collude)
     within = epsilon is None or cost.epsilon_if_others_collude <= epsilon
     budget = "" if epsilon is None else f", {'within' if within else 'above'} the budget of {float(epsilon):g}"
-    return (
-        f"With another attempt, and the rest of the budget, epsilon under collusion becomes {figure} at delta "
-        f"{cost.delta:g}{budget}"
-    )
+    figure = after_attempt(cost.epsilon_if_others_collude, cost.delta, "another attempt, and the rest of the budget")
+    return f"{figure}{budget}"
 
 
 class Federation:
@@ -516,9 +514,8 @@ class BudgetedOracle:
         cost = cost_of(self.answers, self._counted_at(), unanswered=lost, unspent=self._unspent())
         count, attempts = len(self.answers), sum(query.attempts for query in lost)
         words = (
-            f"{count or 'no'} answer{' was' if count == 1 else 's were'} released, at a total cost of epsilon "
-            f"{rounded_up(cost.epsilon)} at delta {cost.delta:g} against the learner alone and "
-            f"{rounded_up(cost.epsilon_if_others_collude)} under collusion"
+            f"{count or 'no'} answer{' was' if count == 1 else 's were'} released: in total "
+            f"{figures(cost.epsilon, cost.epsilon_if_others_collude, cost.delta)}"
         )
         if not attempts:
             return words

@@ -167,7 +167,7 @@ class AskedBefore:
 
 
 class AskedBeforeError(ConfigurationError):
-    """A question was asked before, and nobody said that it may be charged again. Nothing was sent."""
+    """A question was asked before, and no option says that it may be charged again. Nothing was sent."""
 
     def __init__(self, earlier: AskedBefore, reuse: str = f"{REUSE} takes it from there") -> None:
         """reuse: how to have the earlier answer, a clause."""
@@ -193,7 +193,7 @@ def question_digest(query: Query) -> str:
 
 
 def asks_the_same(query: Query, payload: bytes) -> bool:
-    """Whether an earlier query, serialised, asks the same. Reading one takes long, so most are told apart by bytes."""
+    """Whether an earlier query, serialised, asks the same. Reading one takes long, so most are compared as bytes."""
     if kind_bytes(query.kind) not in payload or query.schema.digest not in payload:
         return False
     earlier = Query.from_bytes(payload)

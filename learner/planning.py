@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpcore.accounting.protection import ReleaseCost
+from dpcore.accounting.words import after_attempt, figures, theorem, within
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.rationals import rounded_up
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.kind import MAX_VALUES, QueryKind, QueryLimits, fewest_ciphertexts
-from dpcore.queries.statement import cost_of_attempts
+from dpcore.queries.kind import MAX_VALUES, QueryLimits, fewest_ciphertexts
+from dpcore.queries.statement import cost_of_attempts, unit_of
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
-from radobase.presentation.words import theorem_words
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, Feature, PaillierKey, Query, setting_of
+from wire.query_kinds import AnyKind
 from wire.roster import Member, Roster
 
 NONCE_BYTES = 32
@@ -106,12 +106,12 @@ class Plan:
                 attempts=2,
             )
         except PlanError:
-            figure = "no epsilon holds"
+            figure = "With two attempts no epsilon holds"
         else:
-            figure = f"epsilon becomes {rounded_up(twice)}"
+            figure = after_attempt(twice, query.delta, "two attempts")
         sentence = (
             "Another attempt is made only if you ask for it. Under collusion every attempt counts, as its total can be "
-            f"completed: with two attempts {figure} there. A budget for several queries covers one attempt of each."
+            f"completed. {figure}. A budget for several queries covers one attempt of each."
         )
         return [sentence]
 
@@ -121,22 +121,14 @@ class Plan:
             return ["The release has no privacy bound: parties refuse it unless their policy allows unprotected rados."]
         if self.cost is None:
             return ["The roster does not state every party's rows, so epsilon is known only after the parties answer."]
-        covered = {
-            "marginal": "only the marginal of each protected feature is",
-            "joint": "the sensitive column is",
-            "record": "every record is",
-        }[scope]
-        words = (
-            f"If every party takes part, {covered} protected with epsilon {rounded_up(self.cost.epsilon)} at delta "
-            f"{float(self.query.delta):.3g} against the learner, and with epsilon "
-            f"{rounded_up(self.cost.epsilon_if_others_collude)} under collusion"
-        )
-        theorem = self.cost.theorem_epsilon
-        return [f"{words}." if theorem is None else f"{words}; {theorem_words(theorem)}."]
+        cost, unit = self.cost, unit_of(self.query.kind, self.query.schema)
+        said = figures(cost.epsilon, cost.epsilon_if_others_collude, self.query.delta)
+        words = f"If every party takes part, {said}, for {unit}, within {within(scope)}."
+        return [words, *([] if cost.theorem_epsilon is None else [f"{theorem(cost.theorem_epsilon)}."])]
 
 
 def purpose_sentence(purpose: str) -> str:
-    """What whoever decides at a party is shown."""
+    """What the people who decide at a party see."""
     return f"Purpose, as it is shown to the parties: {json_text(purpose)}."
 
 
@@ -157,40 +149,23 @@ def plan_query(
     - asked: the parties that get the seed of the total's tag, and may take part. learner: the member's name.
     - certificate: its signed Paillier key (learner.decryption). random: for the nonce and the opening key; None for the
       operating system's source. question: whether parties are only asked if they would accept it.
-    - stated_rows: how many rows parties now have, by name, as they stated with a signature. Of others the roster's
-      number is taken, which is a lower bound, and may be old.
+    - stated_rows: rows that parties stated with a signature, by name. Others count with the roster's lower bound.
 
-    Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or
-    WireError(QUERY_INVALID), each with what would work.
+    Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError, WireError(QUERY_INVALID).
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
     colluders, cohort_min, max_parties = cohort_sizes(
-        len(asked),
-        colluders=request.colluders,
-        cohort_min=request.cohort_min,
-        max_parties=request.max_parties,
+        len(asked), colluders=request.colluders, cohort_min=request.cohort_min, max_parties=request.max_parties
     )
     now = stated_rows or {}
-    rows = [now.get(member.name, member.rows_at_least) for member in asked]
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
-    stated = tuple(m for m in rows if m is not None)
-    kind = request.kind(cohort_min - colluders, stated)
-    kind.check_target(request.schema.label)
-    _check_part(request, kind)
-    _check_map(request, kind)
-    _check_length(kind, request.d)
+    stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
+    kind = _checked_kind(request, cohort_min - colluders, stated)
     expires = created + request.expires_after_s
-    key = PaillierKey.from_bytes(certificate.payload)
+    key = _key(certificate, expires)
     limits, bits = QueryLimits(max_rows, max_parties, request.d), request.fraction_bits_for(kind)
-    encoding = fewest_ciphertexts(kind, limits, bits, key.public_key.bits)
-    if expires > key.not_after_unix_s:
-        raise ConfigurationError(
-            "the Paillier key expires before the query; make the next with `rado learner rotate-key`, which keeps the "
-            "present one for its totals"
-        )
     draw = SystemRandom() if random is None else random
-    nonce = draw.bytes(NONCE_BYTES)
-    opening = OpeningSecret(draw.bytes(KEY_BYTES))
+    nonce, opening = draw.bytes(NONCE_BYTES), OpeningSecret(draw.bytes(KEY_BYTES))
     query = Query(
         federation=roster.federation,
         learner=learner,
@@ -198,7 +173,7 @@ def plan_query(
         roster_version=roster.version,
         schema=request.schema,
         kind=kind,
-        encoding=encoding,
+        encoding=fewest_ciphertexts(kind, limits, bits, key.public_key.bits),
         paillier_key=certificate,
         delta=request.delta,
         max_rows=max_rows,
@@ -207,19 +182,15 @@ def plan_query(
         honest_parties=cohort_min - colluders,
         created_at_unix_s=created,
         not_after_unix_s=expires,
-        answer_within_s=request.answer_within_s,
-        prepare_within_s=request.prepare_within_s,
-        upload_within_s=request.upload_within_s,
-        max_attempts=request.attempts,
         binding=Binding.seal(opening, asked, nonce),
         features=(Feature.BASE.value, Feature.QUESTION.value) if question else (Feature.BASE.value,),
-        quorum_wait_s=request.quorum_wait_s or 0,
+        **_phases(request),
         held_back=request.held_back,
         feature_map=request.feature_map,
         purpose=request.purpose,
     )
     _check_size(query)
-    complete = stated if len(stated) == len(rows) else None
+    complete = stated if len(stated) == len(asked) else None
     return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete), opening)
 
 
@@ -229,25 +200,43 @@ def _most_rows(party: Member, now: int | None) -> int:
     return GROWTH * known if now else max(GROWTH * known, ROWS_OF_UNSTATED_PARTY)
 
 
-def _check_part(request: Request, kind: QueryKind) -> None:
+def _phases(request: Request) -> dict[str, int]:
+    return {
+        "answer_within_s": request.answer_within_s,
+        "prepare_within_s": request.prepare_within_s,
+        "upload_within_s": request.upload_within_s,
+        "max_attempts": request.attempts,
+        "quorum_wait_s": request.quorum_wait_s or 0,
+    }
+
+
+def _key(certificate: Envelope, expires_unix_s: int) -> PaillierKey:
+    key = PaillierKey.from_bytes(certificate.payload)
+    if expires_unix_s > key.not_after_unix_s:
+        raise ConfigurationError(
+            "the Paillier key expires before the query; make the next with `rado learner rotate-key`, which keeps the "
+            "present one for its totals"
+        )
+    return key
+
+
+def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> AnyKind:
+    kind = request.kind(honest, stated)
+    kind.check_target(request.schema.label)
     if request.held_back is not None and not kind.takes_parts:
         raise PlanError(
             f"{kind.name} answers over all rows, and rows that are held back would count in it or change its bound: "
             "ask moments, gaussian without a support, statistics or gradients, or hold no rows back"
         )
-
-
-def _check_map(request: Request, kind: QueryKind) -> None:
     if request.feature_map is not None and not kind.takes_maps:
         raise PlanError(
             f"{kind.name} takes no feature map, as its bound is about values of the schema's coordinates: ask moments, "
             "gaussian, fixed-support with an epsilon, statistics or gradients"
         )
-
-
-def _check_length(kind: QueryKind, d: int) -> None:
-    if (length := kind.length(d)) > MAX_VALUES:
-        raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {kind.fewer(MAX_VALUES, d)}")
+    if (length := kind.length(request.d)) > MAX_VALUES:
+        fewer = kind.fewer(MAX_VALUES, request.d)
+        raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {fewer}")
+    return kind
 
 
 def _check_size(query: Query) -> None:

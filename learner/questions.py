@@ -50,7 +50,7 @@ def ask_about(
     """
     asked = list(batches)
     if len(batches) > 1:
-        asked.append(replace(batches[-1], part=WHOLE, words="all batches together"))
+        asked.append(replace(batches[-1], part=WHOLE, words="the composition of all batches"))
     found = []
     for batch in asked:
         oracle = federation.within(epsilon, delta)

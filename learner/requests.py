@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from dpcore.accounting.dp_feat import MOST_RADOS, epsilon_for, largest_rados, last_that_fits
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
 from dpcore.accounting.protection import Setting
+from dpcore.accounting.words import limit
 from dpcore.declared import Option, values_of
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
@@ -414,7 +415,6 @@ def rados_within(
     if most < least:
         fewer = f"ask for at most {most}, " if most >= fewest else ""
         raise PlanError(
-            f"{least} rados cost more than epsilon {float(epsilon):g} at delta {float(delta):g}: {fewer}"
-            "raise epsilon, or have more rows"
+            f"{least} rados cost more than {limit(epsilon, delta)}: {fewer}raise epsilon, or have more rows"
         )
     return most

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dpcore.accounting.words import after_attempt
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
-from dpcore.numbers.processors import Progress
-from dpcore.numbers.rationals import rounded_up
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.statement import (
     PrivacyStatement,
@@ -400,10 +400,7 @@ class Session:
             )
         except (RadofedError, ValueError):
             return ""
-        return (
-            f"With another attempt, epsilon under collusion becomes {rounded_up(epsilon)} at delta "
-            f"{float(query.delta):g}, because every attempt counts."
-        )
+        return f"{after_attempt(epsilon, query.delta)}, because every attempt counts."
 
     @property
     def shows_progress(self) -> bool:

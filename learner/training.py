@@ -158,7 +158,7 @@ class Trained:
     estimator: Any
     """Fitted."""
     oracle: BudgetedOracle
-    """With the answers, and what they cost together."""
+    """With the answers, and the cost of their composition."""
 
 
 @dataclass(frozen=True)

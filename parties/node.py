@@ -184,8 +184,7 @@ class PartyNode:
         opened.enter_context(lock_party(config))
         self._stop, self._was_paused = threading.Event(), False
         self._drain_until = float("inf")
-        signing_key = SigningKey.load(config.signing_key, config.federation)
-        self._signing_key = signing_key
+        self._signing_key = SigningKey.load(config.signing_key, config.federation)
         self._rosters = Rosters(
             config.state_directory,
             federation=config.federation,
@@ -197,18 +196,31 @@ class PartyNode:
         self._poll_client = opened.enter_context(self._client(give_up_after_s=0.0))
         self._client_for_queries = opened.enter_context(self._client(give_up_after_s=CALL_PATIENCE_S))
         policy = Policy.load(config.policy)
-        row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
         seed = load_or_create(config.state_directory / SECRET_FILE, random_source)
         held = HeldData.load(config, seed, self._log)
         counts = RowCounts.of(held.dataset.report)
         self._row_guard = RowGuard(config.state_directory, counts, policy.data, self._log)
+        spools = Spools(config.state_directory / "spool", config.spool_bytes)
+        self._open_databases(opened, policy, spools, random_source)
+        self._lifecycle = self._made_lifecycle(opened, policy, held, spools, random_source)
+        self.policy = PolicyReloads(lambda: Policy.load(config.policy), self._follow_policy, self._log)
+        self.data = DataReloads(
+            lambda progress: HeldData.load(config, seed, self._log, progress), self._follow_data, self._log, held
+        )
+        self._watch.loaded = Loaded(
+            self._ledger, spools, self._guard, self._pauses, self._history, self._row_guard.counts_now, self._row_faults
+        )
+
+    def _open_databases(self, opened: ExitStack, policy: Policy, spools: Spools, random_source: RandomSource) -> None:
+        """Open the ledger, the attempts and the history."""
+        config = self._config
         self._ledger = open_ledger(config, policy, self._log, has_run=self._rosters.known is not None)
         opened.callback(self._ledger.database.close)
-        attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
+        self._attempts = Attempts(self._ledger)
         self._guard = LedgerGuard(
             federation=config.federation,
             party=config.name,
-            signing_key=signing_key,
+            signing_key=self._signing_key,
             policy=policy,
             ledger=self._ledger,
             rosters=self._rosters,
@@ -216,17 +228,22 @@ class PartyNode:
             log=self._log,
         )
         self._guard.hold_reservations()
-        tidy(spools, attempts)
-        self._attempts = attempts
+        tidy(spools, self._attempts)
         self._history = open_history(config, self._ledger, self._log, self._watch.note)
         opened.callback(self._history.database.close)
         self._pauses = Pauses(self._history.database)
+
+    def _made_lifecycle(
+        self, opened: ExitStack, policy: Policy, held: HeldData, spools: Spools, random_source: RandomSource
+    ) -> QueryLifecycle:
+        config = self._config
+        row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
         opened.callback(obfuscators.close)
-        self._lifecycle = QueryLifecycle(
+        return QueryLifecycle(
             Party(
                 config.name,
-                signing_key,
+                self._signing_key,
                 policy,
                 held.dataset.schema,
                 held.dataset.records,
@@ -235,7 +252,7 @@ class PartyNode:
                 held.dataset.numbers,
                 held.digest,
             ),
-            attempts=attempts,
+            attempts=self._attempts,
             spools=spools,
             rosters=self._rosters,
             history=self._history,
@@ -250,13 +267,6 @@ class PartyNode:
             on_conflict=self._guard.doubt,
             on_worked=self._pace.worked,
             decision_files=_decision_files(config),
-        )
-        self.policy = PolicyReloads(lambda: Policy.load(config.policy), self._follow_policy, self._log)
-        self.data = DataReloads(
-            lambda progress: HeldData.load(config, seed, self._log, progress), self._follow_data, self._log, held
-        )
-        self._watch.loaded = Loaded(
-            self._ledger, spools, self._guard, self._pauses, self._history, self._row_guard.counts_now, self._row_faults
         )
 
     def _note_charged(self) -> None:

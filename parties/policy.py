@@ -154,7 +154,7 @@ class ApprovalRules(Configuration):
     """Number of people who must approve, each as another user of the operating system. One refusal refuses the
     query."""
     users: tuple[str, ...] = ()
-    """Users of the operating system who decide. Default: whoever may write the state directory, or the directory that
+    """Users of the operating system who decide. Default: all who may write the state directory, or the directory that
     `decisions` in `party.toml` names."""
     names: bool = False
     """Whether a person gives a name with a decision, in addition to the operating system's user, which alone tells

@@ -31,7 +31,7 @@ _MAY_PASS = frozenset(
 
 
 def may_pass(error: BaseException | None) -> bool:
-    """Whether reading a file may succeed later although nobody corrects a configuration."""
+    """Whether reading a file may succeed later without a correction of the configuration."""
     return isinstance(error, OSError) and error.errno in _MAY_PASS
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #
 # - A file, or a directory on its path, may belong to another user, such as the data officer: who owns it decides.
 # - A group may write to a directory: Kubernetes makes volumes so (`fsGroup`), for a group of the node's own.
-# - A directory on a file system that is mounted read-only may have any mode: nobody changes it. So Kubernetes mounts
+# - A directory on a file system that is mounted read-only may have any mode: it cannot change. So Kubernetes mounts
 #   configuration.
 
 

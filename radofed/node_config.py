@@ -187,11 +187,28 @@ class PolicyChoices:
 
 def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choices: PolicyChoices) -> str:
     """policy.toml of a party. learners, accepted: fingerprints of signing keys by member name."""
-    members = "\n".join(f"  {_text(fingerprint)},  # {name}" for name, fingerprint in accepted.items())
     pinned = "\n".join(
         f"[[learners]]\nname = {_text(name)}\nsigning_key = {_text(fingerprint)}\n"
         for name, fingerprint in learners.items()
     )
+    return f"""\
+{_consent_toml(accepted, choices)}\
+{_limits_toml(choices)}
+{_OPTIONAL_LIMITS}
+# How much this party's rows may change before a person has to accept them (rado party accept-rows): the largest share
+# that may be unusable, the largest share by which they may be fewer than when the party answered last, and the largest
+# share of a feature's cells by which more may be replaced or clipped than then.
+# [data]
+# most_unusable_rows = "0.5"
+# largest_drop_in_rows = "0.25"
+# largest_rise_in_changed_cells = "0.25"
+
+# Learners that may ask, pinned by the fingerprints of their signing keys.
+{pinned}"""
+
+
+def _consent_toml(accepted: Mapping[str, str], choices: PolicyChoices) -> str:
+    members = "\n".join(f"  {_text(fingerprint)},  # {name}" for name, fingerprint in accepted.items())
     reason = "".join(f"# {line}\n" for line in choices.reason.splitlines())
     return f"""\
 # What this party agrees to. A query that is not allowed here is refused, and no other member can change this file.
@@ -221,6 +238,11 @@ accepted_members = [
 {members}
 ]
 
+"""
+
+
+def _limits_toml(choices: PolicyChoices) -> str:
+    return f"""\
 # The privacy budget of the data source, for its whole lifetime and all learners. What is spent never comes back, and
 # each attempt at a query counts. Write exact decimals in quotation marks.
 # epsilon, delta: hold in each scope separately: whole records, each source column, each feature's own values.
@@ -238,18 +260,7 @@ map_terms_per_query = 500
 delta_per_query = {_text(choices.delta_per_query)}
 attempts_per_query = {choices.attempts_per_query}
 lifetime_per_query_s = {choices.lifetime_per_query_s:_}
-
-{_OPTIONAL_LIMITS}
-# How much this party's rows may change before a person has to accept them (rado party accept-rows): the largest share
-# that may be unusable, the largest share by which they may be fewer than when the party answered last, and the largest
-# share of a feature's cells by which more may be replaced or clipped than then.
-# [data]
-# most_unusable_rows = "0.5"
-# largest_drop_in_rows = "0.25"
-# largest_rise_in_changed_cells = "0.25"
-
-# Learners that may ask, pinned by the fingerprints of their signing keys.
-{pinned}"""
+"""
 
 
 def learner_toml(federation: str, name: str, coordinator: str) -> str:

@@ -257,19 +257,8 @@ def provision(
     not_after_unix_s = expiry_unix_s(now, roster_days)
     directory = Path(directory).absolute()
     check_empty(directory)
-    roles = [(Role.COORDINATOR, COORDINATOR), *((Role.PARTY, name) for name in parties)]
-    roles += [(Role.LEARNER, name) for name in learners]
-    keys = {name: SigningKey.generate(federation) for role, name in roles if role is not Role.COORDINATOR}
-    members = tuple(
-        Member(
-            role,
-            name,
-            keys[name].public_bytes if name in keys else b"",
-            certificate_san(federation, role, name),
-            rows.get(name),
-        )
-        for role, name in roles
-    )
+    keys = {name: SigningKey.generate(federation) for name in (*parties, *learners)}
+    members = _members(federation, parties, learners, keys, rows)
     roster = Roster(federation, 1, int(now.timestamp()), members, not_after_unix_s)
     maker = _Maker(Authority.create(federation, now), SigningKey.generate(federation), roster, keys, policy, now)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -286,6 +275,23 @@ def provision(
         shutil.rmtree(draft, ignore_errors=True)
         raise
     return _made(directory, maker)
+
+
+def _members(
+    federation: str,
+    parties: Sequence[str],
+    learners: Sequence[str],
+    keys: Mapping[str, SigningKey],
+    rows: Mapping[str, int],
+) -> tuple[Member, ...]:
+    roles = [
+        (Role.COORDINATOR, COORDINATOR, b""),
+        *((Role.PARTY, name, keys[name].public_bytes) for name in parties),
+        *((Role.LEARNER, name, keys[name].public_bytes) for name in learners),
+    ]
+    return tuple(
+        Member(role, name, key, certificate_san(federation, role, name), rows.get(name)) for role, name, key in roles
+    )
 
 
 def _made(directory: Path, maker: "_Maker") -> Provisioned:

@@ -61,14 +61,14 @@ class OpeningSecret:
 
 @dataclass(frozen=True)
 class Binding(Wire[query_pb2.Binding]):
-    """What a query carries. opening_key: 32 bytes. sealed_seeds: (party's name, 32 bytes), ascending by name.
-
-    commitment: to the seed, 32 bytes. Parties without a sealed seed are not asked.
-    """
+    """What a query carries."""
 
     opening_key: bytes
+    """32 bytes."""
     sealed_seeds: Annotated[tuple[tuple[str, bytes], ...], Travels("seeds")]
+    """(party's name, 32 bytes), ascending by name. Other parties are not asked."""
     commitment: bytes
+    """To the seed, 32 bytes."""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.sealed_seeds]

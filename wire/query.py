@@ -156,11 +156,7 @@ class Query(Wire[query_pb2.Query]):
     """A learner's query. Valid from construction: raises WireError(QUERY_INVALID or ENCODING_OVERFLOW) otherwise.
 
     Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
-    `max_rows` and `max_parties`, not for the cohort that forms. binding: of the total's tag to the parties that are
-    asked. features: the names of wire.query that it uses. quorum_wait_s: how long the coordinator waits for further
-    parties once there are enough for a cohort, 0 for as long as the phase lasts. held_back: the part of the rows that
-    it is about; None for all. feature_map: what records are mapped by before they are clipped; it fits the schema.
-    purpose: what the learner says that the answer is for, which nothing checks; empty without one.
+    `max_rows` and `max_parties`, not for the cohort that forms.
     """
 
     federation: str
@@ -183,11 +179,18 @@ class Query(Wire[query_pb2.Query]):
     upload_within_s: int
     max_attempts: int
     binding: Binding
+    """Of the total's tag to the parties that are asked."""
     features: tuple[str, ...] = (Feature.BASE.value,)
+    """The names of wire.query that it uses."""
     quorum_wait_s: int = 0
+    """How long the coordinator waits for further parties once there are enough for a cohort, 0 for as long as the phase
+    lasts."""
     held_back: Annotated[HeldBack | None, _HELD_BACK] = None
+    """The part of the rows that it is about; None for all."""
     feature_map: Annotated[FeatureMap | None, Travels(by_hand=("feature_map",))] = None
+    """What records are mapped by before they are clipped; it fits the schema."""
     purpose: str = ""
+    """What the learner says that the answer is for, which nothing checks; empty without one."""
 
     def __post_init__(self) -> None:
         checks = {

@@ -201,11 +201,13 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class SignedField:
-    """One line. value: exact; no other field's value has the same text. meaning: for people; may be empty."""
+    """One line."""
 
     name: str
     value: str
+    """Exact; no other field's value has the same text."""
     meaning: str = ""
+    """For people; may be empty."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}{f'  ({self.meaning})' if self.meaning else ''}"

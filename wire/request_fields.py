@@ -49,7 +49,7 @@ LEAST_KEY_BITS, MOST_KEY_BITS = 2048, 4096
 
 DELTA = Option("The delta of epsilon.", above=0, below=1)
 DELTA_OR_ZERO = Option("The delta of epsilon; 0 allows Laplace noise only.", at_least=0, below=1)
-CONFIDENCE = Option("Confidence of all intervals and tolerances together.", above=0, below=1)
+CONFIDENCE = Option("Simultaneous confidence of all intervals and tolerances.", above=0, below=1)
 MAP_FILE = Option(
     "moments, gaussian, fixed-support with --epsilon: a feature map in the columns' units, TOML or JSON; records are "
     "mapped before they are clipped.",
@@ -115,8 +115,8 @@ class AskedTerms(Declared):
     purpose: Annotated[
         str,
         Option(
-            "What the answer is for, such as a study and its number: signed, and shown to whoever decides at a party. "
-            f"At most {MAX_PURPOSE} characters."
+            "What the answer is for, such as a study and its number: signed, and shown to the people who decide at a "
+            f"party. At most {MAX_PURPOSE} characters."
         ),
     ] = ""
 

@@ -21,11 +21,13 @@ MAX_ENTRIES = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class LedgerHead(Wire[cohort_pb2.LedgerHead]):
-    """A ledger's chain after `entries` entries. digest: 32 bytes. sealed_sums: readable to the party alone."""
+    """A ledger's chain after `entries` entries."""
 
     entries: int
     digest: bytes
+    """32 bytes."""
     sealed_sums: bytes
+    """Readable to the party alone."""
 
     def __post_init__(self) -> None:
         if (
@@ -55,16 +57,15 @@ class _OnAttempt(Signable[M]):
 
 @dataclass(frozen=True)
 class Acceptance(_OnAttempt[cohort_pb2.Acceptance]):
-    """A party will contribute `rows` rows. `mask_key`: an ephemeral X25519 public key.
-
-    roster_version: the newest that the party has. ledger_head: with this reservation, None in answer to a question.
-    """
+    """A party will contribute `rows` rows. `mask_key`: an ephemeral X25519 public key."""
 
     KIND: ClassVar[MessageType] = MessageType.ACCEPTANCE
     rows: int
     mask_key: bytes
     roster_version: int
+    """The newest that the party has."""
     ledger_head: LedgerHead | None = None
+    """With this reservation, None in answer to a question."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -288,13 +289,7 @@ class Challenge(Signable[cohort_pb2.Challenge]):
 
 @dataclass(frozen=True)
 class Witness(Signable[cohort_pb2.Witness]):
-    """A party's answer.
-
-    newest: the subject's signed Acceptance that the challenge asks for, if the party has it, otherwise the one with the
-    most ledger entries; None if it has none. in_cohorts: names (`name_of`) of the subject's Acceptances in the
-    answering party's cohorts, sorted, at most MOST_IN_COHORTS.
-    in_cohorts_from: all of heads with at least so many entries are among them.
-    """
+    """A party's answer."""
 
     KIND: ClassVar[MessageType] = MessageType.WITNESS
     federation: str
@@ -302,8 +297,13 @@ class Witness(Signable[cohort_pb2.Witness]):
     subject: str
     nonce: bytes
     newest: Envelope | None
+    """The subject's signed Acceptance that the challenge asks for, if the party has it, otherwise the one with the most
+    ledger entries; None if it has none."""
     in_cohorts: tuple[bytes, ...] = ()
+    """Names (`name_of`) of the subject's Acceptances in the answering party's cohorts, sorted, at most MOST_IN_COHORTS.
+    """
     in_cohorts_from: int = 0
+    """All of heads with at least so many entries are among them."""
 
     def __post_init__(self) -> None:
         well_formed = all(len(name) == _NAME_BYTES for name in self.in_cohorts)

@@ -95,19 +95,18 @@ class PartyProgress(Wire[release_pb2.PartyProgress]):
 
 @dataclass(frozen=True)
 class Work(Wire[party_service_pb2.Work]):
-    """A query as one party sees it. A party believes nothing in it before it has checked it.
-
-    cohort: from Phase.UPLOADING on, and only for its members. chunks_held: this party's chunks that have arrived.
-    retry: the learner's signed decision on this attempt, None in attempt 1.
-    """
+    """A query as one party sees it. A party believes nothing in it before it has checked it."""
 
     query: Envelope
     attempt: int
     phase: Annotated[Phase, Travels(unknown="A phase or a state is not known.")]
     state: Annotated[PartyState, Travels(unknown="A phase or a state is not known.")]
     cohort: Cohort | None
+    """From Phase.UPLOADING on, and only for its members."""
     chunks_held: frozenset[int]
+    """This party's chunks that have arrived."""
     retry: Envelope | None = None
+    """The learner's signed decision on this attempt, None in attempt 1."""
 
     @property
     def query_id(self) -> bytes:

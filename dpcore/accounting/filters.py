@@ -24,6 +24,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Self
 
+from dpcore.accounting import words
 from dpcore.accounting.concentrated import (
     STEPS,
     Concentrated,
@@ -153,7 +154,7 @@ class Loss:
         )
 
     def __str__(self) -> str:
-        return f"epsilon {float(self.epsilon):.6g} at delta {float(self.delta):.6g}"
+        return words.limit(self.epsilon, self.delta)
 
 
 def _positive(more: Fraction, less: Fraction) -> Fraction:
@@ -270,7 +271,7 @@ class PrivacyLimit:
         return Left(_remaining_pure(self, total), gaussian)
 
     def __str__(self) -> str:
-        return f"epsilon {float(self.epsilon):.6g} at delta {float(self.delta):.6g}"
+        return words.limit(self.epsilon, self.delta)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.numbers.fixed_point import Matrix, Vector, frozen
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.rados.distribution import PLAIN_DISTRIBUTION, RadoDistribution
 
 MOST_RADOS_FROM_ROWS = 1000

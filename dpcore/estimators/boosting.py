@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 
 # Losses over rados (n, d) and over edges (m, d), at theta (d,), in real units (ICML 2015, equations 1 to 4).
 

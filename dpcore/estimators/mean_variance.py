@@ -34,7 +34,7 @@ from dpcore.estimators.moments_discriminant import (
 )
 from dpcore.estimators.oracle import ClassRowOracle
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.rados.distribution import ClassMoments, Moments, RadoDistribution
 
 # The expected logistic loss of Gaussian edges, by Gauss-Hermite quadrature over the margin N(theta . c, theta . C

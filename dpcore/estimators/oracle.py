@@ -53,8 +53,8 @@ class Asked(Protocol):
     """Base of the oracle protocols below. An estimator takes the narrowest of them that it needs.
 
     `part`, of every query: the fraction of the budget's squared mu (of its epsilon, if delta is 0) that one release
-    takes; an estimator's parts add up to at most 1. All answers together are (epsilon, delta)-private, even if queries
-    depend on earlier ones (Dong, Roth and Su 2022, Corollary 2).
+    takes; an estimator's parts add up to at most 1. The composition of all answers is (epsilon, delta)-private,
+    even if queries depend on earlier ones (Dong, Roth and Su 2022, Corollary 2).
 
     A query raises, before any party receives it, PlanError if it is infeasible, ConfigurationError if an argument is
     out of range or the parts exceed 1, OracleRefusedError.

@@ -10,7 +10,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import LinearClassifier, RadoClassifier, RadoSample
 from dpcore.estimators.boosting import BoostingRules, Score, Selection, boost, make_oracle
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 
 
 class RadoBoost(RadoClassifier):

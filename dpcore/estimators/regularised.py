@@ -31,7 +31,7 @@ from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.boosting import LARGEST_EDGE
 from dpcore.estimators.moments_discriminant import Spread, products_of
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 
 BISECTIONS = 60
 """Halvings of the interval that holds the new coordinate."""

@@ -25,18 +25,29 @@ from dpcore.errors import ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, check_left
 from dpcore.evaluation.intervals import CellNoise, Count, Interval, Judge, Proportion, count_of
 from dpcore.evaluation.options import EvaluationOptions
-from dpcore.evaluation.scores import CELLS, Curve, Edges, RocPoint, even_steps, find_edges, linear_scores, narrow_cells
+from dpcore.evaluation.scores import (
+    CELLS,
+    Curve,
+    Edges,
+    LinearScores,
+    RocPoint,
+    even_steps,
+    find_edges,
+    linear_scores,
+    narrow_cells,
+)
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
+from dpcore.statistics.accuracy import Estimates
 
 USUAL = EvaluationOptions()
 MEASURED = 0.05
 """With more noise than this on it, the area under the ROC curve counts as not measured."""
 CROWDED = 0.5
-"""A bin with a larger share of the rows is named: scores within it are not told apart."""
+"""A bin with a larger share of the rows is named: scores within it are not distinguished."""
 WIDE = 0.05
 """A wider interval for the error on the rows is said to be due to the noise."""
 TELLS_NOTHING = 0.5
@@ -201,7 +212,7 @@ class Evaluation:
                 "whatever the order of scores within a bin"
             )
         if self.largest_bin > CROWDED:
-            found += f". One bin has {_percent(self.largest_bin)} of the rows, whose scores are not told apart"
+            found += f". One bin has {_percent(self.largest_bin)} of the rows, whose scores are not distinguished"
             if self.edges_found is None:
                 found += "; a first release would find where the scores are"
         if self.edges_found is False:
@@ -276,16 +287,8 @@ def evaluate(
     Raises ShapeError if theta does not fit the schema, ConfigurationError if it is not finite, and what
     `oracle.statistic` raises.
     """
-    bins, scale, edges_part, confidence = options.count, options.scale, options.edges_part, options.confidence
-    check_left(oracle, part)
-    if edges_part:
-        edges = find_edges(theta, oracle, bins, part=part * edges_part, feature_map=feature_map)
-    else:
-        edges = Edges(scale * even_steps(bins), found=False)
-    scores = linear_scores(theta, oracle.schema, edges.values, feature_map)
-    asks_cells = not edges_part
-    asked = (*(scores.cells() if asks_cells else ()), *scores.bins())
-    estimates = oracle.statistic(asked, part=part * (1 - edges_part), confidence=confidence, feature_map=feature_map)
+    edges, scores, estimates = _ask(theta, oracle, options, part, feature_map)
+    asks_cells = not options.edges_part
     counts, every = estimates.values * estimates.rows, estimates.most_rows or estimates.rows
     about: HeldBack | None = getattr(oracle, "held_back", None)
     if unseen is None:
@@ -294,37 +297,60 @@ def evaluate(
     if noise.deviation == 0.0:
         # Undo the rounding of the division by the rows: counts are integers.
         counts = np.rint(counts)
-    judge = Judge(noise, 1.0 - confidence, every, unseen=unseen)
+    judge = Judge(noise, 1.0 - options.confidence, every, unseen=unseen)
     of_edges = replace(judge, unseen=unseen and not edges.found)
     asked_cells = counts[:4].reshape(2, 2) if asks_cells else None
     histogram = counts[4 * asks_cells :].reshape(2, -1)
     middle = 1 + int(np.searchsorted(edges.values, 0.0))
-    cells = _cells(histogram, middle, asked_cells)
-    curve = Curve.of(histogram, middle, asked_cells)
-    rates = _rates(cells, judge)
+    cells, curve = _cells(histogram, middle, asked_cells), Curve.of(histogram, middle, asked_cells)
     total = sum((cell for row in cells for cell in row), Count(0.0, 0))
     area = curve.area(judge)
-    rows_of_bins = np.maximum(histogram.sum(axis=0), 0.0)
     return Evaluation(
         rows=every,
-        confidence=confidence,
+        confidence=options.confidence,
         usable=float(np.clip(total.value, 0.0, every)),
         usable_half_width=noise.half_width(total.cells, judge.failure),
         confusion=np.array([[cell.value for cell in row] for row in cells]),
         cell_half_width=noise.half_width(max(cell.cells for row in cells for cell in row), judge.failure / 4),
         error=judge.proportion(cells[0][1] + cells[1][0], cells[0][0] + cells[1][1]),
-        **rates,
-        calibration=_calibration(histogram, edges.values, scale, of_edges),
+        **_rates(cells, judge),
+        calibration=_calibration(histogram, edges.values, options.scale, of_edges),
         roc=curve.points(edges.values, of_edges),
         auc=area.value,
         auc_half_width=area.noise,
-        largest_bin=float(rows_of_bins.max() / (rows_of_bins.sum() or 1.0)),
-        edges_found=edges.found if edges_part else None,
+        largest_bin=_largest_share(histogram),
+        edges_found=None if asks_cells else edges.found,
         rounding=scores.rounding,
         deviation=noise.deviation,
         part=about,
         unseen=unseen,
     )
+
+
+def _largest_share(histogram: NDArray[np.float64]) -> float:
+    rows = np.maximum(histogram.sum(axis=0), 0.0)
+    return float(rows.max() / (rows.sum() or 1.0))
+
+
+def _ask(
+    theta: ArrayLike,
+    oracle: StatisticOracle,
+    options: EvaluationOptions,
+    part: Fraction,
+    feature_map: FeatureMap | None,
+) -> tuple[Edges, LinearScores, Estimates]:
+    """The bins' edges, the scores, and the counts of bins, after those of the confusion matrix if edges are even."""
+    first = options.edges_part
+    check_left(oracle, part)
+    if first:
+        edges = find_edges(theta, oracle, options.count, part=part * first, feature_map=feature_map)
+    else:
+        edges = Edges(options.scale * even_steps(options.count), found=False)
+    scores = linear_scores(theta, oracle.schema, edges.values, feature_map)
+    asked = (*(() if first else scores.cells()), *scores.bins())
+    confidence = options.confidence
+    estimates = oracle.statistic(asked, part=part * (1 - first), confidence=confidence, feature_map=feature_map)
+    return edges, scores, estimates
 
 
 @dataclass(frozen=True)

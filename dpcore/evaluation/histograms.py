@@ -345,7 +345,7 @@ def _interval_of(predicate: Predicate) -> tuple[str, int, int]:
 
 
 def _ends(feature: RealFeature, parts: Sequence[tuple[int, int, int]]) -> tuple[tuple[Range, ...], tuple[bool, ...]]:
-    """The ends of ascending parts in the column's units, and which are points. Raises ConfigurationError."""
+    """The ends of ascending parts in the column's units, and which are points. Raises ConfigurationError for gaps."""
     lows, highs = [low for low, *_ in parts], [high for _, high, _ in parts]
     if lows != [-ONE, *highs[:-1]] or highs[-1] != ONE + 1 or any(low > high for low, high, _ in parts):
         raise ConfigurationError(_OTHER)

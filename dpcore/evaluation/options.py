@@ -16,7 +16,7 @@ USUAL_BINS = 8
 class EvaluationOptions(Declared):
     """How a model is evaluated. Raises ConfigurationError. scale: of a score, 1 for a logistic regression."""
 
-    confidence: Annotated[float, Option("Confidence of all intervals together.", above=0, below=1)] = 0.95
+    confidence: Annotated[float, Option("Simultaneous confidence of all intervals.", above=0, below=1)] = 0.95
     bins: Annotated[
         int | None,
         Option(

@@ -1,4 +1,4 @@
-"""The number of processors for parallel work, a limit on the threads of BLAS, and progress of long computations.
+"""The number of processors for parallel work, and a limit on the threads of BLAS.
 
 A BLAS library's idle threads spin: if several of our threads or processes call it, sums take seconds, so they do inside
 `one_blas_thread`. The sums are the same integers either way.
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 
 def processors() -> int:
@@ -97,10 +97,3 @@ def _belongs_to_thread(library: Any) -> bool:
 
 
 _limit = _Limit()
-
-
-# Progress callbacks of long computations.
-
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Progress callback `(done, total)`. It may raise to stop the work."""

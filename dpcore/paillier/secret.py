@@ -20,7 +20,8 @@ import gmpy2
 from gmpy2 import mpz
 
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.processors import Progress, processors
+from dpcore.numbers.processors import processors
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey, lock_released, over_ranges
 from dpcore.randomness.sources import RandomSource, require_system
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.predicates.expressions import (
     MOST_DEPTH,
     Above,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.records.features import Target, several_classes
 from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, clip_squared, exponential_table

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.noise_shares import class_moments_squared
 from dpcore.accounting.protection import GaussianProtection, Setting
 from dpcore.errors import PlanError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.queries.moments import MomentsQuery, checked_fraction_bits
 from dpcore.rados.distribution import ClassMoments
 from dpcore.records.clipping import Clip

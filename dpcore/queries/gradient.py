@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.noise_shares import gradient_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound

@@ -15,7 +15,7 @@ from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, moment
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.rados.distribution import Moments
 from dpcore.randomness.noise import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Self, get_args
 
+from dpcore.accounting import words
 from dpcore.accounting.composition import Bracket
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, PureLoss, mixed_epsilon
@@ -151,7 +152,6 @@ NO_RECORD = (
     "No record is protected as a whole: there is no bound for any other column, for the label, or for whether a record "
     "took part."
 )
-ROW_NOT_PERSON = "A record is one row: a person with several rows is not covered as a person."
 MASKS = (
     "Contributions are masked in pairs (X25519, HKDF, AES-256): a sum over a part of the cohort is uniformly random to "
     "anyone who lacks the mask keys of one member inside the part and of one outside it, so that the learner sees the "
@@ -172,11 +172,6 @@ ATTEMPTS = (
 
 LARGE_EPSILON = 10.0
 
-_WITHIN = {
-    "record": "the whole release",
-    "joint": "the whole release",
-    "marginal": "that coordinate's own values",
-}
 _COLLUSION = {
     "record": "If other parties collude with the learner and the coordinator, as many as stated below",
     "joint": "If other parties collude with the learner and the coordinator, as many as stated below",
@@ -282,21 +277,12 @@ class PrivacyStatement:
         if self.epsilon is None or self.delta is None or self.epsilon_if_others_collude is None:
             bound = [f"No differential privacy is claimed: nothing bounds what this release reveals about {self.unit}."]
         else:
-            what, within = "release", _WITHIN[self.scope]
-            if self.releases > 1:
-                what, within = f"composition of {self.releases} releases", "all of them"
-            bound = [
-                (
-                    f"Against the learner alone, the {what} is ({rounded_up(self.epsilon)}, {self.delta!r})-"
-                    f"differentially private for {self.unit}, within {within}."
-                ),
-                (
-                    f"{_COLLUSION[self.scope]}, epsilon is at most {rounded_up(self.epsilon_if_others_collude)} at "
-                    "the same delta."
-                ),
-            ]
+            what = "the release is" if self.releases == 1 else f"the composition of {self.releases} releases is"
+            unit = f"{self.unit}, within {words.within(self.scope, self.releases)}"
+            figures = (self.epsilon, self.epsilon_if_others_collude, self.delta)
+            bound = words.definition(*figures, what, unit, _COLLUSION[self.scope])
             if self.theorem_epsilon is not None:
-                bound.append(f"Theorem 6 of Nock, Patrini and Friedman (2015) would say {self.theorem_epsilon:.6g}.")
+                bound.append(f"{words.theorem(self.theorem_epsilon)}.")
         return bound
 
 
@@ -325,7 +311,7 @@ def statement_for(
     if attempts > 1:
         collude = cost_of_attempts(kind, party_rows, delta, schema=schema, setting=setting, attempts=attempts)
     return PrivacyStatement(
-        unit=_unit(kind, schema),
+        unit=unit_of(kind, schema),
         scope=cost.scope,
         epsilon=min(cost.epsilon, collude),
         delta=cost.delta,
@@ -365,7 +351,7 @@ def cost_of_attempts(
 def without_bound(kind: QueryKind, schema: Schema, reason: str = "") -> PrivacyStatement:
     """The statement of a release without a privacy bound; reason, if the design alone does not say it: a warning."""
     return PrivacyStatement(
-        unit=_unit(kind, schema) if kind.is_promised else "one record",
+        unit=unit_of(kind, schema) if kind.is_promised else "one record",
         scope="none",
         epsilon=None,
         delta=None,
@@ -380,7 +366,8 @@ def _quoted(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _unit(kind: QueryKind, schema: Schema) -> str:
+def unit_of(kind: QueryKind, schema: Schema) -> str:
+    """The unit of privacy of a release of this kind, with the names of its columns."""
     names = kind.features(schema)
     if names:
         return f"one record's value of {'any one of ' if len(names) > 1 else ''}{_quoted(names)}"
@@ -428,7 +415,7 @@ def assumptions_of(kind: QueryKind, names: Sequence[str], parties: int, setting:
         _neighbours(kind),
         kind.noise_words(parties, min(setting.honest_parties, parties)),
         *([] if parties == 1 else [MASKS]),
-        ROW_NOT_PERSON,
+        words.ROW_NOT_PERSON,
         COORDINATOR,
         *kind.assumptions,
     )
@@ -461,6 +448,6 @@ def _marginal_assumptions(names: Sequence[str], parties: int) -> tuple[str, ...]
             f"Neighbouring data sets differ in the value of {' or '.join(repr(name) for name in names)} in one record, "
             "both being values that the schema takes; labels, all other columns and row counts stay as they are."
         ),
-        ROW_NOT_PERSON,
+        words.ROW_NOT_PERSON,
         COORDINATOR,
     )

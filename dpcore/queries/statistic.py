@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.accounting.protection import GaussianProtection, LaplaceProtection, NoiseProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import Predicate, is_boolean

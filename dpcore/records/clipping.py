@@ -18,7 +18,8 @@ MOST_FRACTION_BITS = 24
 class Clip:
     """The clipping norm R: a bound on the Euclidean length of a record's vector, including the bias.
 
-    bias: whether the last coordinate is the bias: it is not shortened, and leaves sqrt(R^2 - 1). Raises PlanError.
+    bias: whether the last coordinate is the bias: it is not shortened, and leaves sqrt(R^2 - 1).
+    Raises PlanError if the norm is not positive, or with a bias not above 1.
     """
 
     norm_bound: Fraction
@@ -32,7 +33,7 @@ class Clip:
             )
 
     def squared_units(self, fraction_bits: int) -> int:
-        """floor(R^2 4^fraction_bits): the largest squared length, with the bias. Raises PlanError."""
+        """floor(R^2 4^fraction_bits): the largest squared length, with the bias. Raises PlanError for too many bits."""
         if not 0 <= fraction_bits <= MOST_FRACTION_BITS:
             raise PlanError(f"fraction_bits is {fraction_bits}: clipped vectors take 0 to {MOST_FRACTION_BITS}")
         return int(self.norm_bound**2 * (1 << 2 * fraction_bits))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import check_room, largest
-from dpcore.numbers.processors import Progress, one_blas_thread, processors
+from dpcore.numbers.processors import one_blas_thread, processors
+from dpcore.numbers.progress import Progress
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
@@ -117,14 +118,15 @@ _DATA = b"rado.v1/data-digest\0"
 class PartySecret:
     """The secret of a party's pseudorandom function (HMAC-SHA-256), from which its repeatable draws derive.
 
-    One-bit rounding and the noise of a noised table repeat their draws. secret: at least 32 bytes that the party keeps
-    for the lifetime of its data and shares with no one. schema_digest: digest of the schema that encodes the records.
+    One-bit rounding and the noise of a noised table repeat their draws.
 
     Raises ConfigurationError if the secret is shorter.
     """
 
     secret: bytes = field(repr=False)
+    """At least 32 bytes that the party keeps for the lifetime of its data and shares with no one."""
     schema_digest: bytes
+    """Digest of the schema that encodes the records."""
 
     def __post_init__(self) -> None:
         if len(self.secret) < SECRET_BYTES:
@@ -141,18 +143,18 @@ class PartySecret:
 
 @dataclass(frozen=True)
 class Computation:
-    """The inputs of a party's contribution to a query, besides its records. Each kind uses those that it needs.
-
-    random: source of noise and rado signatures; the operating system's at a node. secret: for draws that repeat.
-    row_sums: sums over rows, on threads or on the party's cluster; it does not change the result. progress: callback
-    `(rows done, m_p)`, which may raise to stop the computation. numbers: the rows' numbers, for a part of the rows.
-    """
+    """The inputs of a party's contribution to a query, besides its records. Each kind uses those that it needs."""
 
     random: RandomSource
+    """Source of noise and rado signatures; the operating system's at a node."""
     secret: PartySecret | None = None
+    """For draws that repeat."""
     row_sums: RowSums = sum_on_threads
+    """Sums over rows, on threads or on the party's cluster; it does not change the result."""
     progress: Progress | None = None
+    """Callback `(rows done, m_p)`, which may raise to stop the computation."""
     numbers: RowNumbers | None = None
+    """The rows' numbers, for a part of the rows."""
 
     def total(self, part: RowPart, records: Records) -> NDArray[np.int64]:
         """The sum of a part over all rows: int64, `part.shape`."""

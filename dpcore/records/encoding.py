@@ -42,18 +42,17 @@ class WantedColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows encoded by a schema.
-
-    x: (m, d) float64 in [-1, 1], coordinates in the schema's order. labels: (m,) int8 in {-1, +1}, or codes of several
-    classes from 0; None if they were not requested. usable: (m,); an unusable row has x = 0, including the bias, and
-    label 1, so that the number of rows never depends on values. tallies: one per feature, in order, then that of the
-    label if labels were requested.
-    """
+    """Rows encoded by a schema."""
 
     x: Floats
+    """(m, d) float64 in [-1, 1], coordinates in the schema's order."""
     labels: NDArray[np.int8] | None
+    """(m,) int8 in {-1, +1}, or codes of several classes from 0; None if they were not requested."""
     usable: Mask
+    """(m,); an unusable row has x = 0, including the bias, and label 1, so that the number of rows never depends on
+    values."""
     tallies: tuple[Tally, ...]
+    """One per feature, in order, then that of the label if labels were requested."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask)
     return labels, encoded.tally
 
 
-# What a schema's policies changed in a table, what lost most first: for whoever holds the table. No cell is quoted, and
+# What a schema's policies changed in a table, what lost most first: for the owner of the table. No cell is quoted, and
 # nothing of it goes on the wire.
 
 
@@ -195,21 +194,22 @@ _LOSSES = {"zero-vector": 0, NO_ID: 0, "zero": 1, "impute": 1, "clip": 2}
 
 @dataclass(frozen=True)
 class Change:
-    """Cells of one column that one policy changed.
-
-    found: what they are. policy: the policy's key in the schema. choice: its value. impute: the value that the schema
-    imputes, as text. alike: how many of them differ from a listed text only in case, blanks or Unicode form. rows: of
-    the table.
-    """
+    """Cells of one column that one policy changed."""
 
     column: str
     cells: int
     rows: int
+    """Of the table."""
     found: str
+    """What they are."""
     policy: str
+    """The policy's key in the schema."""
     choice: str
+    """Its value."""
     impute: str = ""
+    """The value that the schema imputes, as text."""
     alike: int = 0
+    """How many of them differ from a listed text only in case, blanks or Unicode form."""
 
     @property
     def leaves_out(self) -> bool:

@@ -88,15 +88,16 @@ Function = Column | Hat | PointMass | Product
 
 @dataclass(frozen=True)
 class Term:
-    """One coordinate of a map's output: (f(x) - centre) 2^-halvings, truncated toward zero. Raises PlanError.
+    """One coordinate of a map's output: (f(x) - centre) 2^-halvings, truncated toward zero.
 
-    centre: in units of 2^-30; from 0 to 1 for hats and point masses, 0 for others, so that the value is in [-1, 1].
-    halvings: smaller terms have less of a record's length and a stronger prior.
+    Raises PlanError if the centre or the halvings are out of range.
     """
 
     function: Function
     centre: int = 0
+    """In units of 2^-30; from 0 to 1 for hats and point masses, 0 for others, so that the value is in [-1, 1]."""
     halvings: int = 0
+    """Smaller terms have less of a record's length and a stronger prior."""
 
     def __post_init__(self) -> None:
         most = ONE if isinstance(self.function, Hat | PointMass) else 0

@@ -77,11 +77,14 @@ def map_in_units(content: Mapping[str, Any], schema: Schema) -> FeatureMap:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One table of the file. where: what errors call it. places: of its terms. columns: that they are of."""
+    """One table of the file."""
 
     where: str
+    """What errors call it."""
     places: tuple[int, ...]
+    """Places of its terms."""
     columns: frozenset[str]
+    """Columns of its terms."""
     is_product: bool
 
 

@@ -1,8 +1,8 @@
 """Held-back rows: a party divides its rows into a training part and a held-back part, by a secret key.
 
 A query names a share s and one of the two parts. A row is held back if its number u < ceil(s 2^64), a pseudorandom
-function, under a key of the party, of the row's id or place. So its side is the same in every query with the same s,
-and what is held back for a smaller share is also held back for a larger one.
+function, under a key of the party, of the row's id or place. So its side is the same in every query with this s. A
+larger share holds back these rows and more.
 
     key      = HKDF-SHA256(the party's secret, no salt, 32 bytes,
                            info = "rado.v1/held-back" || 00 || purpose || 00 || names)
@@ -10,9 +10,9 @@ and what is held back for a smaller share is also held back for a larger one.
     by id    u = the first 8 bytes of HMAC-SHA256(key of the purpose "id", id), big-endian
     by place u = bytes 8 i to 8 i + 7 of AES-256-CTR(key of "place", zero counter), little-endian, for row i from 0
 
-A row outside the part contributes what a row that is not usable does: zero. A bound for the replacement of one record
-holds for a part's answers, by id for any key, by place for answers from one table while the key is secret. Both parts
-are charged, never as disjoint. Estimators divide by p m, p = 1 - s or s, without bias.
+A row outside the part contributes zero. A bound for the replacement of one record holds for a part's answers, by id for
+any key, by place for answers from one table while the key is secret. Both parts are charged, never as disjoint.
+Estimators divide by p m, p = 1 - s or s, without bias.
 
 Assumes that HMAC-SHA256, HKDF-SHA256 and AES-256 in counter mode are pseudorandom. Proof:
 docs/explanation/proofs.md, "Held-back rows".
@@ -48,9 +48,10 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class HeldBack:
-    """The part of the rows that a query is about. share: s, the share that each party holds back. Raises PlanError."""
+    """The part of the rows that a query is about. Raises PlanError if the share is not between 0 and 1."""
 
     share: Fraction
+    """s, the share that each party holds back."""
     part: Part
 
     def __post_init__(self) -> None:
@@ -91,15 +92,14 @@ class HeldBack:
 
 @dataclass(frozen=True)
 class RowKey:
-    """The key of one party's row numbers, for one federation and data source. Held by the party only.
-
-    secret: the party's secret, at least 32 bytes. source: the name of the data.
-    """
+    """The key of one party's row numbers, for one federation and data source. Held by the party only."""
 
     secret: bytes = field(repr=False)
+    """The party's secret, at least 32 bytes."""
     federation: str
     party: str
     source: str
+    """The name of the data."""
 
     def of_places(self, rows: int) -> NDArray[np.uint64]:
         """The numbers of rows 0 to `rows` - 1, by place: (rows,)."""

@@ -5,8 +5,9 @@ The gradient of a loss l(theta . e) of the edge e = y x is l'(theta . e) e, with
     logistic   l(z) = log(1 + exp(-z))     w = 1 / (1 + exp(z))
     hinge      l(z) = max(0, 1 - z)        w = 1 where z < 1, else 0 (a subgradient)
 
-Margins are exact integers and weights come from a table, so a contribution does not depend on floating point. The
-table has steps of 2^-10 in z from -16 to 16 and contains round(2^12 w) at the middle of each step. The error of a
+Margins are exact integers and weights come from a table, so a contribution does not depend on floating point.
+
+The table has steps of 2^-10 in z from -16 to 16 and contains round(2^12 w) at the middle of each step. The error of a
 weight is at most 2^-12 (|dw/dz| <= 1/4, half a step 2^-11, and half a unit). Beyond the table a weight is constant,
 within 2^-23 of its limit.
 """

@@ -21,20 +21,20 @@ BLOCK_ROWS = 4096
 class Records:
     """The encoded rows of one party. Valid from construction; the arrays are read-only views.
 
-    features: (m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30).
-    labels: (m,) int8, -1 or +1; with `classes`, codes from 0 to below it. usable: (m,) bool; an unusable row has zero
-    features, including the bias, and label 1, so that the row count never depends on values. Records that `only` made
-    share the arrays of others: what they hold in rows that are not usable is not to be read. `edges` and predicates do
-    not. feature_map: what `edges` applies to the features, block by block; d is then the map's.
-
     Raises ShapeError if the shapes of the arrays do not match, SchemaError if a value is out of range.
     """
 
     # Not in the repr, which may appear in a log.
     features: NDArray[np.int32] = field(repr=False)
+    """(m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30)."""
     labels: NDArray[np.int8] = field(repr=False)
+    """(m,) int8, -1 or +1; with `classes`, codes from 0 to below it."""
     usable: NDArray[np.bool_] = field(repr=False)
+    """(m,) bool; an unusable row has zero features, including the bias, and label 1, so that the row count never
+    depends on values. Records that `only` made share the arrays of others: what they hold in rows that are not
+    usable is not to be read. `edges` and predicates do not."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
+    """What `edges` applies to the features, block by block; d is then the map's."""
     classes: int = field(default=0, repr=False)
     """Of several classes, their number; 0 for labels of two classes, which are signs."""
 
@@ -110,7 +110,10 @@ class Records:
         return part
 
     def only(self, kept: NDArray[np.bool_]) -> "Records":
-        """The same rows, of which those outside `kept` (m,) are not usable. Shares the arrays. Raises ShapeError."""
+        """The same rows, of which those outside `kept` (m,) are not usable. It shares the arrays.
+
+        Raises ShapeError if `kept` has another number of rows.
+        """
         if kept.shape != self.usable.shape:
             raise ShapeError(f"{kept.shape[0]} row numbers for {self.rows} rows: number the same rows")
         part = self.between(0, self.rows)

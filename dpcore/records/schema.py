@@ -71,17 +71,15 @@ class SchemaDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1 or a class. Raises SchemaFieldError.
-
-    bias: whether the last coordinate is the bias, 1 in every usable row. texts: the steps after which texts are
-    compared.
-    """
+    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1 or a class. Raises SchemaFieldError."""
 
     name: str
     label: Target
     features: tuple[Feature, ...]
     bias: bool = True
+    """Whether the last coordinate is the bias, 1 in every usable row."""
     texts: tuple[str, ...] = ()
+    """The steps after which texts are compared."""
 
     def __post_init__(self) -> None:
         require_name("name", self.name)

@@ -14,7 +14,7 @@ from dpcore.accounting.gaussian import check_delta, check_epsilon
 from dpcore.accounting.noise_shares import IntegerNoise
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
 from dpcore.randomness.noise import LARGEST_SIGMA, discrete_gaussian, indices, words
 from dpcore.randomness.sources import RandomSource

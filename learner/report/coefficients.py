@@ -34,32 +34,30 @@ _NOT_BOTH = (
 
 @dataclass(frozen=True)
 class Coefficient:
-    """What a column adds to the score. change: of the column, in words.
-
-    noise, both: intervals for the noise alone, and for the choice of the rows, too (dpcore.evaluation.uncertainty).
-    measurable: False if there is no interval because the answers say too little of what the coefficient depends on;
-    None if none was computed, for other reasons.
-    """
+    """What a column adds to the score."""
 
     column: str
     change: str
+    """Of the column, in words."""
     value: float
     noise: tuple[float, float] | None = None
     both: tuple[float, float] | None = None
+    """Intervals for the noise alone, and for the choice of the rows, too (dpcore.evaluation.uncertainty)."""
     measurable: bool | None = None
+    """False if there is no interval because the answers say too little of what the coefficient depends on; None if none
+    was computed, for other reasons."""
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All coefficients, the intercept first if there is a bias. without: why there are no intervals, or not both.
-
-    is_stated: the intervals are of the covariance that the estimator states in the model's file.
-    """
+    """All coefficients, the intercept first if there is a bias."""
 
     rows: tuple[Coefficient, ...]
     confidence: float
     without: str = ""
+    """Why there are no intervals, or not both."""
     is_stated: bool = False
+    """The intervals are of the covariance that the estimator states in the model's file."""
 
     @property
     def is_computed(self) -> bool:

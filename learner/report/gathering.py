@@ -36,27 +36,24 @@ _SEED_BYTES = 16
 
 @dataclass(frozen=True)
 class Sources:
-    """What a report is made from.
-
-    subject: a model's file or a release's directory. releases: directories of a model's releases, in the order of
-    asking; empty to look for them with `config`. options: of the estimator, as in the training. evaluation: a file of
-    `rado learner evaluate`; test: labelled rows of the learner's own.
-    """
+    """What a report is made from."""
 
     subject: Path
+    """A model's file or a release's directory."""
     releases: tuple[Path, ...] = ()
+    """Directories of a model's releases, in the order of asking; empty to look for them with `config`."""
     config: LearnerConfig | None = None
     options: Mapping[str, Any] | None = None
+    """Of the estimator, as in the training."""
     evaluation: Path | None = None
+    """A file of `rado learner evaluate`."""
     test: Path | None = None
+    """Labelled rows of the learner's own."""
 
 
 @dataclass(frozen=True)
 class ReportedRelease:
-    """One release: what was asked, when and by whom it was answered. rows: of each party of the cohort.
-
-    attempts: how many may have a total. values: how many numbers the total has.
-    """
+    """One release: what was asked, when and by whom it was answered."""
 
     query_id: str
     digest: str
@@ -64,23 +61,24 @@ class ReportedRelease:
     opened_at_unix_s: int
     attempt: int
     attempts: int
+    """How many may have a total."""
     rows: dict[str, int]
+    """Of each party of the cohort."""
     statement: PrivacyStatement
 
 
 @dataclass(frozen=True)
 class MemberRow:
-    """A member of a roster. answered: how many of the releases a party's rows are in; None for other roles.
-
-    left_after: the last roster of these releases that lists it, if the newest one does not; None if it does.
-    """
+    """A member of a roster."""
 
     role: str
     name: str
     fingerprint: str
     answered: int | None
+    """How many of the releases a party's rows are in; None for other roles."""
     rows: int | None
     left_after: int | None = None
+    """The last roster of these releases that lists it, if the newest one does not; None if it does."""
 
 
 @dataclass(frozen=True)
@@ -94,38 +92,40 @@ class Chances:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report on a release or a model says.
-
-    subject_file, digest: of the model or release. model: None for a release. without_releases: why the model's releases
-    are not here; empty if they are. is_verified: whether all signatures were verified against the federation's pinned
-    key; None if that key was not given. roster_version: of the newest release. honest_parties: how many parties' noise
-    is counted under collusion. chances: None if nothing is bounded for a whole row. shapes: of a model with a feature
-    map, whose coefficients say nothing; None for others. seed: of the intervals.
-    """
+    """What a report on a release or a model says."""
 
     subject_file: str
     digest: str
+    """Of the model or release."""
     version: str
     made_at_unix_s: float
     model: Model | None
+    """None for a release."""
     statement: PrivacyStatement
     answers: tuple[ReportedRelease, ...]
     without_releases: str
+    """Why the model's releases are not here; empty if they are."""
     is_verified: bool | None
+    """Whether all signatures were verified against the federation's pinned key; None if that key was not given."""
     federation: str | None
     roster_version: int | None
+    """Of the newest release."""
     members: tuple[MemberRow, ...]
     honest_parties: tuple[int, ...]
+    """How many parties' noise is counted under collusion."""
     chances: tuple[Chances, ...]
+    """None if nothing is bounded for a whole row."""
     exceptions: float | None
     curves: tuple[EpsilonCurve, ...]
     coefficients: Coefficients | None
     shapes: Shapes | None
+    """Of a model with a feature map, whose coefficients say nothing; None for others."""
     measured: tuple[Measured, ...]
     options: dict[str, Any]
     schema_name: str
     schema_digest: str
     seed: str
+    """Of the intervals."""
 
     @property
     def learners(self) -> tuple[str, ...]:

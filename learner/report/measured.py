@@ -163,15 +163,15 @@ class _File(_Read):
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """An evaluation. own: whether on the learner's own rows. privacy: what asking cost; None for own rows.
-
-    changes: what the schema's policies changed in own rows, what lost most first.
-    """
+    """An evaluation."""
 
     figures: Evaluation
     own: bool
+    """Whether on the learner's own rows."""
     privacy: PrivacyStatement | None
+    """What asking cost; None for own rows."""
     changes: tuple[Change, ...] = ()
+    """What the schema's policies changed in own rows, what lost most first."""
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name, in JSON types."""

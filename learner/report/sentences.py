@@ -6,7 +6,7 @@ from dpcore.numbers.rationals import rounded_up
 from learner.report.gathering import Report
 from learner.shapes import Shapes
 from radobase.presentation import words as shared
-from radobase.presentation.words import TRUST, Sentence, entry, parameters, texts, unit
+from radobase.presentation.words import Sentence, actor, entry, parameters, texts, unit
 from radobase.printing import amount
 
 NO_BANDS = (
@@ -140,28 +140,18 @@ def registry_entry(report: Report) -> dict[str, Any]:
             "privacy_parameters_description": (
                 "Nothing is bounded."
                 if statement.epsilon is None
-                else "If as many members collude as the queries assume. Against the learner alone epsilon is "
+                else "If as many members collude as the queries assume. Against the learner alone epsilon is at most "
                 f"{rounded_up(statement.epsilon)}. Other answers about the same rows are not counted."
             ),
             "scope": statement.scope,
             "epsilon_against_the_learner_alone": statement.epsilon,
         },
         model={
-            "actors": [
-                {
-                    "name": member.name,
-                    "role": member.role,
-                    "trust": TRUST[member.role],
-                    "answers": member.answered,
-                    "fingerprint": member.fingerprint or None,
-                    "left_after_roster": member.left_after,
-                }
-                for member in report.members
-            ],
+            "actors": [actor(member, answers=member.answered) for member in report.members],
             "collusion": _collusion(report),
             "analysts_collusion": (
-                "Not covered here: the figures are those of these answers. Each party's ledger limits all learners "
-                "together."
+                "Not covered here: the figures are those of these answers. Each party's ledger limits the "
+                "composition of all learners' queries."
             ),
             "release_type": "Single release" if count == 1 else "Many releases",
             "release_type_description": (

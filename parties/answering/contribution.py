@@ -21,7 +21,8 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError, ShapeError
-from dpcore.numbers.processors import Progress, one_blas_thread
+from dpcore.numbers.processors import one_blas_thread
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask, pad, polynomial, tag_mask
 from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.packing import mask_addends, pack

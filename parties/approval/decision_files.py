@@ -1,7 +1,7 @@
 """Decisions of people who are other users than the node's: files in a directory that both can reach.
 
 The node shows each query that waits in a file of this directory, and a person decides by a file of their own there. Who
-decided is the file's owner, which the operating system sets. Nobody but root can give a file to another user.
+decided is the file's owner, which the operating system sets. Only root can give a file to another user.
 
 The node takes a file only if its owner alone can write it and it has one name. It must say which query it is about.
 
@@ -132,7 +132,7 @@ class DecisionFiles:
                 yield one
 
     def taken(self, one: Left, outcome: str, *, counted: bool) -> None:
-        """Remove a decision, and tell whoever left it what became of it. Raises OSError."""
+        """Remove a decision, and tell the user who left it what became of it. Raises OSError."""
         name = f"{_OUTCOME}-{one.query_id.hex()}-{one.uid}.json"
         self._write(name, {**self._owner, "counted": counted, "outcome": outcome, "at_unix_s": time.time()})
         try:

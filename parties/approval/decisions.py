@@ -6,8 +6,8 @@ attempts.
 Who decided is a user of the operating system: of the process that decides, by its real user id, or the owner of a file
 (parties.approval.decision_files). No variable of the environment says it, and a name is only what a person typed.
 
-Two approvals are those of two users. Whoever may write the party's state directory, the node's user and root, could
-change the record of what others decided.
+Two approvals are those of two users. The node's user and root, who may write the state directory, could change the
+record of what others decided.
 """
 
 import os
@@ -127,7 +127,7 @@ class Decisions:
         return [Decision(Person(user, name), bool(approves), reason, at) for user, name, approves, reason, at in rows]
 
     def decided(self, query_id: bytes, learner: str, policy: Policy) -> Decided:
-        """What the decisions on a query amount to under this policy: a refusal refuses, whoever approved."""
+        """What the decisions on a query amount to under this policy: a refusal refuses, whatever others approved."""
         decisions = self.of(query_id)
         people = {
             key(decision.person)

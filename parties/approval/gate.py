@@ -96,7 +96,7 @@ def _unlisted(query: Query, admitted: Iterable[str]) -> list[str]:
     return [f"not on the list of admitted predicates: {described(unlisted[0])}{more}"]
 
 
-# What one attempt at a query costs a party, and the most that all attempts that it allows may cost together.
+# What one attempt at a query costs a party, and the most that all attempts that it allows may cost in total.
 #
 # An approval holds for every attempt of a query, so the people who decide see the cost of all of them. Both figures
 # are the ledger's own: losses add up in each scope, and each epsilon is the least at the delta of the scope's limit.
@@ -171,7 +171,7 @@ class AttemptCosts:
         lines.append(self.attempts_words)
         if self.attempts > 1:
             lines += [
-                f"most that all {self.attempts} attempts may cost together, {cost.words('them')}" for cost in self.most
+                f"most that all {self.attempts} attempts may cost in total, {cost.words('them')}" for cost in self.most
             ]
         return [*lines, ASSUMED]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
 from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
 from dpcore.records.features import Classes
@@ -36,26 +36,26 @@ _MOST_ROWS = 1 << 40
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Result of loading: numbers of rows and, for each feature, the numbers of cells that a policy changed.
-
-    zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class, 0 if there are several:
-    then class_rows has (name, rows) of each. tallies: one per
-    feature, in the schema's order, then the label's. changes: the same by policy, what lost most first. changed: by
-    feature, the cells whose value a policy replaced or clipped. digest: SHA-256 over all rows as encoded, in their
-    order, and over their ids. It confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may
-    read.
-    """
+    """Result of loading: numbers of rows and, for each feature, the numbers of cells that a policy changed."""
 
     file: str
     rows: int
     zero_vectors: int
+    """Rows that became zero vectors."""
     positive: int
     negative: int
+    """Usable rows of each class; both are 0 if the label has several."""
     tallies: tuple[Tally, ...]
+    """One per feature, in the schema's order, then the label's."""
     digest: bytes = field(repr=False)
+    """SHA-256 over all rows as encoded, in their order, and over their ids. It confirms a guess of all rows:
+    `PartySecret.data_digest` makes of it what people may read."""
     changes: tuple[Change, ...] = ()
+    """The same by policy, what lost most first."""
     changed: Mapping[str, int] = field(default_factory=dict)
+    """By feature, the cells whose value a policy replaced or clipped."""
     class_rows: tuple[tuple[str, int], ...] = ()
+    """Of a label of several classes, (name, rows) of each."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -128,10 +128,11 @@ def load(
     rows, a slab of records, independent of the file's size.
 
     progress: called with the number of rows read so far. row_key: to number the rows, by `id_column` if it is given,
-    else by their places. Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be
-    read, has no rows or lacks a column, and for every cell that is not a number, not finite, or refused by the schema's
-    policy; also if the records do not fit into memory. Raises ConfigurationError if the ids are a
-    column of the schema.
+    else by their places.
+
+    Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be read, has no rows or
+    lacks a column, for a cell that the schema's policy refuses, and if the records do not fit into memory. Raises
+    ConfigurationError if the ids are a column of the schema.
     """
     _check_id_column(schema, id_column)
     table = open_table(source)
@@ -264,12 +265,14 @@ class DataAwayError(DataError):
 
 @dataclass(frozen=True)
 class HeldData:
-    """Rows, and what belongs to them. digest: `PartySecret.data_digest` of the rows. loaded_unix_s: when."""
+    """Rows, and what belongs to them."""
 
     dataset: Dataset
     secret: PartySecret
     digest: str
+    """`PartySecret.data_digest` of the rows."""
     loaded_unix_s: float
+    """When."""
 
     @classmethod
     def load(cls, config: PartyConfig, seed: bytes, node_log: Log, progress: RowsRead | None = None) -> Self:

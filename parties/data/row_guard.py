@@ -1,9 +1,10 @@
 """Keeps a party from answering with rows that lost their meaning: most are not usable, or many rows or cells are gone.
 
 An export that breaks still loads: a boolean written as 0 and 1 makes zero vectors, or the value that its policy
-imputes; a filter in a query leaves 5,000 rows of 1,000,000. Answers from such rows are charged like others. So the
-counts that were answered with last are kept in the state directory, and counts that are worse than the policy's [data]
-allows hold the party until a person accepts them.
+imputes; a filter in a query leaves 5,000 rows of 1,000,000. Answers from such rows are charged like others.
+
+So the counts that were answered with last are kept in the state directory, and counts that are worse than the policy's
+[data] allows hold the party until a person accepts them.
 
 A held party refuses what it would accept otherwise, with the code ROWS_NOT_ACCEPTED. That tells coordinator and learner
 one bit about its rows, whether they are beyond a limit of the policy; silence told the same of a party that is known to
@@ -41,14 +42,14 @@ _KIND = FileKind(with_remedy(_REMEDY), limit_bytes=16 << 20, decides=True)
 
 @dataclass(frozen=True)
 class RowCounts:
-    """rows: of the table. usable: those that are not zero vectors.
-
-    changed: for each feature, how many cells the schema's policies replaced, set to 0 or clipped; None if not known.
-    """
+    """What a party loaded, and what its schema changed in it."""
 
     rows: int
+    """All of the table."""
     usable: int
+    """Those that are not zero vectors."""
     changed: Mapping[str, int] | None = None
+    """For each feature, how many cells the schema's policies replaced, set to 0 or clipped; None if not known."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "RowCounts":
@@ -83,14 +84,12 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class Known:
-    """What later rows are compared with.
-
-    counts: with which the party answered last, or that a person accepted, or the first that it loaded.
-    accepted: the last that a person accepted: so large a share of unusable rows is allowed.
-    """
+    """What later rows are compared with."""
 
     counts: RowCounts
+    """Those with which the party answered last, or that a person accepted, or the first that it loaded."""
     accepted: RowCounts | None = None
+    """The last that a person accepted: so large a share of unusable rows is allowed."""
     accepted_by: str = ""
     accepted_at_unix_s: float = 0.0
 

@@ -1,10 +1,11 @@
 """Drafts a schema from a file, for a person to revise. A draft depends on the data; a schema in use must not.
 
 There is one rule, for `rado schema infer` and for simulations. A number is bounded by two quantiles, and clipped, since
-a few far values would otherwise leave the others a small part of the range. A draft refuses no record that it can read:
-cells beyond the bounds are clipped, an unlisted text is 0 in every indicator of its category, and any other cell that
-cannot be encoded makes its row a zero vector. With `refuse`, one such cell keeps a party from starting, and others see
-its absence: the protected record then decides who takes part.
+a few far values would otherwise leave the others a small part of the range.
+
+A draft refuses no record that it can read: an unlisted text is 0 in every indicator of its category, and any other cell
+that cannot be encoded makes its row a zero vector. With `refuse`, one such cell keeps a party from starting, and others
+see its absence: the protected record then decides who takes part.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -200,12 +201,15 @@ def infer(
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
-    A column of numbers becomes a real, bounded by quantiles and clipped, one of dates a date, bounded by the months of
-    quantiles, a column with two values a boolean, one with up to 30 texts a category. Others are left out with a note,
-    such as ids and free text, and so is the column `left_out`. bounded: columns whose bounds will be replaced. Without
-    `label_column` the last column is the label; without `positive` the label must have two values. target: the label's
-    type; "classes" takes all values of its column.
-    Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
+    - A column of numbers becomes a real, bounded by quantiles and clipped.
+    - A column of dates becomes a date, bounded by the months of quantiles.
+    - A column with two values becomes a boolean, one with up to 30 texts a category.
+    - Others are left out with a note, such as ids and free text, and so is the column `left_out`.
+
+    bounded: columns whose bounds will be replaced. target: type of the label; "classes" takes all values of its column.
+    label_column: None for the last one. positive: None only if the
+    label has two values. Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature
+    can be drafted.
     """
     table = open_table(source)
     named = [column for column in table.columns if column]

@@ -34,18 +34,19 @@ MOST_SIGNED_CHARACTERS = 2_000_000
 
 @dataclass(frozen=True)
 class ReportedQuery:
-    """A query as the report lists it. columns, predicates, honest_parties: None if its signed text is not kept.
-
-    predicates: the first ones; more_predicates: how many more there are. signed: every field, of a query that was
-    answered or that people approved; None of others, and of those for which a report has no room.
-    """
+    """A query as the report lists it."""
 
     read: QueryRead
     columns: tuple[str, ...] | None
+    """None if its signed text is not kept, and so `honest_parties`."""
     predicates: tuple[str, ...]
+    """The first ones."""
     more_predicates: int
+    """How many more there are."""
     honest_parties: int | None
     signed: tuple[SignedPart, ...] | None = None
+    """Every field, of a query that was answered or that people approved; None of others, and of those for which a
+    report has no room."""
 
     @property
     def is_allowed(self) -> bool:
@@ -90,12 +91,14 @@ class ReportedQuery:
 
 @dataclass(frozen=True)
 class Asker:
-    """What one learner asked in the period. answered: queries with a charged attempt. charged: attempts."""
+    """What one learner asked in the period."""
 
     learner: str
     queries: int
     answered: int
+    """Queries with a charged attempt."""
     charged: int
+    """Attempts."""
     bytes_out: int
 
 
@@ -113,17 +116,7 @@ class Chances:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report on a period says.
-
-    as_of_unix_s: up to when queries and charges count. rows: of this party in the last query that was shown, None
-    if none says. count: queries of the period; queries: the newest of them. purposes: those that queries of the period
-    state, with the number of queries. bytes_out: encrypted bytes that left
-    for queries of the period. charged: attempts that were charged within the period. has_last: whether one of a
-    query was; more: how many more attempts like the last of them fit, None if any number does. chances: for whole
-    records. exceptions: probability at most, with which a chance after is exceeded. right_guesses: of 100, within
-    the limit; None if nothing is stated. policies: of all decisions until then that the history keeps. head_entries,
-    head_digest: the ledger's chain when the report was made.
-    """
+    """What a report on a period says."""
 
     federation: str
     party: str
@@ -132,32 +125,46 @@ class Report:
     made_at_unix_s: float
     period: Period
     as_of_unix_s: float
+    """Up to when queries and charges count."""
     rows: int | None
+    """Of this party in the last query that was shown, None if none says."""
     count: int
+    """Queries of the period."""
     queries: tuple[ReportedQuery, ...]
+    """The newest of them."""
     askers: tuple[Asker, ...]
     decisions: tuple[tuple[str, int], ...]
     purposes: tuple[tuple[str, int], ...]
+    """Those that queries of the period state, with the number of queries."""
     bytes_out: int
+    """Encrypted bytes that left for queries of the period."""
     charged: int
+    """Attempts that were charged within the period."""
     last_charged: str | None
     has_last: bool
+    """Whether an attempt of a query was charged."""
     more: int | None
+    """How many more attempts like the last one fit, None if any number does."""
     budgets: tuple[ScopeBudget, ...]
     scopes_left_out: int
     unbounded: int
     warning: str
     chances: tuple[Chances, ...]
+    """For whole records."""
     exceptions: float
+    """A bound on the probability that a chance after an answer is exceeded."""
     right_guesses: str | None
+    """Of 100, within the limit; None if nothing is stated."""
     roster_version: int | None
     roster_expiry: str
     members: tuple[MemberRow, ...]
     policy: Policy
     policies: PoliciesRead
+    """Of all decisions until then that the history keeps."""
     honest_parties: tuple[int, ...]
     head_entries: int
     head_digest: str
+    """The ledger's chain when the report was made."""
 
     @property
     def without_purpose(self) -> int:

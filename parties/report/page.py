@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpcore.accounting.odds import EXCEPTIONS
+from dpcore.accounting.words import limit as limit_words
 from dpcore.numbers.rationals import upper_digits
 from parties.ledger.budgets import Period, ScopeBudget
-from parties.policy import Policy, PolicyLimits, ScopeLimit
+from parties.policy import Policy, ScopeLimit
 from parties.report.gathering import MOST_LISTED, Report
 from radobase.presentation import words as shared
 from radobase.presentation.page import Document
@@ -17,8 +18,8 @@ from radobase.presentation.svg import Plot, Scale, Tick
 from radobase.presentation.words import (
     GUARANTEE,
     NO_PURPOSE,
-    TRUST,
     Sentence,
+    actor,
     day,
     entry,
     explained,
@@ -82,12 +83,12 @@ def policy_words(policy: Policy) -> Iterator[str]:
         yield "Queries that state no purpose are refused."
     yield (
         f"This party answers only together with others: at least {policy.members_needed(1)} parties, itself included, "
-        f"whose keys it has accepted. It assumes that up to {policy.assumed_colluders} of them work with the learner "
-        "and the coordinator."
+        f"whose keys it has accepted. {_collusion(policy)}"
     )
-    yield f"Budget over the lifetime of the data and all learners, in each scope: {_limit(limits)}."
+    whole = limit_words(limits.epsilon, limits.delta)
+    yield f"Budget over the lifetime of the data and all learners, in each scope: {whole}."
     for scope, limit in _own_limits(policy):
-        yield f"Budget {scope}: {_limit(limit)}."
+        yield f"Budget {scope}: {limit_words(limit.epsilon, limit.delta)}."
     yield (
         f"One query: delta at most {float(limits.delta_per_query):g}, {limits.rados_per_query} rados, "
         f"{limits.predicates_per_query} predicates, {limits.map_terms_per_query} terms of a feature map, "
@@ -152,7 +153,7 @@ def _approval_words(policy: Policy) -> Iterator[str]:
     yield f"Wait for the approval of {people}: {'; '.join(which)}. One refusal refuses a query."
     # The program proves no one's identity, so a report must not say that different people decided.
     told = "the name that they typed" if rules.names else "the user of the operating system"
-    yield f"People are told apart by {told}. Who may write this party's state directory may decide."
+    yield f"People are distinguished by {told}. Who may write this party's state directory may decide."
     excluded = [learner.name for learner in policy.learners if learner.requesters]
     if excluded:
         yield f"People whom the policy lists as asking do not decide on the queries of {', '.join(excluded)}."
@@ -172,8 +173,11 @@ def _own_limits(policy: Policy) -> Iterator[tuple[str, ScopeLimit]]:
         yield "for any 24 hours, in addition", limits.per_day
 
 
-def _limit(limit: ScopeLimit | PolicyLimits) -> str:
-    return f"epsilon {float(limit.epsilon):g} at delta {float(limit.delta):g}"
+def _collusion(policy: Policy) -> str:
+    return (
+        f"At most {policy.assumed_colluders} of the parties that this party accepted are assumed to collude with the "
+        "learner and the coordinator."
+    )
 
 
 def _duration(seconds: int) -> str:
@@ -202,7 +206,7 @@ def consequences(report: Report) -> list[Consequence]:
         Consequence(
             "The learner alone",
             "Totals over all parties of an attempt, never this party's part. It may aim its questions at one person. "
-            f"{budget} what all answers together say about one row. It may let others open the totals too.",
+            f"{budget} what the composition of all answers says about one row. It may let others open the totals too.",
             "P2, 4.8, 4.13",
         ),
         Consequence(
@@ -215,7 +219,7 @@ def consequences(report: Report) -> list[Consequence]:
             "accept, whether the coordinator works with them or not",
             "Of one attempt: a sum over at least two parties that do not work with them, this party included, or "
             "nothing. Such a sum may say much about one of the two, and sums of several attempts can be compared. "
-            f"{budget} what all answers together say about one row.",
+            f"{budget} what the composition of all answers says about one row.",
             "P3, P4",
         ),
         Consequence(
@@ -254,8 +258,7 @@ def assumptions(report: Report) -> list[Sentence]:
     found = [
         shared.NOISE_KEPT,
         Sentence(
-            f"At most {policy.assumed_colluders} of the parties that this party accepted work with the learner and the "
-            "coordinator. Parties that it did not accept may all do so.",
+            f"{_collusion(policy)} Parties that it did not accept may all do so.",
             "P3",
         ),
         Sentence("Fingerprints were compared truthfully, and signing keys were only ever with their owners.", "4.2"),
@@ -348,38 +351,14 @@ def registry_entry(report: Report) -> dict[str, Any]:
                 "The limit for whole records over the lifetime of the data and all learners. What is spent is a bound "
                 "only if the costs were not chosen by the answers."
             ),
-            "scopes": [
-                {
-                    "scope": budget.scope,
-                    "limit": parameters(budget.limit_epsilon, budget.limit_delta),
-                    "spent_epsilon": budget.spent,
-                    "remaining_epsilon": budget.remaining,
-                    "remaining_pure_epsilon": budget.remaining_pure,
-                    "remaining_gaussian_epsilon": budget.remaining_gaussian,
-                    "releases_without_a_bound": budget.unbounded,
-                }
-                for budget in report.budgets
-            ],
+            "scopes": list(map(_scope, report.budgets)),
         },
         model={
-            "actors": [
-                {
-                    "name": member.name,
-                    "role": member.role,
-                    "trust": TRUST[member.role],
-                    "policy_of_this_party": member.trust,
-                    "fingerprint": member.fingerprint or None,
-                    "left_after_roster": member.left_after,
-                }
-                for member in report.members
-            ],
-            "collusion": (
-                f"Assumed: up to {policy.assumed_colluders} of the parties that this party accepted work with "
-                "coordinator and learner."
-            ),
+            "actors": [actor(member, policy_of_this_party=member.trust) for member in report.members],
+            "collusion": _collusion(policy),
             "analysts_collusion": (
-                "Covered: the limits hold for all learners together. Several learners that are one person get several "
-                "times a limit for each learner, and never more than the lifetime's."
+                "Covered: the limits hold for the composition of all learners' queries. Several learners that are one "
+                "person get several times a limit for each learner, and never more than the lifetime's."
             ),
             "release_type_description": "Each charged attempt at a query counts as a release.",
             "data_source_type_description": (
@@ -397,6 +376,18 @@ def registry_entry(report: Report) -> dict[str, Any]:
         },
         implementation={"software": f"radofed {report.version}", "assumptions": texts(assumptions(report))},
     )
+
+
+def _scope(budget: ScopeBudget) -> dict[str, Any]:
+    return {
+        "scope": budget.scope,
+        "limit": parameters(budget.limit_epsilon, budget.limit_delta),
+        "spent_epsilon": budget.spent,
+        "remaining_epsilon": budget.remaining,
+        "remaining_pure_epsilon": budget.remaining_pure,
+        "remaining_gaussian_epsilon": budget.remaining_gaussian,
+        "releases_without_a_bound": budget.unbounded,
+    }
 
 
 _MOST_PLOTS = 4

@@ -8,9 +8,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dpcore.accounting.odds import chance_after
+from dpcore.accounting.words import ROW_NOT_PERSON
 from dpcore.numbers.rationals import upper_digits
 from radobase.printing import amount
 
@@ -36,11 +37,6 @@ def number(value: float) -> str:
 def counted(count: int, unit: str) -> str:
     """A number with separators and its unit, such as "1 row" or "12,000 rows"."""
     return f"{number(count)} {amount(count, unit).partition(' ')[2]}"
-
-
-def theorem_words(epsilon: float) -> str:
-    """The bound of the paper's Theorem 6, beside the counted one."""
-    return f"Theorem 6 alone would say {epsilon:.6g}"
 
 
 def effort_words(
@@ -227,6 +223,31 @@ def entry(**own: Mapping[str, Any]) -> dict[str, Any]:
     return {"tier": 3, "status": "Draft", "deployment": deployment}
 
 
+class _Member(Protocol):
+    """A member of a roster, as reports list it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def left_after(self) -> int | None: ...
+
+
+def actor(member: _Member, **own: Any) -> dict[str, Any]:
+    """An actor of an entry, with what this role knows of it."""
+    return {
+        "name": member.name,
+        "role": member.role,
+        "trust": TRUST[member.role],
+        **own,
+        "fingerprint": member.fingerprint or None,
+        "left_after_roster": member.left_after,
+    }
+
+
 def parameters(epsilon: float | None, delta: float | None) -> dict[str, float | None]:
     """Privacy parameters by name; None if nothing is bounded."""
     return {"epsilon": epsilon, "delta": delta}
@@ -234,7 +255,7 @@ def parameters(epsilon: float | None, delta: float | None) -> dict[str, float | 
 
 def unit(words: str) -> str:
     """The unit of privacy, and what it leaves out."""
-    return f"The unit is {words}. A person with several rows is not covered as one."
+    return f"The unit is {words}. {ROW_NOT_PERSON}"
 
 
 def texts(sentences: Iterable[Sentence]) -> list[str]:

@@ -57,7 +57,7 @@ class Database(Protocol):
         ...
 
     def may_pass(self, error: Exception) -> bool:
-        """Whether the same query may succeed later although nobody corrects anything."""
+        """Whether the same query may succeed later without a correction."""
         ...
 
 

@@ -5,7 +5,22 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli import backup, console, coordinator, health, ledger, party, party_approval, plan, provision, schema
+from radofed.cli import (
+    audit,
+    backup,
+    certificate,
+    console,
+    coordinator,
+    demo,
+    health,
+    ledger,
+    party,
+    party_approval,
+    plan,
+    provision,
+    schema,
+    simulate,
+)
 from radofed.cli.framework import command, group
 from radofed.cli.learner import histograms, history, models, queries, report
 from radofed.cli.output import Result
@@ -34,7 +49,7 @@ def _shared(
 
 
 _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
-    app: (plan.demo, plan.plan, plan.simulate, console.console, health.health, backup.restore),
+    app: (demo.demo, plan.plan, simulate.simulate, console.console, health.health, backup.restore),
     queries.app: (
         *(models.train, models.evaluate, models.statistic, models.predict),
         *(histograms.histogram, histograms.quantiles),
@@ -60,9 +75,9 @@ for name, child in {
     "provision": provision.app,
     "party": party.app,
     "ledger": ledger.app,
-    "audit": health.audit_app,
+    "audit": audit.app,
     "backup": backup.app,
-    "certificate": health.certificate_app,
+    "certificate": certificate.app,
     "coordinator": coordinator.app,
     "learner": queries.app,
 }.items():

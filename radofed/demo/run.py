@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from dpcore.numbers.rationals import rounded_up
+from dpcore.accounting.words import coalition, figures
 from radofed.demo.federation import Clock, Note, Shared, ended_by_signals
 from radofed.demo.options import DemoOptions
 from radofed.demo.parts import (
@@ -145,13 +145,13 @@ def _whole_records_privacy(whole: WholeRecordsResult, parties: str) -> list[Rend
     stated, asked = whole.statement, whole.asked
     assert stated.epsilon is not None
     assert stated.epsilon_if_others_collude is not None
-    others = f" and {asked.colluders} of the {len(asked.party_rows) - 1} other {parties}" if asked.colluders else ""
-    learner, collusion = rounded_up(stated.epsilon), rounded_up(stated.epsilon_if_others_collude)
+    assert stated.delta is not None
+    others = f"{asked.colluders} of the {len(asked.party_rows) - 1} other {parties}" if asked.colluders else ""
+    said = figures(stated.epsilon, stated.epsilon_if_others_collude, stated.delta, coalition(others))
     sentences: list[RenderableType] = [
         (
             f"The composition of all {asked.rounds} answers is differentially private for one whole record, replaced "
-            f"by any other that the schema allows. At delta {stated.delta!r}, epsilon is at most {learner} against the "
-            f"learner alone, and {collusion} if the coordinator{others} work{'' if others else 's'} with it."
+            f"by any other that the schema allows: {said}."
         )
     ]
     if asked.attempts > asked.rounds:

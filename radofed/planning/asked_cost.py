@@ -4,8 +4,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from dpcore.accounting.words import coalition, figures
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.rationals import lower_digits, rounded_up, up, upper
+from dpcore.numbers.rationals import lower_digits, rounded_up, upper
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.statistics.accuracy import Estimates
 from learner.estimators import make_estimator
@@ -97,10 +98,10 @@ class AskedCost:
         assert said.epsilon is not None
         assert said.epsilon_if_others_collude is not None
         assert said.delta is not None
+        others = coalition(f"all but {self.honest_parties} of the parties")
         privacy = (
-            f"All answers in total: epsilon is {up(said.epsilon)} at delta {said.delta:.3g} against the learner alone, "
-            f"and {up(said.epsilon_if_others_collude)} if the coordinator and all but {self.honest_parties} of the "
-            f"parties work with it, for {said.unit}."
+            f"All answers in total: {figures(said.epsilon, said.epsilon_if_others_collude, said.delta, others)}, for "
+            f"{said.unit}."
         )
         noise = self.signal.sentence() if self.warning is None else f"Warning: {self.warning}"
         effort = effort_words(

@@ -7,16 +7,17 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Self
 
+from dpcore.accounting import words
 from dpcore.accounting.dp_feat import MOST_RADOS
 from dpcore.accounting.protection import Scope
 from dpcore.declared import plain_number
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.rationals import LARGEST_INTEGER, up, upper_digits
+from dpcore.numbers.rationals import LARGEST_INTEGER, upper_digits
 from dpcore.queries.kind import MAX_PARTIES
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.planning import Plan
-from radobase.presentation.words import counted, effort_words, theorem_words
+from radobase.presentation.words import counted, effort_words
 from radofed.planning.plan_options import DesignFields
 from radofed.planning.signal import Noise, Signal
 from wire.request_fields import check_options, given_options
@@ -215,19 +216,6 @@ def seconds_of(ciphertexts: int, parties: int, key_bits: int) -> float:
     return longer**3 * exponentiations + longer**2 * parties * ciphertexts * ADD_CHECKED_S
 
 
-_UNITS: dict[Scope, str] = {
-    "none": "one record",
-    "marginal": "one record's value of the sensitive coordinate",
-    "joint": "one record's cell of the sensitive source column",
-    "record": "one record",
-}
-_PROTECTED = {
-    "marginal": "for one record's value of the sensitive coordinate, within that coordinate's own values",
-    "joint": "for one record's cell of the sensitive source column, within the whole release, and only for it",
-    "record": "for one whole record",
-}
-
-
 MOST_LOOKED_FOR = 100_000
 """The most rados that are looked for: more take seconds to count, and few queries have so many."""
 
@@ -303,7 +291,7 @@ class Cost:
     @property
     def unit(self) -> str:
         """The unit of privacy: what two neighbouring tables differ in."""
-        return _UNITS[self.scope]
+        return words.UNITS[self.scope]
 
     @property
     def questions(self) -> tuple[Any, ...]:
@@ -345,8 +333,8 @@ class Cost:
     def _privacy(self) -> Iterator[str]:
         if not self.feasible:
             yield f"This query is not possible: {self.reason}. What would work: {self.suggestion}."
-            if self.epsilon is not None:
-                yield f"Against the learner alone epsilon would be {up(self.epsilon)} at delta {self.delta:.3g}."
+            if self.epsilon is not None and self.delta is not None:
+                yield f"Without collusion it would be: {words.alone(self.epsilon, self.delta)}."
         elif self.epsilon is None or self.epsilon_if_others_collude is None:
             yield (
                 f"Warning: {self.request.words} rados{' without noise' * (self.request.design != 'plain')} have "
@@ -354,40 +342,32 @@ class Cost:
                 "unprotected rados."
             )
         else:
-            yield (
-                f"Against the learner alone epsilon is {up(self.epsilon)} at delta {self.delta:.3g}, "
-                f"{_PROTECTED[self.scope]}."
-            )
-            if len(self.request.party_rows) > 1:
-                yield self._collusion(up(self.epsilon_if_others_collude))
+            assert self.delta is not None
+            said = self._figures(self.epsilon, self.epsilon_if_others_collude, self.delta)
+            yield f"{said}, for {self.unit}, within {words.within(self.scope)}."
         if self.marginal_epsilon is not None and self.marginal_epsilon_if_others_collude is not None:
-            yield (
-                f"Each single coordinate coded -1/+1 is bounded, within its own values: epsilon "
-                f"{up(self.marginal_epsilon)} at delta {float(self.request.delta):.3g} against the learner"
-                + (
-                    "."
-                    if len(self.request.party_rows) == 1
-                    else f", {up(self.marginal_epsilon_if_others_collude)} if all others work with it."
-                )
-            )
+            figures = (self.marginal_epsilon, self.marginal_epsilon_if_others_collude, self.request.delta)
+            yield f"Each single coordinate coded -1/+1 is bounded, within its own values: {self._figures(*figures)}."
 
-    def _collusion(self, figure: str) -> str:
+    def _figures(self, epsilon: float, colluding: float, delta: Fraction | float) -> str:
+        if len(self.request.party_rows) == 1:
+            return words.alone(epsilon, delta)
+        return words.figures(epsilon, colluding, delta, self._coalition())
+
+    def _coalition(self) -> str:
         request = self.request
-        if request.design_name == "fixed-support":
-            return (
-                "If the coordinator and the other parties work with the learner, it is the same: noise is not shared."
-            )
-        if self.noise is not None:
+        if self.noise is not None and request.design_name != "fixed-support":
             colluding = len(request.party_rows) - self.noise.honest_parties
-            parties = f" and {counted(colluding, 'party')}" if colluding else ""
-            return f"If the coordinator{parties} {'work' if colluding else 'works'} with the learner, it is {figure}."
-        who = "the other parties" if request.split == "exact" else "the coordinator and the other parties"
-        return f"If {who} work with the learner, it is {figure} for the worst party."
+            return words.coalition(counted(colluding, "party") if colluding else "")
+        if request.split == "exact":
+            return "if the other parties collude with the learner (the worst party's figure)"
+        whose = " (the worst party's figure)" if self.noise is None else ""
+        return f"{words.coalition('the other parties')}{whose}"
 
     def _counts(self) -> Iterator[str]:
         request = self.request
         if self.theorem_epsilon is not None:
-            yield f"{theorem_words(self.theorem_epsilon)}."
+            yield f"{words.theorem(self.theorem_epsilon)}."
         if self.delta_per_rado is not None and self.delta_per_rado >= _WORTH_SAYING:
             alone = "" if len(request.party_rows) == 1 else ", for the learner alone"
             yield f"In each rado{alone}, a value that reveals a record has probability {self.delta_per_rado:.3g}."

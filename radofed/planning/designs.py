@@ -336,7 +336,7 @@ def _refused(request: PlanRequest, error: PlanError) -> Cost:
 def _refused_count(request: PlanRequest, error: PlanError, reason: str) -> Cost:
     """Rados whose bound is that of a count, if it is not finite, or if their values cannot be packed."""
     cost = _about(request)
-    alone, others = None, "if the other parties work with the learner, "
+    alone, others = None, "if the other parties collude with the learner, "
     if isinstance(error, _UNBOUNDED) and len(request.party_rows) > 1:
         if request.epsilon is None:
             alone = _learner_alone(request)

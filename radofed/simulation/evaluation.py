@@ -78,18 +78,18 @@ class Evaluations(Oracles):
     """The evaluations of one fold, each with an oracle for the rows that are held back."""
 
     def evaluate(
-        self, learner: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None
+        self, estimator: str, theta: NDArray[np.float64], feature_map: FeatureMap | None = None
     ) -> Evaluation | ClassEvaluation:
         """Ask the parties for the evaluation of this estimator's weights, (d,) or (k, d). Raises as `evaluate`.
 
         feature_map: whose coordinates the weights are over; None for the schema's.
         """
-        source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress, "/evaluation")
+        source = SimulatedSource(self._federation, self._parts, self._fold, estimator, self._progress, "/evaluation")
         assert self._held_back is not None, "an evaluation is on rows that are held back"
         _, held_back = Federation(source, self._schema).hold_back(self._held_back.share)
         # Pure: Laplace noise on so few moved counts is less than Gaussian noise at any usual delta.
         oracle = held_back.within(self._budget.epsilon, Fraction(0))
-        self._asked[learner] = source, oracle
+        self._asked[estimator] = source, oracle
         if self._schema.label.classes:
             return evaluate_classes(theta, oracle, feature_map=feature_map)
         return evaluate(theta, oracle, feature_map=feature_map)
@@ -127,7 +127,7 @@ _WAYS = ("fit_queries", "fit_release", "fit_moments", "fit")
 
 
 @runtime_checkable
-class Learner(Protocol):
+class Estimator(Protocol):
     """What an estimator needs in addition to a method to train it.
 
     That method is one of `fit_queries(oracle)`, `fit_release(release)`, `fit_moments(moments)` and `fit(X, y)`. An
@@ -167,7 +167,7 @@ class Fold:
     """Of the release's records; None if they are as the schema encodes them."""
 
 
-def named_learners(
+def named_estimators(
     chosen: str | Sequence[str] | Mapping[str, Any], rounds: int | None = None, options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Estimators by name. chosen: names of known estimators, or a mapping from names to any objects.
@@ -188,11 +188,11 @@ def named_learners(
         if len(set(chosen)) < len(chosen):
             raise ConfigurationError("an estimator is named twice: name each once")
         chosen = {name: _known(name, options or {}) for name in chosen}
-    for name, learner in chosen.items():
+    for name, estimator in chosen.items():
         if name in (LOGISTIC, MAJORITY, POOLED):
             raise ConfigurationError(f"{name!r} is always measured: leave it out, or give your estimator another name")
-        fits = any(callable(getattr(learner, way, None)) for way in _WAYS)
-        if not (fits and isinstance(learner, Learner)):
+        fits = any(callable(getattr(estimator, way, None)) for way in _WAYS)
+        if not (fits and isinstance(estimator, Estimator)):
             raise ConfigurationError(
                 f"{name!r} is not an estimator: give decision_function and fit_queries, fit_release, fit_moments or fit"
             )
@@ -225,44 +225,48 @@ def _known(name: str, options: Mapping[str, Any]) -> Any:
     return instance_of(name, import_class(*known[name]), options)
 
 
-def _of_rounds(name: str, learner: Any, rounds: int) -> Any:
+def _of_rounds(name: str, estimator: Any, rounds: int) -> Any:
     """A copy with this many rounds; the caller's object does not change."""
-    if not (hasattr(learner, "get_params") and "rounds" in learner.get_params()):
+    if not (hasattr(estimator, "get_params") and "rounds" in estimator.get_params()):
         raise ConfigurationError(f"{name!r} has no rounds to set: leave rounds out, or measure it separately")
     if rounds < 1:
         raise ConfigurationError(f"rounds is {rounds}: choose at least 1")
-    return _unfitted(learner).set_params(rounds=rounds)
+    return _unfitted(estimator).set_params(rounds=rounds)
 
 
-def asks(learner: Any) -> bool:
+def asks(estimator: Any) -> bool:
     """Whether an estimator is trained by queries."""
-    return callable(getattr(learner, "fit_queries", None))
+    return callable(getattr(estimator, "fit_queries", None))
 
 
-def from_release(learner: Any) -> bool:
+def from_release(estimator: Any) -> bool:
     """Whether an estimator is trained on a release of a design."""
-    return not asks(learner) and any(callable(getattr(learner, way, None)) for way in ("fit_release", "fit_moments"))
+    return not asks(estimator) and any(
+        callable(getattr(estimator, way, None)) for way in ("fit_release", "fit_moments")
+    )
 
 
-def check_learners(learners: Mapping[str, Any], *, moments: bool) -> None:
+def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
     """Raise ConfigurationError if an estimator of releases cannot use the design's kind."""
-    for name, learner in learners.items():
-        if from_release(learner) and not callable(getattr(learner, "fit_moments" if moments else "fit_release", None)):
+    for name, estimator in estimators.items():
+        if from_release(estimator) and not callable(
+            getattr(estimator, "fit_moments" if moments else "fit_release", None)
+        ):
             given = "moments" if moments else "rados"
             raise ConfigurationError(
                 f"{name!r} cannot learn from {given}, which the design gives: choose another estimator or design"
             )
 
 
-def check_target(learners: Mapping[str, Any], target: Target) -> None:
+def check_target(estimators: Mapping[str, Any], target: Target) -> None:
     """Raise ConfigurationError if an estimator does not learn this label.
 
     An object of the caller's, which has no `several_classes`, is taken as one that does.
     """
     if not target.classes:
         return
-    for name, learner in learners.items():
-        if not getattr(learner, "several_classes", True):
+    for name, estimator in estimators.items():
+        if not getattr(estimator, "several_classes", True):
             raise ConfigurationError(several_classes_refused(name, target))
 
 
@@ -277,30 +281,30 @@ def notes_if_classes(table: SimulationTable, folds: int) -> list[str]:
     return [*([rare] if few else []), area]
 
 
-def measure(learners: Mapping[str, Any], fold: Fold, seed: int) -> list[FoldRow]:
+def measure(estimators: Mapping[str, Any], fold: Fold, seed: int) -> list[FoldRow]:
     """One row for each estimator, then one for logistic regression on the pooled rows and one for the majority class.
 
     Raises SimulationError, which names estimator and fold, if one fails.
     """
-    rows = [_measured(name, _fresh(learner, seed), fold) for name, learner in learners.items()]
+    rows = [_measured(name, _fresh(estimator, seed), fold) for name, estimator in estimators.items()]
     return [*rows, _measured(POOLED if fold.classes else LOGISTIC, _logistic(), fold), _majority(fold)]
 
 
-def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
+def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
     try:
         begin = time.perf_counter()
-        sees = _train(name, learner, fold)
+        sees = _train(name, estimator, fold)
         seconds = time.perf_counter() - begin - _waited(name, sees, fold)
         # An estimator of a release sees no map: its weights are over the terms.
-        feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(learner, "feature_map_", None)
-        margins = np.asarray(learner.decision_function(_test(sees, fold)), dtype=np.float64)
-        evaluated = None if sees == "rows" else _on_held_back_rows(name, learner, fold, feature_map)
+        feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(estimator, "feature_map_", None)
+        margins = np.asarray(estimator.decision_function(_test(sees, fold)), dtype=np.float64)
+        evaluated = None if sees == "rows" else _on_held_back_rows(name, estimator, fold, feature_map)
     except SimulationTimedOutError:
         raise
     except Exception as error:  # a caller's estimator may raise anything
         code = exit_code_of(error) if isinstance(error, RadofedError) else RadofedError.exit_code
         raise SimulationError(f"estimator {name!r} failed on fold {fold.number}: {error}", exit_code=code) from error
-    margins = _of_all_classes(margins, learner, fold)
+    margins = _of_all_classes(margins, estimator, fold)
     if (
         margins.shape != (*fold.test_labels.shape, *((fold.classes,) if fold.classes else ()))
         or np.isnan(margins).any()
@@ -311,17 +315,17 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
         )
     predicted = margins.argmax(axis=1) if fold.classes else np.where(margins > 0, 1, -1)
     wrong, area = float(np.mean(predicted != fold.test_labels)), _area(margins, fold)
-    row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(learner, "warning_", None))
+    row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(estimator, "warning_", None))
     if evaluated is None or evaluated.on_distribution is None:
         return row
     low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper
     return replace(row, evaluated_error=evaluated.estimate, evaluated_low=low, evaluated_high=high)
 
 
-def _of_all_classes(margins: Floats, learner: Any, fold: Fold) -> Floats:
+def _of_all_classes(margins: Floats, estimator: Any, fold: Fold) -> Floats:
     """Scores with a column for each class: of one that has no training row it is -inf. NaN where not finite."""
     margins = np.where(np.isfinite(margins), margins, np.nan)
-    seen = np.asarray(getattr(learner, "classes_", ()))
+    seen = np.asarray(getattr(estimator, "classes_", ()))
     if not fold.classes or (margins.ndim == 2 and margins.shape[1] == fold.classes):
         return margins
     if margins.ndim == 1 and len(seen) == 2:
@@ -352,26 +356,26 @@ def _test(sees: Sees, fold: Fold) -> Floats:
     return fold.test
 
 
-def _on_held_back_rows(name: str, learner: Any, fold: Fold, feature_map: FeatureMap | None) -> Proportion | None:
+def _on_held_back_rows(name: str, estimator: Any, fold: Fold, feature_map: FeatureMap | None) -> Proportion | None:
     """The error on rows that parties hold back; None if they hold none back, or there are no weights to measure."""
-    theta = getattr(learner, "theta_", None)
+    theta = getattr(estimator, "theta_", None)
     if fold.evaluations is None or theta is None:
         return None
     return fold.evaluations.evaluate(name, theta, feature_map).error
 
 
-def _train(name: str, learner: Any, fold: Fold) -> Sees:
-    if asks(learner) and (fold.oracles is not None or not fold.classes):
+def _train(name: str, estimator: Any, fold: Fold) -> Sees:
+    if asks(estimator) and (fold.oracles is not None or not fold.classes):
         assert fold.oracles is not None, "an estimator that queries has a budget"
-        learner.fit_queries(fold.oracles.of(name))
+        estimator.fit_queries(fold.oracles.of(name))
         return "answers"
-    if isinstance(fold.release, Moments | ClassMoments) and callable(getattr(learner, "fit_moments", None)):
-        learner.fit_moments(fold.release)
+    if isinstance(fold.release, Moments | ClassMoments) and callable(getattr(estimator, "fit_moments", None)):
+        estimator.fit_moments(fold.release)
         return "moments"
-    if isinstance(fold.release, RadoSample) and callable(getattr(learner, "fit_release", None)):
-        learner.fit_release(fold.release)
+    if isinstance(fold.release, RadoSample) and callable(getattr(estimator, "fit_release", None)):
+        estimator.fit_release(fold.release)
         return "rados"
-    learner.fit(_without_bias(fold.training, fold), fold.labels)
+    estimator.fit(_without_bias(fold.training, fold), fold.labels)
     return "rows"
 
 
@@ -402,20 +406,20 @@ def _row(name: str, sees: Sees, error: float, area: float, seconds: float, fold:
     return FoldRow(fold.number, name, sees, error, area, seconds, len(fold.labels), len(fold.test_labels))
 
 
-def _fresh(learner: Any, seed: int) -> Any:
+def _fresh(estimator: Any, seed: int) -> Any:
     """An unfitted copy. If its random_state is None, it gets the simulation's seed."""
-    fresh = _unfitted(learner)
+    fresh = _unfitted(estimator)
     if hasattr(fresh, "get_params") and fresh.get_params().get("random_state", 0) is None:
         fresh.set_params(random_state=seed)
     return fresh
 
 
-def _unfitted(learner: Any) -> Any:
-    if not hasattr(learner, "get_params"):
-        return copy.deepcopy(learner)
+def _unfitted(estimator: Any) -> Any:
+    if not hasattr(estimator, "get_params"):
+        return copy.deepcopy(estimator)
     from sklearn.base import clone  # noqa: PLC0415  (as above)
 
-    return clone(learner)
+    return clone(estimator)
 
 
 def auc(margins: Floats, labels: Signs) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.uploads import check_chunk
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey

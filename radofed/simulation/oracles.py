@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.declared import declaration
 from dpcore.errors import ConfigurationError
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Constant
 from dpcore.queries.statement import PrivacyStatement, statement_for
@@ -84,12 +84,12 @@ class SimulatedSource:
         federation: SimulatedFederation,
         parts: Sequence[NDArray[np.int64]],
         fold: int,
-        learner: str,
+        estimator: str,
         progress: Progress | None = None,
         ending: str = "",
     ) -> None:
         self._federation, self._parts, self._fold = federation, tuple(parts), fold
-        self._learner, self._progress, self._ending = learner, progress, ending
+        self._estimator, self._progress, self._ending = estimator, progress, ending
         self._waiting: dict[bytes, PlannedFold] = {}
         self._questions = 0
         self.seconds = 0.0
@@ -103,7 +103,7 @@ class SimulatedSource:
         """Plan this estimator's next query; see learner.federation.AnswerSource."""
         self._questions += 1
         # Nothing but a fixed ending follows the number, so that no two names give the same label.
-        question = f"{self._learner}/{self._questions}{self._ending}"
+        question = f"{self._estimator}/{self._questions}{self._ending}"
         planned = self._federation.plan(None, request, self._parts, self._fold, question)
         self._waiting[planned.plan.query_id] = planned
         return planned.plan
@@ -157,19 +157,19 @@ class Oracles:
         self._budget, self._progress, self._held_back = budget, progress, held_back
         self._asked: dict[str, tuple[SimulatedSource, BudgetedOracle]] = {}
 
-    def of(self, learner: str) -> BudgetedOracle:
+    def of(self, estimator: str) -> BudgetedOracle:
         """Make the oracle of the estimator of this name. Raises ConfigurationError if it has one already."""
-        if learner in self._asked:
-            raise ConfigurationError(f"{learner!r} already has its oracle: an estimator gets its budget once")
-        source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress)
+        if estimator in self._asked:
+            raise ConfigurationError(f"{estimator!r} already has its oracle: an estimator gets its budget once")
+        source = SimulatedSource(self._federation, self._parts, self._fold, estimator, self._progress)
         federation = Federation(source, self._schema, held_back=self._held_back)
         oracle = federation.within(self._budget.epsilon, self._budget.delta)
-        self._asked[learner] = source, oracle
+        self._asked[estimator] = source, oracle
         return oracle
 
-    def seconds(self, learner: str | None = None) -> float:
+    def seconds(self, estimator: str | None = None) -> float:
         """Seconds that the answers to one estimator took; by default to all of them."""
-        chosen = self._asked if learner is None else {learner}
+        chosen = self._asked if estimator is None else {estimator}
         return sum(self._asked[name][0].seconds for name in chosen)
 
     def statements(self) -> dict[str, PrivacyStatement]:

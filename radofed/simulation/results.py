@@ -115,11 +115,11 @@ class SimulationResult:
         """One for each estimator, in the order given, then logistic and majority."""
         return tuple(self._summary(name) for name in dict.fromkeys(row.learner for row in self.rows))
 
-    def _summary(self, learner: str) -> Summary:
-        mine = [row for row in self.rows if row.learner == learner]
+    def _summary(self, estimator: str) -> Summary:
+        mine = [row for row in self.rows if row.learner == estimator]
         errors = [row.test_error for row in mine]
         return Summary(
-            learner,
+            estimator,
             mine[0].sees,
             statistics.fmean(errors),
             statistics.stdev(errors),
@@ -139,7 +139,7 @@ class SimulationResult:
         return {
             "results": results,
             "privacy": None if self.privacy is None else self.privacy.to_dict(),
-            "asked": {learner: statement.to_dict() for learner, statement in self.asked.items()},
+            "asked": {estimator: statement.to_dict() for estimator, statement in self.asked.items()},
             "federation": {**asdict(self.federation), "party_rows": list(self.federation.party_rows)},
             "table": {"rows": self.table_rows, "unusable_rows": self.unusable_rows, "coordinates": self.coordinates},
             "folds": self.folds,
@@ -147,7 +147,7 @@ class SimulationResult:
             "seconds": self.seconds,
             "notes": list(self.notes),
             "hold_back": None if self.hold_back is None else str(self.hold_back),
-            "evaluated": {learner: statement.to_dict() for learner, statement in self.evaluated.items()},
+            "evaluated": {estimator: statement.to_dict() for estimator, statement in self.evaluated.items()},
         }
 
     def columns(self) -> dict[str, list[Any]]:
@@ -267,7 +267,7 @@ def worst(statements: Sequence[PrivacyStatement]) -> PrivacyStatement:
 def learners_warnings(rows: Sequence[FoldRow], folds: int) -> list[str]:
     """The estimators' warnings about their training, each once, with the number of folds."""
     counted = Counter((row.learner, row.warning) for row in rows if row.warning is not None)
-    return [f"{learner}, in {count} of {folds} folds: {warning}." for (learner, warning), count in counted.items()]
+    return [f"{estimator}, in {count} of {folds} folds: {warning}." for (estimator, warning), count in counted.items()]
 
 
 def notes_if_several(folds: int, *, released: bool, asked: bool) -> list[str]:

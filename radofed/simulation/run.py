@@ -21,7 +21,7 @@ from dpcore.declared import names_of, values_of, with_fields
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.numbers.fixed_point import ONE
-from dpcore.numbers.processors import Progress
+from dpcore.numbers.progress import Progress
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -40,11 +40,11 @@ from radofed.simulation.evaluation import (
     Fold,
     HoldBack,
     asks,
-    check_learners,
+    check_estimators,
     check_target,
     from_release,
     measure,
-    named_learners,
+    named_estimators,
     notes_if_classes,
     notes_if_held_back,
 )
@@ -109,7 +109,7 @@ def usual_estimator(asked: SimulationFields, *, mapped: bool) -> tuple[str, Frac
 
 
 def asked_of_a_federation(
-    learners: Mapping[str, Any], asked: SimulationFields
+    estimators: Mapping[str, Any], asked: SimulationFields
 ) -> tuple[DesignOptions | None, Budget | None]:
     """The design, if an estimator learns from a release, and the budget, if an estimator queries.
 
@@ -120,14 +120,14 @@ def asked_of_a_federation(
             raise ConfigurationError("without an epsilon nothing is asked, so no rows are held back: give epsilon")
         # Of the query that shows the cohort, which is not sent.
         return None, Budget(Fraction(1), asked.delta)
-    asking = [name for name, learner in learners.items() if asks(learner)]
+    asking = [name for name, estimator in estimators.items() if asks(estimator)]
     budget = None
     if asking:
         if asked.epsilon is None:
             raise ConfigurationError(f"{', '.join(asking)}: queries need a budget, so give epsilon")
         budget = Budget(asked.epsilon, asked.delta)
     # Estimators of rows, such as adaboost, need no design, but on their own they have always had one.
-    if not asking or any(map(from_release, learners.values())):
+    if not asking or any(map(from_release, estimators.values())):
         return DesignOptions(**values_of(asked, ReleaseFields), split=asked.split, delta=asked.delta), budget
     if unused := asked.described:
         raise ConfigurationError(
@@ -182,22 +182,13 @@ def simulate(
         asked = replace(asked, epsilon=epsilon)
         if estimators == "newton":
             defaults = f"estimator {estimators}, epsilon {epsilon}"
-    chosen = named_learners(estimators, asked.rounds, options)
-    design_options, budget = asked_of_a_federation(chosen, asked)
-    if feature_map is not None and design_options is None:
+    chosen = named_estimators(estimators, asked.rounds, options)
+    settings = _settings(chosen, asked)
+    design = settings.design
+    if feature_map is not None and design is None:
         raise ConfigurationError(
             "a feature map is of a release: name an estimator of releases, such as mean-variance, or leave the map out"
         )
-    settings = SimulationOptions(
-        **values_of(asked, RunFields),
-        partition=Partition.parse(asked.partition),
-        design=design_options,
-        budget=budget,
-        exact=asked.is_exact,
-        hold_back=HoldBack.of(asked.hold_back, asked.evaluation_epsilon, asked.epsilon, asked.delta),
-    )
-    if design_options is not None:
-        check_learners(chosen, moments=design_options.design_name == "moments")
     table = read_table(
         as_source(data),
         label=asked.label,
@@ -207,21 +198,34 @@ def simulate(
         target=asked.target,
     )
     check_target(chosen, table.schema.label)
-    if design_options is not None and feature_map is not None:
-        found = _map(feature_map, table.schema)
-        settings = replace(settings, design=replace(design_options, feature_map=found))
+    if design is not None and feature_map is not None:
+        settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
     if note is not None and defaults is not None:
         note(defaults)
     return run_simulation(table, settings, chosen, note or (lambda _: None))
+
+
+def _settings(estimators: Mapping[str, Any], asked: SimulationFields) -> SimulationOptions:
+    design, budget = asked_of_a_federation(estimators, asked)
+    if design is not None:
+        check_estimators(estimators, moments=design.design_name == "moments")
+    return SimulationOptions(
+        **values_of(asked, RunFields),
+        partition=Partition.parse(asked.partition),
+        design=design,
+        budget=budget,
+        exact=asked.is_exact,
+        hold_back=HoldBack.of(asked.hold_back, asked.evaluation_epsilon, asked.epsilon, asked.delta),
+    )
 
 
 simulate.__signature__ = with_fields(SimulationFields, simulate)  # type: ignore[attr-defined]
 
 
 def run_simulation(
-    table: SimulationTable, options: SimulationOptions, learners: Mapping[str, Any], note: Note
+    table: SimulationTable, options: SimulationOptions, estimators: Mapping[str, Any], note: Note
 ) -> SimulationResult:
-    """Simulate on a table that has been read. learners: estimators by name. Raises what `simulate` raises."""
+    """Simulate on a table that has been read. estimators: by name. Raises what `simulate` raises."""
     begin = time.perf_counter()
     splits = _folds(table, options)
     parts = [_parts(table, training, options, number) for number, (training, _) in enumerate(splits, start=1)]
@@ -234,7 +238,7 @@ def run_simulation(
         privacy = None if options.design is None else _privacy(options.design, planned)
         note(_set_up(planned[0], options))
         measured = [
-            _measured(federation, each, _FoldRows(table, number, *split), options, learners, note)
+            _measured(federation, each, _FoldRows(table, number, *split), options, estimators, note)
             for number, (each, split) in enumerate(zip(planned, splits, strict=True), start=1)
         ]
         facts = _facts(options, planned, hosts, sum(fold.query_s for fold in measured))
@@ -293,7 +297,7 @@ def _measured(
     planned: PlannedFold,
     fold: _FoldRows,
     options: SimulationOptions,
-    learners: Mapping[str, Any],
+    estimators: Mapping[str, Any],
     note: Note,
 ) -> _Measured:
     """Query the federation and measure every estimator on one fold."""
@@ -312,7 +316,7 @@ def _measured(
         evaluations = Evaluations(federation, schema, planned.parts, fold.number, held.budget, progress, held.training)
     feature_map = None if options.design is None else options.design.feature_map
     measured = replace(_fold(fold, release, oracles, evaluations), feature_map=feature_map)
-    rows = measure(learners, measured, options.seed)
+    rows = measure(estimators, measured, options.seed)
     asked = {} if oracles is None else oracles.statements()
     evaluated = {} if evaluations is None else evaluations.statements()
     query_s += sum(each.seconds() for each in (oracles, evaluations) if each is not None)

@@ -13,7 +13,7 @@ from radobase.logs import Log
 from radobase.metrics import Reason
 from tests.federation.coordinator import PARTIES
 from tests.federation.coordinator_core import on_bench
-from tests.radobase.watching.scraping import read_page
+from tests.radobase.scraping import read_page
 from wire.envelopes import load_public_key
 from wire.identity import OwnCertificate
 from wire.roster import Role

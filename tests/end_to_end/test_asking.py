@@ -18,7 +18,7 @@ from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
-from tests.radobase.watching.scraping import scrape
+from tests.radobase.scraping import scrape
 from tests.waiting import wait_until
 from wire.envelopes import load_public_key
 

@@ -6,7 +6,7 @@ from coordinator.local_control import METRICS as COORDINATOR_METRICS
 from parties.local_control import METRICS as PARTY_METRICS
 from tests.federation.processes import ProcessFederation, free_port, rado
 from tests.parties.test_node import ROWS, SCHEMA
-from tests.radobase.watching.scraping import ready, scrape
+from tests.radobase.scraping import ready, scrape
 from tests.waiting import wait_until
 
 

@@ -125,7 +125,7 @@ def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     said = capsys.readouterr().out
     assert "batch 1 of 2: where the scores are, rows by label in 256 cells of scores, epsilon 0.0125: 3" in said
     assert "batch 2 of 2: rows by label and bin of scores, in 8 bins, epsilon 0.0875: 3 of 3 parties would" in said
-    assert "all batches together, epsilon 0.1: 3 of 3 parties would accept" in said
+    assert "the composition of all batches, epsilon 0.1: 3 of 3 parties would accept" in said
     assert "the edges of batch 2 are known once batch 1 is answered" in said
     assert "z[" not in said
     assert run([*words, "--edges-part", "0"]) == 0

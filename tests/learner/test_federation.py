@@ -166,7 +166,7 @@ def test_a_refusal_says_what_was_spent(memory):
     oracle = Federation(memory, SCHEMA).within(EPSILON, DELTA)
     for _ in range(2):
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
-    with pytest.raises(OracleRefusedError, match="2 answers were released, at a total cost of epsilon") as refused:
+    with pytest.raises(OracleRefusedError, match="2 answers were released: in total epsilon is at most") as refused:
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
     assert "Two parties of three" in str(refused.value)
     assert len(oracle.answers) == 2
@@ -269,7 +269,7 @@ def test_what_was_spent_is_said_with_the_lost_attempts(memory):
     memory.refusal, memory.lost_attempts, memory.refuse_from = WireError(Code.ATTEMPTS_EXHAUSTED), 3, 0
     oracle = Federation(memory, SCHEMA).within(*BUDGET)
     with pytest.raises(
-        OracleRefusedError, match="no answers were released, at a total cost of epsilon 0 at"
+        OracleRefusedError, match="no answers were released: in total epsilon is at most 0 at"
     ) as refused:
         oracle.gradient(np.zeros(3), clip=Fraction(1))
     # Three attempts of the whole budget, and not "nothing".

@@ -226,7 +226,7 @@ def test_the_figures_are_the_accountants(world):
     assert (plan.cost.epsilon, plan.cost.epsilon_lower) == (counted.epsilon, counted.epsilon_lower)
     assert plan.cost.epsilon_if_others_collude == counted.epsilon_if_others_collude
     text = " ".join(plan.sentences())
-    printed = [float(figure) for figure in re.findall(r"epsilon (\d+\.\d+)", text)]
+    printed = [float(figure) for figure in re.findall(r"at most (\d+\.\d+)", text)]
     figures = [counted.epsilon, counted.epsilon_if_others_collude]
     assert all(0 <= p - c < 0.01 for p, c in zip(printed, figures, strict=True))
     assert f"{plan.ciphertexts} ciphertexts" in text
@@ -237,7 +237,9 @@ def test_plain_protects_only_boolean_marginals(world):
     plan = world.plan(PLAIN)
     assert plan.query.kind.design == PlainDesign((1,))
     assert plan.cost.epsilon == account((100, 200, 300), 40, None, Fraction(1, 1_000_000)).epsilon
-    assert any("only the marginal of each protected feature is protected" in line for line in plan.sentences())
+    assert any(
+        "one record's value of 'smoker', within that coordinate's own values" in line for line in plan.sentences()
+    )
 
 
 def test_plain_without_booleans_claims_nothing(world):
@@ -250,7 +252,7 @@ def test_plain_without_booleans_claims_nothing(world):
 def test_truncated_rados_name_theorem_6(learner_key):
     large = World(learner_key, named(3, 20_000))
     lines = large.plan(replace(REQUEST, epsilon_per_rado=Fraction(1, 2), max_rows=None)).sentences()
-    assert any("Theorem 6 alone would say 20." in line for line in lines)
+    assert any("Theorem 6 of Nock, Patrini and Friedman (2015) alone would say 20." in line for line in lines)
     assert any("epsilon 0.5 per rado" in line for line in lines)
 
 
@@ -325,7 +327,7 @@ def test_a_plan_says_what_a_second_attempt_costs(learner_key):
     plan = large.plan(REQUEST)
     said = plan.sentences()[-1]
     assert "is made only if you ask for it" in said
-    twice = float(said.split("epsilon becomes ")[1].split()[0])
+    twice = float(said.split("collusion becomes ")[1].split()[0])
     assert 1.2 * plan.cost.epsilon_if_others_collude < twice < 2 * plan.cost.epsilon_if_others_collude
     once = large.plan(replace(REQUEST, attempts=1))
     assert not any("Another attempt" in sentence for sentence in once.sentences())

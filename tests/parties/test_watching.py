@@ -19,7 +19,7 @@ from radobase.failure import Failure
 from radobase.metrics import CERTIFICATE_EXPIRY, Reason, WatchSettings
 from tests.federation.party import ready as ready_with_cohort
 from tests.federation.processes import free_port
-from tests.radobase.watching.scraping import ready, scrape
+from tests.radobase.scraping import ready, scrape
 from wire.envelopes import Envelope
 from wire.roster import Role
 from wire.status import Phase

@@ -21,9 +21,9 @@ from learner.release import Release
 from parties.data.dataset import check
 from parties.data.schema_draft import infer
 from parties.policy import Policy
+from radofed.cli.demo import _schema
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output
-from radofed.cli.plan import _schema
 from radofed.demo.federation import ChildError, Children, Shared, ended_by_signals, last_lines, wait_for
 from radofed.demo.options import DemoCommandOptions, DemoOptions
 from radofed.demo.parts import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for, why_not
@@ -335,7 +335,7 @@ def test_the_users_own_file_without_anything_boolean(tmp_path):
     words = " ".join(result.stdout.split())
     assert "Whole records protected: test error on 80 held-out rows" in words
     assert "8 encrypted sums of 2 parties, with noise" in words
-    assert "epsilon is at most 1.0000 against the learner alone, and 1.0000 if the coordinator works with it" in words
+    assert "against the learner alone, and at most 1.0000 if the coordinator colludes with the learner" in words
     assert "Plain rados: test error on 80 held-out rows" in words
     assert "mean-variance" in words
     assert "No differential privacy is claimed" in words

@@ -71,8 +71,8 @@ def test_whole_records_come_first_with_what_bounds_them():
         assert cell in words
     assert (
         "The composition of all 8 answers is differentially private for one whole record, replaced by any other that "
-        "the schema allows. At delta 1e-06, epsilon is at most 0.6890 against the learner alone, and 1.0000 if the "
-        "coordinator and 2 of the 3 other hospitals work with it."
+        "the schema allows: epsilon is at most 0.6890 at delta 1e-06 against the learner alone, and at most 1.0000 if "
+        "the coordinator and 2 of the 3 other hospitals collude with the learner."
     ) in words
     assert "each hospital sent 8,448 bytes in total, encrypted" in words
     assert "data and keys 1.0, federated training 4.5; 5.5 in total" in words
@@ -93,7 +93,7 @@ def test_rados_follow_with_a_short_statement():
 def test_figures_hold_for_the_smallest_cohort_that_answered():
     three = {name: rows for name, rows in ROWS.items() if name != "west"}
     found = replace(WHOLE, asked=replace(WHOLE.asked, party_rows=three))
-    assert "if the coordinator and 1 of the 2 other hospitals work with it" in printed(
+    assert "if the coordinator and 1 of the 2 other hospitals collude with the learner" in printed(
         replace(SHOWN, whole_records=found)
     )
 

@@ -160,7 +160,7 @@ def test_a_plan_that_only_collusion_spoils_says_so(capsys):
     assert not found["feasible"]
     assert 0 < found["epsilon"] < found["rados"]
     assert found["epsilon_if_others_collude"] is None
-    assert found["reason"].startswith("parties refuse it, since if the other parties work with the learner")
+    assert found["reason"].startswith("parties refuse it, since if the other parties collude with the learner")
 
 
 def test_plain_has_no_bound(capsys):
@@ -238,7 +238,7 @@ def test_seconds_rest_on_what_was_measured():
 def test_text_for_people(capsys):
     assert run(["plan", "--design", "dp-feat", *POOL, "--epsilon-per-rado", "0.5", "--coordinates", "20"]) == 0
     text = capsys.readouterr().out
-    for words in ("for accounting only", "epsilon is 1.3", "Theorem 6 alone would say 50", "admitted", "ciphertexts"):
+    for words in ("for accounting only", "epsilon is at most 1.3", "alone would say 50", "admitted", "ciphertexts"):
         assert words in text
     assert (
         run(["plan", "--design", "dp-feat", "--rows", "4177", "--parties", "3", "--rados", "9", "--split", "exact"])
@@ -246,7 +246,7 @@ def test_text_for_people(capsys):
     )
     text = capsys.readouterr().out
     assert "in simulation only" in text
-    assert "If the other parties work with the learner" in text
+    assert "if the other parties collude with the learner" in text
 
 
 @pytest.mark.parametrize(
@@ -381,20 +381,20 @@ def test_a_picture_is_not_drawn_over_a_file(capsys, tmp_path):
 
 def test_words_fit_the_number_of_parties(capsys):
     assert run(["plan", "--design", "dp-feat", *POOL]) == 0
-    assert "work with the learner" not in capsys.readouterr().out
+    assert "collude" not in capsys.readouterr().out
     noise = ("plan", "--design", "moments", "--rows", "4000", "--coordinates", "3", "--epsilon", "1")
-    for parties, who in (("2", "the coordinator works"), ("3", "the coordinator and 1 party work")):
+    for parties, who in (("2", "the coordinator colludes"), ("3", "the coordinator and 1 party collude")):
         assert run([*noise, "--parties", parties]) == 0
         text = capsys.readouterr().out
-        assert f"If {who} with the learner, it is 1.000." in text
+        assert f"and at most 1.0000 if {who} with the learner, for one record" in text
         assert "2 ciphertexts under" in text
     assert run([*noise, "--parties", "4", "--epsilon", "0.0002"]) == 0
-    assert "work with the learner, it is 0.0002." in capsys.readouterr().out
+    assert "and at most 0.0002000 if" in capsys.readouterr().out
 
 
 def test_who_gives_a_value_away_is_said(capsys):
     found = data(capsys, "--rows", "12", "--parties", "3", "--rados", "10")
-    assert found["reason"].startswith("if the other parties work with the learner, 10 rados at delta")
+    assert found["reason"].startswith("if the other parties collude with the learner, 10 rados at delta")
     # Four rows of one party, and all twelve for the learner alone.
     assert "probability 0.0625" in found["reason"]
     assert found["delta_per_rado"] == pytest.approx(2**-12)

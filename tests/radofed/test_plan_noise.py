@@ -135,7 +135,7 @@ def test_moments_are_one_gaussian(capsys):
     assert found["ciphertexts"] == -(-229 // (slots - 1)) + 1
     assert run(["plan", "--design", "moments", *FOUR, "--epsilon", "1"]) == 0
     text = capsys.readouterr().out
-    assert "for one whole record" in text
+    assert "for one record, within the whole release" in text
     assert "to each sum of products" in text
 
 

@@ -8,8 +8,8 @@ import pytest
 from coordinator.local_control import METRICS as COORDINATOR_METRICS
 from parties.local_control import METRICS as PARTY_METRICS
 from radobase.metrics import MetricKind
-from tests.radobase.watching.rules import ROOT, metrics_of, rules
-from tests.radobase.watching.test_alerts import FIRED
+from tests.radobase.alert_rules import ROOT, metrics_of, rules
+from tests.radobase.test_alerts import FIRED
 
 METRICS = {metric.name: metric for metric in (*PARTY_METRICS, *COORDINATOR_METRICS)}
 RUNBOOKS = ROOT / "docs/runbooks"

@@ -74,18 +74,18 @@ class CellError(DataError):
 
 @dataclass(frozen=True)
 class Tally:
-    """How many cells of one feature, or of the label, a policy changed, by what they are.
-
-    missing: empty. unreadable: no finite number. unlisted: in none of the schema's texts, of which `alike` differ from
-    one only in case, blanks or Unicode form. beyond: outside of the bounds. dpcore.records.encoding has the words.
-    """
+    """How many cells of one feature, or of the label, a policy changed, by what they are."""
 
     name: str
     missing: int = 0
+    """Empty."""
     unreadable: int = 0
+    """No finite number."""
     unlisted: int = 0
+    """In none of the schema's texts, of which `alike` differ from one only in case, blanks or Unicode form."""
     alike: int = 0
     beyond: int = 0
+    """Outside of the bounds. dpcore.records.encoding has the words."""
 
     def count(self, cells: Unusual) -> int:
         """How many cells are of this kind."""
@@ -392,7 +392,7 @@ class DescribedFeature(ABC):
 
     @abstractmethod
     def encode(self, cells: Cells, form: Form) -> EncodedColumn:
-        """The coordinates of the cells of its column, texts in this form. Raises CellError."""
+        """The coordinates of the cells of its column, texts in this form. Raises CellError if a policy refuses one."""
 
     @property
     @abstractmethod

@@ -46,11 +46,14 @@ _POLICIES = ("refuse", "zero-vector")
 
 @dataclass(frozen=True)
 class EncodedLabel:
-    """Labels of rows: codes (m,) int8, undefined where dropped (m,); the tally of what policies changed."""
+    """Labels of rows."""
 
     codes: NDArray[np.int8]
+    """(m,), undefined where dropped."""
     dropped: Mask
+    """(m,)."""
     tally: Tally
+    """Of what policies changed."""
 
 
 class DescribedLabel(ABC):
@@ -96,10 +99,7 @@ class DescribedLabel(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Label(DescribedLabel):
-    """A label of two classes. positive: the texts that mean +1. negative: those that mean -1; None: all others.
-
-    missing: how a row is handled whose label is empty or, if `negative` is given, in neither list.
-    """
+    """A label of two classes, -1 and +1. Raises SchemaFieldError."""
 
     type: ClassVar[str] = "two-classes"
     has_type_field: ClassVar[bool] = False
@@ -110,8 +110,11 @@ class Label(DescribedLabel):
     words: ClassVar[str] = "two classes"
     column: str
     positive: tuple[str, ...]
+    """The texts that mean +1."""
     negative: tuple[str, ...] | None = None
+    """Those that mean -1; None: all others."""
     missing: MissingLabel = "refuse"
+    """How a row is handled whose label is empty or, if `negative` is given, in neither list."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)
@@ -150,10 +153,7 @@ class Label(DescribedLabel):
 
 @dataclass(frozen=True, kw_only=True)
 class Classes(DescribedLabel):
-    """A label of several classes, each one text; the code of a class is its place in `values`, from 0.
-
-    missing: how a row is handled whose label is empty. unlisted: one whose label is not among the values.
-    """
+    """A label of several classes, each one text. Raises SchemaFieldError."""
 
     type: ClassVar[str] = "classes"
     has_type_field: ClassVar[bool] = True
@@ -162,8 +162,11 @@ class Classes(DescribedLabel):
     versioned_key: ClassVar[str] = "type"
     column: str
     values: tuple[str, ...]
+    """The classes' texts; the code of a class is its place, from 0."""
     missing: MissingLabel = "refuse"
+    """How a row is handled whose label is empty."""
     unlisted: MissingLabel = "refuse"
+    """How one is whose label is not among the values."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)

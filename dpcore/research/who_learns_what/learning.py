@@ -39,7 +39,7 @@ class Coalition:
     members: frozenset[str] = frozenset()
     """Parties that honest ones accepted."""
     outsider: bool = False
-    """A party of the roster that nobody did."""
+    """A party of the roster that no member did."""
 
     def knows(self, unknown: Unknown, honest: frozenset[str], protocol: Protocol = TODAY) -> bool:
         """Whether this number is known to it: its own, what it derives, and what is public."""

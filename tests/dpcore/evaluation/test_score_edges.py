@@ -66,7 +66,7 @@ def test_fixed_edges_say_that_they_cannot_tell():
     assert found.largest_bin > 0.9
     assert found.auc.on_rows.width > 0.6
     said = " ".join(found.sentences())
-    assert "of the rows, whose scores are not told apart; a first release would find where the scores are" in said
+    assert "of the rows, whose scores are not distinguished; a first release would find where the scores are" in said
     assert "of the bins have too few rows to tell" in said
 
 

@@ -6,16 +6,16 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.protection import Setting
+from dpcore.accounting.words import ROW_NOT_PERSON
 from dpcore.errors import ConfigurationError, PlanError
+from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RADOS_LEAK, RadosQuery
 from dpcore.queries.statement import (
     COORDINATOR,
     MASKS,
     NO_RECORD,
-    ROW_NOT_PERSON,
     PrivacyStatement,
-    rounded_up,
     statement_for,
     without_bound,
 )

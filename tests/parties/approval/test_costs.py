@@ -78,7 +78,7 @@ def test_one_attempt_has_one_figure():
 
 def test_the_lines_have_unit_and_assumption():
     lines = of(PURE, 3).lines()
-    assert "most that all 3 attempts may cost together, whole records: epsilon 1.5; with them, 1.5 of 10" in lines[2]
+    assert "most that all 3 attempts may cost in total, whole records: epsilon 1.5; with them, 1.5 of 10" in lines[2]
     assert lines[-1] == (
         "costs are epsilons as this party's ledger counts them, at the delta of each limit; assumed is that every "
         "attempt uploads, over the same rows as now"

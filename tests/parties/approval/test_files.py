@@ -270,7 +270,7 @@ def test_the_command_of_another_user_needs_no_part_of_the_partys_state(asking, s
     )
     assert any(asking.world.query().federation in line for line in shown)
     assert "waits because every query needs approval" in shown
-    assert any(line.startswith("most that all 3 attempts may cost together, ") for line in shown)
+    assert any(line.startswith("most that all 3 attempts may cost in total, ") for line in shown)
     assert "purpose: none is stated" in " ".join(shown)
     child = Acting(FIRST, lambda: commands.approve(OUTPUT, config, digits[:8], "Ann", "study 17").data)
     end = time.monotonic() + 60

@@ -90,7 +90,7 @@ def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
     assert f"until now its chance is at most {chance_after(0.5, state.spent_epsilon, 1e-5).of_100()}" in start
     assert "at most 0.001 (1 in 1,000)" in start
     assert "can reveal rows" not in start
-    assert words.count("The budget bounds what all answers together say about one row.") == 2
+    assert words.count("The budget bounds what the composition of all answers says about one row.") == 2
 
 
 def test_every_query_and_member_is_shown(full):
@@ -155,12 +155,14 @@ def test_without_a_bound_no_chance_is_claimed(world, tmp_path):
     ada = ada_at(world, tmp_path, designs=["plain"], allow_unprotected=True, limits=limits)
     answer(ada, without_noise(world))
     words = Page(document(report_of(ada)).saved()).words
-    assert "No figure bounds what all answers together reveal about a row: 1 answer without any bound" in words
+    assert (
+        "No figure bounds what the composition of all answers reveals about a row: 1 answer without any bound" in words
+    )
     assert "1 event without any privacy bound for whole records" in words
     assert "at most 5" not in words
     assert "Chance of a guess" not in words
     assert "such answers can reveal rows" in words
-    assert words.count("No budget bounds what all answers together say about one row.") == 2
+    assert words.count("No budget bounds what the composition of all answers says about one row.") == 2
     assert "The budget bounds" not in words
 
 
@@ -223,7 +225,8 @@ def test_every_rule_of_a_policy_has_its_words():
     )
     words = " ".join(policy_words(made))
     for said in (
-        "pins: lea.", "moments (", "statistic (", "up to 2 of them", "at least 4 parties", "epsilon 7 at delta 1e-05",
+        "pins: lea.", "moments (", "statistic (", "At most 2 of the parties", "at least 4 parties",
+        "epsilon 7 at delta 1e-05",
         "whole records, instead: epsilon 3", "column age, instead: epsilon 2.5", "feature smoker, instead: epsilon 1.5",
         "each learner, in addition: epsilon 4.5", "24 hours, in addition: epsilon 0.5", "1234 rados",
         "5678 predicates", "2 attempts", "7 days", "approval of 2 people", "queries of lea", "of the kinds moments",
@@ -238,12 +241,12 @@ def test_every_rule_of_a_policy_has_its_words():
     words = " ".join(policy_words(everything))
     assert "approval of one person: every query." in words
     # No more is known of who decided.
-    assert "told apart by the user of the operating system. Who may write" in words
+    assert "distinguished by the user of the operating system. Who may write" in words
     assert "no one is excluded from deciding" in words
     named = {"learners": [{"name": "lea", "signing_key": "ab" * 32, "requesters": ["al"]}]}
     named |= {"approval": {"everything": True, "names": True}}
     words = " ".join(policy_words(Policy.model_validate(named)))
-    assert "told apart by the name that they typed" in words
+    assert "distinguished by the name that they typed" in words
     assert "do not decide on the queries of lea." in words
     assert "no one is excluded" not in words
     assert "whole records unprotected are allowed, at most 0 attempts" in " ".join(policy_words(everything))

@@ -136,7 +136,7 @@ def test_a_terminal_says_purpose_and_what_all_attempts_may_cost(desk, capsys):
     assert one["cost"] < most["cost"] <= 3 * one["cost"]
     assert one["spent"] < most["spent"]
     together = f"epsilon {upper_digits(most['cost'], 4)}"
-    line = f"most that all 3 attempts may cost together, whole records: {together}; with them, "
+    line = f"most that all 3 attempts may cost in total, whole records: {together}; with them, "
     desk.run("party", "explain", query_id)
     printed = capsys.readouterr().out
     assert (stated in printed, line in printed, "over the same rows as now" in printed) == (True, True, True)
@@ -157,7 +157,7 @@ def test_a_terminal_says_purpose_and_what_all_attempts_may_cost(desk, capsys):
         assert purpose not in page + waiting
         escaped = "<q><bdi>&lt;b&gt;Study&lt;/b&gt; &#34;17&#34;</bdi></q>"
         assert (escaped in page, escaped in waiting) == (True, True)
-        assert "Most that all 3 attempts may cost together, in epsilon" in page
+        assert "Most that all 3 attempts may cost in total, in epsilon" in page
         assert (figure in page, figure in waiting) == (True, True)
     desk.run("party", "approve", query_id, "--format", "json")
     captured = capsys.readouterr()

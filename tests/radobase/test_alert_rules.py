@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.radobase.watching.rules import Moment
-from tests.radobase.watching.scraping import read_page
+from tests.radobase.alert_rules import Moment
+from tests.radobase.scraping import read_page
 
 PAGE = """# TYPE rado_a gauge
 rado_a{x="1"} 4

@@ -18,7 +18,7 @@ from radobase import reading
 from radobase.reading import ExposedKeyError, FileKind, WritableFileError, check_unwritable, read_bytes, with_remedy
 from tests.federation.party import limits
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("wire", "parties", "coordinator", "learner", "radobase", "radofed")
 PLAIN = FileKind(with_remedy("fix it"), limit_bytes=100, decides=True)
 WRITABLE = [0o666, 0o664, 0o646, 0o662, 0o626, 0o777]
@@ -50,7 +50,7 @@ OTHERS = {
     "radobase.ray_cluster._NOTE": "must belong to this user or root; Ray's own directory is open to all",
     "radobase.local_status._STATUS": "no file: the answer of a node on its socket",
     "radobase.logs._LINE": "no file: a line of a log",
-    "radobase.tables.tables._TABLE": "the rows: whoever loads the table writes it",
+    "radobase.tables.tables._TABLE": "the rows: their owner writes the table",
     "radobase.watch_server._ANSWER": "no file: the answer of a node",
     "radofed.console.learner.trainings._FILE": "names a training of the learner's own directory",
     "radofed.joining.installing._FILE": "signed by the operator, whose digits the member compares",

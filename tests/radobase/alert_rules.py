@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.radobase.watching.scraping import Scrape
+from tests.radobase.scraping import Scrape
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "deploy/alerts").glob("*.yml"))
 _SELECTOR = re.compile(r"\b(?P<name>up|rado_\w+)(?P<labels>\{[^}]*\})?(?P<range>\[\w+\])?")
 _LABEL = re.compile(r'(\w+)(=~?)"([^"]*)"')

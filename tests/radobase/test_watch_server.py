@@ -16,7 +16,7 @@ from radobase.metrics import BUILD, CERTIFICATE_EXPIRY, Counts, Reason, Sample, 
 from radobase.watch_server import WatchServer, ask_ready
 from radofed.cli.entry_point import run
 from tests.federation.processes import free_port
-from tests.radobase.watching.scraping import LIMIT_BYTES, ready, scrape
+from tests.radobase.scraping import LIMIT_BYTES, ready, scrape
 from tests.waiting import HANG_S, wait_until
 
 

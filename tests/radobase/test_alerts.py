@@ -21,8 +21,8 @@ from radobase.watch_server import WatchServer
 from tests.federation.coordinator import RunningNode
 from tests.federation.material import STAYS
 from tests.federation.processes import ProcessFederation, free_port
-from tests.radobase.watching.rules import Moment, rules
-from tests.radobase.watching.scraping import read_page, scrape
+from tests.radobase.alert_rules import Moment, rules
+from tests.radobase.scraping import read_page, scrape
 from wire.envelopes import Envelope
 
 DAY_S = 86_400

@@ -25,7 +25,7 @@ from radobase.reading import (
     with_remedy,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("parties", "coordinator", "learner", "wire", "radobase", "radofed", "dpcore")
 LIMIT_BYTES = 1000
 KIND = FileKind(with_remedy("fix it"), limit_bytes=LIMIT_BYTES)
