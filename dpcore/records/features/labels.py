@@ -46,11 +46,14 @@ _POLICIES = ("refuse", "zero-vector")
 
 @dataclass(frozen=True)
 class EncodedLabel:
-    """Labels of rows: codes (m,) int8, undefined where dropped (m,); the tally of what policies changed."""
+    """Labels of rows."""
 
     codes: NDArray[np.int8]
+    """(m,), undefined where dropped."""
     dropped: Mask
+    """(m,)."""
     tally: Tally
+    """Of what policies changed."""
 
 
 class DescribedLabel(ABC):
@@ -159,6 +162,7 @@ class Classes(DescribedLabel):
     versioned_key: ClassVar[str] = "type"
     column: str
     values: tuple[str, ...]
+    """The classes' texts; the code of a class is its place, from 0."""
     missing: MissingLabel = "refuse"
     """How a row is handled whose label is empty."""
     unlisted: MissingLabel = "refuse"
