@@ -314,6 +314,14 @@ class PartyNode:
             )
         )
         self._compare_rows()
+        self._compare_epochs()
+
+    def _compare_epochs(self) -> None:
+        """Log which rows moved to another epoch: queries about it will be refused."""
+        epochs = self._lifecycle.party.epochs
+        if epochs is not None:
+            for sentence in self._ledger.moved_rows(map(epochs.rows, epochs.names)):
+                self._log.error("epoch changed", code=Code.EPOCH_CHANGED, reason=sentence)
 
     def _compare_rows(self) -> None:
         """Log if this party has fewer rows than the roster states."""
@@ -367,6 +375,7 @@ class PartyNode:
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)
         self._warn_of_expiry()
         self._compare_rows()
+        self._compare_epochs()
         for sentence in self._ledger.state().sentences():
             self._log.info("ledger", state=sentence)
         self._poller.start()

@@ -11,7 +11,7 @@ ledger's chain (parties.ledger.chain).
 
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +139,11 @@ class Ledger:
             with self.database.transaction() as connection:
                 row_epochs.check(connection, rows)
         check_admits(self.limits, self.merged_events(now_unix_s), charge, now_unix_s=now_unix_s)
+
+    def moved_rows(self, epochs: Iterable[EpochRows]) -> list[str]:
+        """Which rows of a table's epochs were answered about in other epochs, in sentences."""
+        with self.database.transaction() as connection:
+            return row_epochs.moved(connection, epochs)
 
     def charge(
         self, query_id: bytes, attempt: int, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float

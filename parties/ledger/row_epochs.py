@@ -12,6 +12,7 @@ Rows may be corrected, deleted, and added to an epoch. Proof: docs/explanation/p
 """
 
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,10 @@ from radobase.printing import amount
 from wire.errors import Code, WireError
 
 _STORED = "<u8"
+_OTHER_NUMBERS = (
+    "The party's secret, or id_column, is another one than when epochs were answered about, so rows cannot be "
+    "compared: put the old one back."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,19 +49,38 @@ def check(connection: sqlite3.Connection, rows: EpochRows) -> None:
     # One at a time: together they may be larger than the table.
     for name, key_check, stored in connection.execute("SELECT name, key_check, numbers FROM row_epochs"):
         if key_check != rows.key_check:
-            raise WireError(
-                Code.EPOCH_CHANGED,
-                "The party's secret, or id_column, is another one than when epochs were answered about, so rows cannot "
-                "be compared: put the old one back.",
-            )
+            raise WireError(Code.EPOCH_CHANGED, _OTHER_NUMBERS)
         if name == rows.name:
             continue
-        if moved := len(np.intersect1d(own, _numbers(stored), assume_unique=True)):
-            was = "was" if moved == 1 else "were"
-            raise WireError(
-                Code.EPOCH_CHANGED,
-                f"{amount(moved, 'id')} with rows in epoch {rows.name} {was} answered about in epoch {name}.",
-            )
+        if ids := len(np.intersect1d(own, _numbers(stored), assume_unique=True)):
+            raise WireError(Code.EPOCH_CHANGED, _moved(ids, rows.name, name))
+
+
+def moved(connection: sqlite3.Connection, epochs: Iterable[EpochRows]) -> list[str]:
+    """What `check` would refuse of a table's epochs, a sentence for each pair of them; in one pass over the ledger."""
+    table = list(epochs)
+    numbers = np.concatenate([np.empty(0, dtype=np.uint64), *(each.numbers for each in table)])
+    places = np.repeat(np.arange(len(table)), [len(each.numbers) for each in table])
+    order = np.argsort(numbers, kind="stable")
+    numbers, places = numbers[order], places[order]
+    found = []
+    for name, key_check, stored in connection.execute("SELECT name, key_check, numbers FROM row_epochs ORDER BY name"):
+        if any(each.key_check != key_check for each in table):
+            return [_OTHER_NUMBERS]
+        # The first of the table's rows with each number: all rows of one id are in one epoch.
+        kept = _numbers(stored)
+        at = np.searchsorted(numbers, kept)
+        there = at < len(numbers)
+        hits = at[there][numbers[at[there]] == kept[there]]
+        for place, count in zip(*np.unique(places[hits], return_counts=True), strict=True):
+            if (now := table[place].name) != name:
+                found.append(_moved(int(count), now, name))
+    return found
+
+
+def _moved(ids: int, now: str, before: str) -> str:
+    was = "was" if ids == 1 else "were"
+    return f"{amount(ids, 'id')} with rows in epoch {now} {was} answered about in epoch {before}."
 
 
 def keep(connection: sqlite3.Connection, rows: EpochRows) -> None:

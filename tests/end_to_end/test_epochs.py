@@ -147,6 +147,7 @@ def test_a_month_without_rows_and_a_row_in_two_months_are_refused_before_a_charg
         moved = rows_of("a", 0, NOVEMBER)
         moved[5] = moved[5].replace(NOVEMBER, DECEMBER)
         arrive(federation, "a", [*moved, *rows_of("a", 1, DECEMBER)])
+        assert "epoch changed" in federation.log("a")
         for name in "bc":
             arrive(federation, name, [*rows_of(name, 0, NOVEMBER), *rows_of(name, 1, DECEMBER)])
         assert run(list(ask(federation, "--epoch", DECEMBER))) == refused

@@ -135,6 +135,22 @@ def test_a_row_that_moves_to_another_epoch_is_refused_before_anything_is_reserve
     party.answer(charge(6, "b"))
 
 
+def test_all_rows_of_a_table_that_moved_are_found_in_one_pass(party):
+    """As many as a query about each epoch would be refused for."""
+    party.epochs = {row: "abc"[row % 3] for row in range(30)}
+    assert party.ledger.moved_rows([]) == []
+    for epoch in ("a", "b"):
+        party.answer(charge(1, epoch))
+    party.epochs |= {3: "b", 6: "c", 9: "c", 100: "a"}
+    table = [party.rows(epoch) for epoch in "abc"]
+    assert party.ledger.moved_rows(table) == [
+        "1 id with rows in epoch b was answered about in epoch a.",
+        "2 ids with rows in epoch c were answered about in epoch a.",
+    ]
+    assert [refused(party, charge(1, epoch)).detail for epoch in "bc"] == party.ledger.moved_rows(table)
+    assert "secret, or id_column" in party.ledger.moved_rows([party.rows("b", b"x" * 16)])[0]
+
+
 def test_rows_may_come_to_an_epoch_and_go(party):
     party.answer(charge(1, "a"))
     party.epochs = {1: "a", 4: "a", 3: "b"}
