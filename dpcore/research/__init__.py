@@ -5,7 +5,6 @@ signature_sets   the sets of signatures that designs draw from, and exact sums o
 mechanisms       a curator's mechanisms, with exact samples and composition
 quantiles        a curator's quantiles, beside those of a histogram with noise
 erm              central private empirical risk minimisation: noisy descent, exponential sampling
-erm_bounds       lower and upper bounds of it, with constants
 exact_sampling   exponential sampling with a proved epsilon at any number of rows, output perturbation, localisation
 parity           a central private PAC learner of parities
 pac_classes      central private PAC learners: points, thresholds, any finite class

@@ -12,7 +12,7 @@ from dpcore.errors import DataError, PlanError, ShapeError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.losses import LOGISTIC
 from dpcore.research.erm import SCORE_BITS
-from dpcore.research.erm_bounds import StronglyConvex
+from dpcore.research.erm_bounds import Problem
 from dpcore.research.exact_sampling import _UNIT, LatticeSampling, _Envelope, localised, perturbed_minimum
 
 PLAN = LatticeSampling(Fraction(3), 1, Fraction(1), Fraction(2))
@@ -130,7 +130,8 @@ def test_strongly_convex_losses_output_perturbation_and_localisation_keep_their_
     d, mu, edges, random = 4, 0.05, rows(n, 4), SeededRandom(7)
     whole = LatticeSampling(ONE, d, ONE, Fraction(20), mu)
     least = whole.objective(whole.minimum(edges), edges)
-    bounds = StronglyConvex(n, d, 1.0, mu, ONE)
+    bounds = Problem(n, d, 5.0, 1.0, mu)
+    smooth = bounds.output_bound(1.0, 0.25 + mu)
 
     def excess(draw):
         return np.mean([whole.objective(draw(), edges) - least for _ in range(8)])
@@ -139,8 +140,8 @@ def test_strongly_convex_losses_output_perturbation_and_localisation_keep_their_
     near = excess(lambda: localised(edges, ONE, ONE, mu, random, Fraction(1, 100)).theta)
     anywhere = excess(lambda: replace(whole, radius=Fraction(5, 2)).draw(edges, random).theta)
     # Noise on each coordinate by the L1 sensitivity is at most twice the Euclidean noise of the bound.
-    assert 0.02 * bounds.output_perturbation(0.25) < perturbed <= 4 * bounds.output_perturbation(0.25)
-    assert 0.001 < near <= bounds.localised(0.01)
+    assert 0.02 * smooth < perturbed <= 4 * smooth
+    assert 0.001 < near <= bounds.localisation(1.0)[1]
     # Both fall with n, where sampling in a fixed ball does not.
     assert max(perturbed, near) < anywhere
 
