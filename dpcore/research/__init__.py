@@ -4,6 +4,7 @@ theorems         the paper's statements, executable on rows (Nock, Patrini, Frie
 signature_sets   the sets of signatures that designs draw from, and exact sums over them
 mechanisms       a curator's mechanisms, with exact samples and composition
 erm              central private empirical risk minimisation: noisy descent, exponential sampling
+erm_at_scale     the same for many rows: batch descent, and a walk with its own epsilon
 erm_bounds       its bounds with their constants, upper and lower, and the tables that attain the lower ones
 parity           a central private PAC learner of parities
 pac_classes      central private PAC learners: points, thresholds, any finite class
