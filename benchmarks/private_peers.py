@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from benchmarks.environments import environment, work
 from benchmarks.measuring import Measure
@@ -163,6 +165,54 @@ def noisy_descent(
         if step >= setting.steps // 2:
             total += theta
     return total / (setting.steps - setting.steps // 2)
+
+
+@dataclass(frozen=True)
+class ObjectiveSetting:
+    """share of epsilon for the change of the Hessian; scale: rows are clipped to this times the declared norm."""
+
+    share: float
+    scale: float
+
+    def ridge(self, epsilon: float, norm: float) -> float:
+        """Delta, at which a Hessian weight of norm^2 / 4 changes log det by at most share epsilon."""
+        return (self.scale * norm) ** 2 / 4 / float(np.expm1(self.share * epsilon))
+
+    def sigma(self, epsilon: float, delta: float, norm: float) -> float:
+        """The noise on each coordinate of the linear term: the least for the rest of epsilon."""
+        tail = np.sqrt(2 * np.log(1 / delta))
+        shift = (np.sqrt(tail**2 + 2 * (1 - self.share) * epsilon) - tail) / 2
+        return self.scale * norm / float(shift)
+
+
+OBJECTIVE_GRID = tuple(ObjectiveSetting(share, scale) for share in (0.05, 0.3) for scale in (0.25, 0.5, 1.0))
+
+
+def objective_perturbation(
+    split: Split, epsilon: float, delta: float, setting: ObjectiveSetting, random: np.random.Generator
+) -> Vector:
+    """The minimiser of the summed logistic loss + Delta |theta|^2 / 2 + b . theta, b normal: (d,).
+
+    Chaudhuri, Monteleoni and Sarwate (JMLR 2011), with the Gaussian noise of Kifer, Smith and Thakurta (COLT 2012).
+    Neighbours: one record replaced. b shifts by at most 2 R in the span of two rows, so its log density by at most 2 R
+    t / sigma + 2 R^2 / sigma^2, but for exp(-t^2 / 2) = delta; the log Jacobian by at most log(1 + R^2 / (4 Delta)).
+    """
+    norm = setting.scale * split.norm
+    rows = split.train * np.minimum(1.0, norm / np.linalg.norm(split.train, axis=1))[:, np.newaxis]
+    edges = rows * split.train_labels[:, np.newaxis]
+    ridge = setting.ridge(epsilon, split.norm)
+    noise = setting.sigma(epsilon, delta, split.norm) * random.standard_normal(edges.shape[1])
+
+    def objective(theta: Vector) -> tuple[float, Vector]:
+        margins = edges @ theta
+        value = np.logaddexp(0.0, -margins).sum() + ridge / 2 * theta @ theta + noise @ theta
+        return float(value) / len(edges), (ridge * theta + noise - expit(-margins) @ edges) / len(edges)
+
+    found = minimize(
+        objective, np.zeros(edges.shape[1]), jac=True, method="L-BFGS-B", options={"gtol": 1e-8, "ftol": 1e-15}
+    )
+    theta: Vector = found.x
+    return theta
 
 
 def diffprivlib_python() -> Path:

@@ -36,7 +36,7 @@ from benchmarks.environments import UnavailableError, work
 from benchmarks.flower import Flower
 from benchmarks.measuring import Report, Target, WrongResultError, targets_table
 from benchmarks.node_processes import Event
-from benchmarks.private_peers import DescentSetting, Paired
+from benchmarks.private_peers import DescentSetting, ObjectiveSetting, Paired, Split, objective_perturbation
 from benchmarks.scaling import Curve
 from dpcore.accounting.noise_shares import IntegerNoise, joint_squared
 
@@ -517,3 +517,45 @@ def test_the_readme_has_the_rule_of_every_unseen_table():
     readme = (ROOT / "benchmarks/README.md").read_text()
     named = re.findall(r"^\| `(\w+)` \|", readme.partition("\n## unseen_tables\n")[2], re.MULTILINE)
     assert named == list(unseen_tables.SETS)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_objective_perturbation_is_private_and_with_less_noise_would_not_be(share):
+    """One row of one coordinate, reversed: the density of theta is exact, and delta its integral."""
+    setting, delta = ObjectiveSetting(share, 1.0), 1e-4
+
+    def excess(epsilon, noise=1.0):
+        ridge, sigma = setting.ridge(epsilon, 1.0), noise * setting.sigma(epsilon, delta, 1.0)
+        b = np.linspace(-12 * sigma, 12 * sigma, 200_001)
+        theta = b / ridge
+
+        def log_density(edge):
+            weight = 1 / (1 + np.exp(edge * theta))
+            slope = ridge + weight * (1 - weight)
+            return np.log(slope) - np.square(weight * edge - ridge * theta) / (2 * sigma**2) - np.log(sigma)
+
+        first, second = np.exp(log_density(1.0)), np.exp(log_density(-1.0))
+        step = (theta[1] - theta[0]) / np.sqrt(2 * np.pi)
+        assert first.sum() * step == pytest.approx(1, abs=1e-3)
+        return float(np.maximum(first - np.exp(epsilon) * second, 0).sum() * step)
+
+    for epsilon in (0.5, 2.0):
+        assert excess(epsilon) <= delta
+        # These rows move b by R, not by 2 R as others may.
+        assert excess(epsilon, noise=0.2) > delta
+
+
+def test_objective_perturbation_without_noise_is_ridge_regression_on_the_logistic_loss():
+    random = np.random.default_rng(1)
+    rows = np.column_stack([random.uniform(-1, 1, size=(500, 2)), np.ones(500)])
+    labels = np.where(rows @ np.array([3.0, -1.0, 0.2]) + random.logistic(size=500) > 0, 1.0, -1.0)
+    split, setting = Split(rows, labels, rows, labels, np.sqrt(3.0)), ObjectiveSetting(0.3, 1.0)
+
+    class Quiet:
+        def standard_normal(self, size):
+            return np.zeros(size)
+
+    theta = objective_perturbation(split, 1.0, 1e-6, setting, Quiet())
+    gradient = setting.ridge(1.0, split.norm) * theta - (labels / (1 + np.exp(labels * (rows @ theta)))) @ rows
+    assert np.abs(gradient).max() < 1e-3
+    assert split.error(theta) < split.error(-theta) / 2

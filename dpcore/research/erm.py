@@ -135,7 +135,7 @@ class NoisyDescent:
         if self.rows < 2 or not 1 <= self.steps <= MOST_STEPS:
             raise PlanError(
                 f"{self.rows} rows and {self.steps} steps: give at least 2 rows, and for more than {MOST_ROWS} of "
-                f"them 1 to {MOST_STEPS} draws, fewer than the paper's n^2 - 1"
+                f"them 1 to {MOST_STEPS} draws, fewer than the paper's n^2 - 1, or use dpcore.research.erm_at_scale"
             )
         if self.draws is not None and self.noise != "counted":
             raise ConfigurationError('the theorem is about n^2 - 1 draws: leave draws out, or give noise "counted"')
@@ -199,7 +199,7 @@ class NoisyDescent:
 
         Raises ShapeError, DataError if a row is not finite or longer than norm_bound.
         """
-        integers = self._integer_edges(edges)
+        integers = integer_edges(edges, (self.rows, self.d), self.norm_bound)
         weight, project = self.loss.weight, self.convex_set.project
         unit = self.rows * float(self.norm_bound) * math.ldexp(1.0, -GRADIENT_BITS)
         # eta(1), in units of the integer sums.
@@ -224,17 +224,6 @@ class NoisyDescent:
         final = theta if self.output == "last" else project(sum_of_iterates / (self.steps + 1))
         return Descended(final, self.counted_epsilon, self.delta, self._statement())
 
-    def _integer_edges(self, edges: Matrix) -> Matrix:
-        """Edges in units of R 2^-24, whole numbers, none longer than 2^24: (n, d) float64."""
-        if edges.shape != (self.rows, self.d):
-            raise ShapeError(f"edges have shape {edges.shape}: give ({self.rows}, {self.d}), as planned")
-        bound = float(self.norm_bound)
-        if not (np.linalg.norm(edges, axis=1) <= bound * (1 + _ROUNDING)).all():
-            raise DataError(f"a row is not finite or longer than {bound:g}: raise norm_bound, or scale the rows")
-        whole = np.trunc(np.ldexp(edges / bound, GRADIENT_BITS)).astype(np.int64)
-        # Verified in exact arithmetic, independently of rounding.
-        return Clip(Fraction(1), bias=False).apply(whole, GRADIENT_BITS).astype(np.float64)
-
     def _statement(self) -> str:
         stated = f"; Theorem 2.1 states epsilon {float(self.epsilon):g}" if self.noise == "theorem" else ""
         return (
@@ -242,6 +231,18 @@ class NoisyDescent:
             f"rows is replaced, for the output alone, accounted by Renyi divergence{stated}. Holds if the rows stay "
             "private and the random bits come from the operating system."
         )
+
+
+def integer_edges(edges: Matrix, shape: tuple[int, int], norm_bound: Fraction) -> Matrix:
+    """Edges in units of R 2^-24, whole numbers, none longer than 2^24: (n, d) float64. Raises ShapeError, DataError."""
+    if edges.shape != shape:
+        raise ShapeError(f"edges have shape {edges.shape}: give {shape}, as planned")
+    bound = float(norm_bound)
+    if not (np.linalg.norm(edges, axis=1) <= bound * (1 + _ROUNDING)).all():
+        raise DataError(f"a row is not finite or longer than {bound:g}: raise norm_bound, or scale the rows")
+    whole = np.trunc(np.ldexp(edges / bound, GRADIENT_BITS)).astype(np.int64)
+    # Verified in exact arithmetic, independently of rounding.
+    return Clip(Fraction(1), bias=False).apply(whole, GRADIENT_BITS).astype(np.float64)
 
 
 def _units(ratio: float) -> int:
@@ -256,7 +257,8 @@ def _units(ratio: float) -> int:
 #
 # theta in a convex set C of diameter |C|, with density proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz
 # convex loss over n records, k = epsilon / (2 L |C|): (epsilon, 0)-private (Theorem 3.1), E[F] - min F <= d / k
-# (Theorem 3.2). `walk` only approaches it and claims no epsilon; `GridSampling` is exact on finitely many candidates.
+# (Theorem 3.2). `walk` only approaches it and claims no epsilon (erm_at_scale.PrivateWalk has one); `GridSampling` is
+# exact on finitely many candidates.
 # Proof: docs/explanation/proofs.md, "Exponential sampling".
 
 
@@ -331,7 +333,7 @@ class ExponentialSampling:
         another walk, on a grid. Raises ShapeError, DataError if a row is longer than norm_bound, PlanError if steps <
         1.
         """
-        _check_edges(edges, self.d, float(self.norm_bound))
+        check_edges(edges, self.d, float(self.norm_bound))
         if steps < 1:
             raise PlanError(f"{steps} steps: take at least one")
         diameter, rate = self.convex_set.diameter(self.d), self.rate
@@ -402,7 +404,7 @@ class GridSampling:
 
     def scores(self, edges: Matrix) -> NDArray[np.int64]:
         """The summed loss of each candidate in units of 2^-16: int64 (G,). Raises ShapeError, DataError."""
-        _check_edges(edges, self.candidates.shape[1], float(self.norm_bound))
+        check_edges(edges, self.candidates.shape[1], float(self.norm_bound))
         low, high = self._range
         total = np.empty(len(self.candidates), dtype=np.int64)
         for first in range(0, len(self.candidates), _CANDIDATES_TOGETHER):
@@ -435,7 +437,8 @@ def line(radius: float, count: int) -> Matrix:
     return np.linspace(-radius, radius, count)[:, np.newaxis]
 
 
-def _check_edges(edges: Matrix, d: int, norm_bound: float) -> None:
+def check_edges(edges: Matrix, d: int, norm_bound: float) -> None:
+    """Raise ShapeError unless edges are (n, d), n > 0, and DataError if a row is longer than norm_bound."""
     if edges.ndim != 2 or edges.shape[1] != d or not len(edges):
         raise ShapeError(f"edges have shape {edges.shape}: give (n, {d})")
     if not (np.linalg.norm(edges, axis=1) <= norm_bound * (1 + _ROUNDING)).all():

@@ -12,7 +12,7 @@ from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.losses import HINGE, LOGISTIC, Ball, Box
 from dpcore.research import erm
-from dpcore.research.erm import GRADIENT_BITS, MOST_ROWS, NoisyDescent, sampled_epsilon
+from dpcore.research.erm import GRADIENT_BITS, MOST_ROWS, NoisyDescent, integer_edges, sampled_epsilon
 
 DELTA = Fraction(1, 10**6)
 PLAN = NoisyDescent(rows=60, d=3, epsilon=Fraction(1), delta=DELTA, norm_bound=Fraction(2), convex_set=Ball(2.0))
@@ -89,7 +89,7 @@ def test_the_noise_of_a_step_has_the_planned_scale():
 def test_no_integer_gradient_is_longer_than_accounted_for():
     edges = edges_of(PLAN)
     edges[0] = np.array([1.0, 1.0, 1.0]) * 2 / math.sqrt(3)
-    integers = PLAN._integer_edges(edges)
+    integers = integer_edges(edges, edges.shape, PLAN.norm_bound)
     squares = np.square(integers.astype(object)).sum(axis=1)
     assert max(squares) <= 1 << 2 * GRADIENT_BITS
     assert max(squares) > 0.999 * (1 << 2 * GRADIENT_BITS)
