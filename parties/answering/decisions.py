@@ -110,8 +110,7 @@ def decide(
     rows = party.records.rows
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {amount(rows, 'row')} and max_rows is {query.max_rows}.")
-    division = party.division if query.epoch is None else None
-    return party, charge_for(query, rows, epoch_of(query, party), division)
+    return party, charge_for(query, rows, epoch_of(query, party), party.division)
 
 
 def check_seed(query: Query, party: Party) -> None:

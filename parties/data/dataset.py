@@ -111,17 +111,15 @@ class LoadReport:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A party's records, ready for any query with this schema, and the report about them.
-
-    numbers: the rows' numbers, for queries about a part of them; None if no key was given. epochs: of the rows, None if
-    no column names them.
-    """
+    """A party's records, ready for any query with this schema, and the report about them."""
 
     schema: Schema
     records: Records
     report: LoadReport
     numbers: RowNumbers | None = None
+    """The rows' numbers, for queries about a part of them; None if no key was given."""
     epochs: Epochs | None = None
+    """Of the rows; None if no column names them."""
 
 
 def load(
@@ -143,7 +141,9 @@ def load(
 
     Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be read, has no rows or
     lacks a column, for a cell that the schema's policy refuses, if the rows of one id are in two epochs, and if the
-    records do not fit into memory. Raises ConfigurationError if the ids or the epochs are a column of the schema.
+    records do not fit into memory.
+
+    Raises ConfigurationError if the ids or the epochs are a column of the schema.
     """
     _check_id_column(schema, id_column)
     check_epoch_column(schema, id_column, epoch_column)

@@ -153,8 +153,9 @@ class Scopes:
 
         A noised table counts once, with the largest value of its events in each part of the loss. So does a divided
         table, see `_Divided`, and so do epochs of rows: each one's charges add up, and the largest sum in each part
-        counts (parties.ledger.row_epochs). Events without a bound are counted all. is_plain: whether both parts of a
-        table count in full, as if they were not disjoint.
+        counts (parties.ledger.row_epochs). Events without a bound are counted all.
+
+        is_plain: whether both parts of a table count in full, as if they were not disjoint.
         """
         unbounded = 0
         losses: dict[str | None, list[tuple[Loss, int]]] = {}

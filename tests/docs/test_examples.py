@@ -51,7 +51,7 @@ def asked(tmp_path_factory):
 
 
 def test_all_examples_are_found():
-    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 7
+    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 8
     assert len(SIMULATIONS) == 2
     assert [command.split()[2] for command in ASKING] == [
         "statistic",

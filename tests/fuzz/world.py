@@ -81,6 +81,7 @@ def paillier_key() -> PaillierKey:
 
 
 def _query(kind, **changes) -> Query:
+    is_local = isinstance(kind, StatisticQuery) and kind.is_local
     fields = {
         "federation": FEDERATION,
         "learner": "lea",
@@ -88,7 +89,7 @@ def _query(kind, **changes) -> Query:
         "roster_version": 3,
         "schema": SCHEMA,
         "kind": kind,
-        "encoding": Encoding(10, 55, 64),
+        "encoding": Encoding(0 if is_local else 10, 55, 64),
         "paillier_key": paillier_key().sign(KEYS["lea"]),
         "max_parties": 4,
         "cohort_min": 2,

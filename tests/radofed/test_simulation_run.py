@@ -17,6 +17,8 @@ from sklearn.model_selection import StratifiedKFold
 
 import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
+from dpcore.estimators.mean_variance import MeanVariance
+from dpcore.estimators.radoboost import RadoBoost
 from dpcore.rados.distribution import RadoDistribution
 from radobase.options import exact
 from radofed.cli.entry_point import run
@@ -402,9 +404,9 @@ def test_rados_of_one_side_are_said_to_be(tmp_path):
         folds=2,
         workers=0,
         design="plain",
-        estimators=" radoboost , mean-variance",
+        estimators={"as they are": RadoBoost(recentre=None), "mean-variance": MeanVariance()},
     )
-    said = [note for note in found.notes if note.startswith("radoboost, in 2 of 2 folds: ")]
+    said = [note for note in found.notes if note.startswith("as they are, in 2 of 2 folds: ")]
     assert len(said) == 1
     assert "no minimum" in said[0]
     assert not any(note.startswith("mean-variance, in") for note in found.notes)

@@ -131,6 +131,8 @@ def test_negative_losses_and_bounds_that_fail_too_often_are_refused():
     for wrong in ({"curved": Fraction(1)}, {"curve": (Fraction(1),) * 3}):
         with pytest.raises(PlanError, match="has a curve"):
             replace(NO_LOSS, **wrong)
+    with pytest.raises(PlanError, match="squared mu"):
+        replace(NO_LOSS, shift=Fraction(-1))
     with pytest.raises(PlanError, match="larger delta"):
         Loss.of_concentrated(Concentrated(Fraction(1), Fraction(1, 1000)), Fraction(1, 1000))
 

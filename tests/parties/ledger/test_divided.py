@@ -134,8 +134,9 @@ def test_a_charge_of_a_part_is_stored_exactly_and_damage_is_seen():
     for charge in (TRAINING, EVALUATION, *OTHERS):
         assert read_charge(bounds_text(charge), charge.learner, charge.epoch) == charge
     stored = json.loads(bounds_text(TRAINING))
-    for place, wrong in ((1, 3), (3, "x"), (4, 1), (5, "1")):
-        damaged = [stored[0], [*stored[1][:place], wrong, *stored[1][place + 1 :]]]
+    wrong = [[*stored[1][:n], part, *stored[1][n + 1 :]] for n, part in ((1, 3), (2, 3), (3, "x"), (4, 1), (5, "1"))]
+    for each in (*wrong, [*stored[1], []]):
+        damaged = [stored[0], each]
         with pytest.raises(ValueError, match="cannot be read"):
             read_charge(json.dumps(damaged), "lea", None)
 
@@ -147,6 +148,7 @@ def test_only_charges_for_whole_records_have_a_side():
         (((RECORD, loss(0.1)),), {"side": side}),
         (((RECORD, loss(0.1)),), {"presence": loss(0.1)}),
         (((RECORD, loss(0.1)),), {"side": side, "presence": loss(0.1), "epoch": b"table"}),
+        (((RECORD, loss(0.1)),), {"side": side, "presence": loss(0.1), "row_epoch": "2026-11"}),
     ):
         with pytest.raises(ValueError, match="part of the rows"):
             Charge(bounds, "lea", **more)
