@@ -62,7 +62,7 @@ def test_all_examples_are_found():
         "train",
         "evaluate",
     ]
-    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 8
+    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 9
     assert len(FIRST_STEPS) == 2
     assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "plan", "simulate"]
 
