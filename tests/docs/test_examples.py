@@ -67,6 +67,7 @@ def test_all_examples_are_found():
     assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "plan", "simulate"]
 
 
+@pytest.mark.more
 def test_python_prints_what_the_page_says(asked):
     _, names, printed = asked
     for found, (_, said) in zip(printed, PYTHON, strict=True):

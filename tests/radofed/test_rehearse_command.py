@@ -68,6 +68,7 @@ def rehearse(party, capsys, *options):
 QUICK = ("--rados", "60", "--guesses", "20", "--recoveries", "1", "--seed", "5")
 
 
+@pytest.mark.more
 def test_every_attack_is_played_on_every_design_and_drawn(party, capsys):
     picture = party / "attacks.svg"
     code, out, _ = rehearse(party, capsys, *QUICK, "--picture", str(picture), "--format", "json")

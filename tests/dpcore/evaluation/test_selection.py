@@ -40,6 +40,7 @@ def test_without_noise_the_best_of_the_rows_is_chosen_and_is_certain():
     assert found.central_epsilon is None
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_the_best_is_no_further_than_the_bound_and_the_bound_is_no_wider_than_the_noise(delta):
     shares = [0.5, 0.52, 0.54, 0.56, 0.58, 0.6]

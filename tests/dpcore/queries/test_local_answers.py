@@ -130,6 +130,7 @@ def test_progress_is_called_from_the_first_rows_on_and_stops_the_work():
         local_sums([A], SCHEMA, table, LocalResponse(EPSILON), secret(), stop)
 
 
+@pytest.mark.more
 def test_estimates_are_unbiased_and_as_far_off_as_stated():
     table, response = people(), LocalResponse(EPSILON)
     true = local_sums([A, OLD], SCHEMA, table, LocalResponse(Fraction(32)), secret())

@@ -113,6 +113,7 @@ def test_a_terminal_shows_all_of_every_kind(desk, capsys):
             assert {f"    {field}" for field in fields_of(envelope)} <= set(printed.splitlines())
 
 
+@pytest.mark.more
 def test_the_page_on_which_a_person_decides_shows_all_of_every_kind(desk):
     with serving(party_views(desk.config)) as access:
         caller = Caller(access.link)
