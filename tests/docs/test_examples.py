@@ -18,6 +18,8 @@ from tests.docs.examples import DOCS, assert_says, examples_of, rado
 from tests.federation.processes import ProcessFederation
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.more
+
 UNSTEADY = re.compile(r"[+]- +[0-9.]+|[0-9.]+$")
 """A deviation over three folds, and seconds, which are the machine's."""
 PARTIES = ("north", "south", "west")
@@ -67,7 +69,6 @@ def test_all_examples_are_found():
     assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "plan", "simulate"]
 
 
-@pytest.mark.more
 def test_python_prints_what_the_page_says(asked):
     _, names, printed = asked
     for found, (_, said) in zip(printed, PYTHON, strict=True):
@@ -75,7 +76,6 @@ def test_python_prints_what_the_page_says(asked):
     assert isinstance(names["federation"], Federation)
 
 
-@pytest.mark.more
 @pytest.mark.parametrize(("command", "said"), SIMULATIONS, ids=lambda value: value[-60:])
 def test_simulations_print_what_the_page_says(asked, command, said):
     found = rado(command, asked[0]).splitlines()
@@ -92,7 +92,6 @@ def test_first_steps(tmp_path):
     assert "newton" in rado(FIRST_COMMANDS[3][0], tmp_path)
 
 
-@pytest.mark.more
 def test_commands_for_organisations(asked, tmp_path):
     where, names, _ = asked
     header, *rows = (where / "patients.csv").read_text().splitlines()
@@ -139,7 +138,6 @@ def test_commands_for_organisations(asked, tmp_path):
     assert evaluated["rows"] == len(rows)
 
 
-@pytest.mark.more
 def test_shapes_are_what_the_page_says(tmp_path):
     (command, ranking), *others = SHAPES_COMMANDS
     assert others == []

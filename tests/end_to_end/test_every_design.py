@@ -17,6 +17,8 @@ from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 from wire.envelopes import load_public_key
 
+pytestmark = pytest.mark.more
+
 ROWS = {"a": 150, "b": 220, "c": 90}
 ALLOWING = PolicyChoices(
     designs=("plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments"),
@@ -72,7 +74,6 @@ def mean_error(release: Release, edges: np.ndarray, inclusion: float = 0.5) -> n
     return (release.rados.mean(0) - inclusion * edges.sum(0)) / np.sqrt(variance / len(release.rados))
 
 
-@pytest.mark.more
 def test_several_features(federation, edges):
     release = ask(
         federation,
@@ -94,7 +95,6 @@ def test_several_features(federation, edges):
     assert release.distribution.rounding.tolist() == [True, *[False] * 6]
 
 
-@pytest.mark.more
 def test_joint(federation, edges):
     release = ask(
         federation, "--design", "dp-feat", "--rados", "400", "--sensitive", "ward", "--joint", "--epsilon", EPSILON
@@ -111,7 +111,6 @@ def test_joint(federation, edges):
     assert (np.abs(found / (plain + noise) - 1) < 0.4).all()
 
 
-@pytest.mark.more
 def test_gaussian(federation, edges):
     release = ask(federation, "--rados", "300", "--design", "gaussian", "--epsilon", EPSILON, "--norm-bound", "3")
     assert (release.statement.scope, release.statement.unit) == ("record", "one record")

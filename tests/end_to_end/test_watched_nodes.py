@@ -9,6 +9,8 @@ from tests.parties.test_node import ROWS, SCHEMA
 from tests.radobase.scraping import ready, scrape
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.more
+
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):

@@ -254,6 +254,7 @@ ALLOWED = {
 PARSERS = {"json", "tomllib", "np", "numpy", "pickle"}
 
 
+@pytest.mark.more
 def test_files_are_read_and_forced_to_disk_in_one_place():
     """The demonstration, which reads files that its own processes write, is excluded.
 

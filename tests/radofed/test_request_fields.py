@@ -188,6 +188,7 @@ def test_the_usual_design_protects_records_and_stays_within_a_usual_policy():
     assert declaration(QueryTerms, "expires_after_s").default <= limits.lifetime_per_query_s
 
 
+@pytest.mark.more
 def test_no_command_takes_its_own_options_by_text():
     """What mypy cannot see drifts: no `locals()`, no `given["name"]`."""
     for folder in ("dpcore", "learner", "radofed"):

@@ -80,6 +80,7 @@ def test_shared_errors_have_an_exit_code(cls):
     assert cls.exit_code in {1, 2, 3, 4, 6}
 
 
+@pytest.mark.more
 def test_no_role_raises_a_bare_exception():
     for package in ("wire", "parties", "coordinator", "learner", "dpcore"):
         for path in (ROOT / package).rglob("*.py"):
